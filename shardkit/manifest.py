@@ -1,0 +1,359 @@
+"""The document that defines a dataset, as frozen values and as canonical JSON.
+
+`manifests/00000001.json` is the commit; `manifests/00000001.shards.parquet` is the shard table it names by hash.
+Decoding is strict: an unknown field is refused, except below `extensions`, where a reader may pass over what it does
+not know. Counts that follow from the shard table are checked against it when both are loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardkit.errors import DamageError, UnsafeError, UsageError
+from shardkit.features import Feature
+
+FORMAT_VERSION = 1
+MANIFESTS_DIR = "manifests"
+DATA_DIR = "data"
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Json = str | int | float | bool | None | list[Any] | dict[str, Any]
+
+_SAFE_SEGMENT = re.compile(r"[A-Za-z0-9._=-]{1,255}")
+_MANIFEST_NAME = re.compile(r"(\d{8})\.json")
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all stored values."""
+
+
+class Created(_Document, frozen=True, kw_only=True):
+    """The one block in which two manifests of the same data may differ.
+
+    Attributes:
+        at: UTC time, `YYYY-MM-DDTHH:MM:SSZ`.
+        commit_id: Random; tells a writer whether a manifest that it finds is its own.
+        inputs: The inputs as they were typed, without credentials.
+        tool_versions: Versions by package name.
+    """
+
+    at: str
+    commit_id: str
+    inputs: tuple[str, ...]
+    tool_versions: dict[str, str]
+
+
+class TopValue(_Document, frozen=True, kw_only=True):
+    """A frequent value. `value` is None where the bytes are not text."""
+
+    value: str | int | bool | None
+    count: Count
+
+
+class Histogram(_Document, frozen=True, kw_only=True):
+    """Counts between edges: `len(edges) == len(counts) + 1`; the last bin includes its right edge."""
+
+    edges: tuple[float, ...]
+    counts: tuple[Count, ...]
+
+
+class FeatureStatistics(_Document, frozen=True, kw_only=True, omit_defaults=True):
+    """What one feature holds in one split.
+
+    Attributes:
+        count: Examples that hold it (nulls not counted).
+        num_nulls: Examples that lack it.
+        num_values: Values over all examples (differs from count for arrays).
+        min, max, mean, std: Of numeric values that are finite; std is the population's.
+        num_nans: Values that are NaN; they enter neither min, max, mean nor std.
+        num_infs: Values that are infinite; likewise.
+        num_rounded: float64 source values that float32 could not hold exactly to 9 significant digits.
+        num_distinct: Number of distinct values.
+        num_distinct_is_exact: Whether that number is exact or a sketch's estimate.
+        top_values: The most frequent, most frequent first, ties by value; exact where num_distinct is.
+        min_length, max_length, mean_length: Of strings and bytes in bytes, of lists in values.
+    """
+
+    count: Count
+    num_nulls: Count
+    num_values: Count
+    min: float | int | None = None
+    max: float | int | None = None
+    mean: float | None = None
+    std: float | None = None
+    num_nans: Count = 0
+    num_infs: Count = 0
+    num_rounded: Count = 0
+    num_distinct: Count | None = None
+    num_distinct_is_exact: bool = True
+    top_values: tuple[TopValue, ...] = ()
+    min_length: Count | None = None
+    max_length: Count | None = None
+    mean_length: float | None = None
+
+
+class SplitInfo(_Document, frozen=True, kw_only=True):
+    """Totals of one split.
+
+    Attributes:
+        num_bytes: Size of the shard files.
+        num_uncompressed_bytes: Framed records before compression.
+        statistics: By feature name.
+    """
+
+    name: str
+    num_shards: Count
+    num_examples: Count
+    num_bytes: Count
+    num_uncompressed_bytes: Count
+    statistics: dict[str, FeatureStatistics] = {}
+
+
+class InputInfo(_Document, frozen=True, kw_only=True):
+    """One raw file: its name relative to the common root, its size, and what became of its rows."""
+
+    name: str
+    num_bytes: Count
+    num_rows: Count
+    num_examples: Count
+
+
+class Accounting(_Document, frozen=True, kw_only=True):
+    """Rows in = examples out + filtered + duplicates + rejected."""
+
+    num_rows: Count
+    num_examples: Count
+    num_filtered: Count = 0
+    num_duplicates: Count = 0
+    num_rejected: Count = 0
+    inputs: tuple[InputInfo, ...] = ()
+
+    def __post_init__(self) -> None:
+        out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected
+        if self.num_rows != out:
+            raise DamageError("the rows do not add up", why=f"{self.num_rows} rows in, {out} accounted for")
+
+
+class ShardTableInfo(_Document, frozen=True, kw_only=True):
+    """Where the shard table lies, relative to the dataset, and what it must hash to."""
+
+    path: str
+    num_rows: Count
+    sha256: str
+
+
+class Manifest(_Document, frozen=True, kw_only=True):
+    """One version of a dataset.
+
+    Attributes:
+        format_version: Of this document and the shards.
+        name: Last part of the dataset's location.
+        fingerprint: Hash of inputs, recipe, seed and format version; names the folder under `data/`.
+        created: When, by what, from where. Everything else is a function of the data and the recipe.
+        recipe: All options of the conversion with their values, enough to run it again.
+        compression: `gzip` or `none`.
+        features: In the order of the source.
+        splits: In the order in which they were asked for.
+        accounting: Rows in and out, per file and in total.
+        shard_table: The table with one row a shard.
+        extensions: What a reader may pass over when it does not know it.
+    """
+
+    format_version: Count
+    name: str
+    fingerprint: str
+    created: Created
+    recipe: dict[str, Json]
+    compression: str
+    features: tuple[Feature, ...]
+    splits: tuple[SplitInfo, ...]
+    accounting: Accounting
+    shard_table: ShardTableInfo
+    extensions: dict[str, Json] = {}
+
+    def split(self, name: str) -> SplitInfo:
+        """Returns the split of that name.
+
+        Raises:
+            UsageError: If there is none; names those there are.
+        """
+        for split in self.splits:
+            if split.name == name:
+                return split
+        known = ", ".join(s.name for s in self.splits)
+        raise UsageError(f"the dataset has no split {name!r}", next_step=f"It has: {known}")
+
+    def feature(self, name: str) -> Feature:
+        """Returns the feature of that name.
+
+        Raises:
+            UsageError: If there is none; names those there are.
+        """
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        known = ", ".join(f.name for f in self.features)
+        raise UsageError(f"the dataset has no feature {name!r}", next_step=f"It has: {known}")
+
+
+class ShardInfo(_Document, frozen=True, kw_only=True):
+    """One row of the shard table.
+
+    Attributes:
+        split: Name of the split.
+        shard_index: 0-based position in the split.
+        path: Relative to the dataset.
+        num_bytes: Size of the file.
+        num_uncompressed_bytes: Framed records before compression.
+        crc32c: Of the file, unsigned.
+        sha256: Of the file, hexadecimal.
+        block_num_bytes: Compressed size of each block, its flush included. The first block starts after the 10-byte
+            gzip header, or at 0 without compression.
+        block_num_uncompressed_bytes: Framed bytes of each block.
+        block_num_examples: Records of each block.
+    """
+
+    split: str
+    shard_index: Count
+    path: str
+    num_examples: Count
+    num_bytes: Count
+    num_uncompressed_bytes: Count
+    crc32c: Count
+    sha256: str
+    block_num_bytes: tuple[Count, ...]
+    block_num_uncompressed_bytes: tuple[Count, ...]
+    block_num_examples: tuple[Count, ...]
+
+
+SHARD_TABLE_SCHEMA = pa.schema(
+    [
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("shard_index", pa.int64(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("num_examples", pa.int64(), nullable=False),
+        pa.field("num_bytes", pa.int64(), nullable=False),
+        pa.field("num_uncompressed_bytes", pa.int64(), nullable=False),
+        pa.field("crc32c", pa.uint32(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+        pa.field("block_num_bytes", pa.list_(pa.int64()), nullable=False),
+        pa.field("block_num_uncompressed_bytes", pa.list_(pa.int64()), nullable=False),
+        pa.field("block_num_examples", pa.list_(pa.int64()), nullable=False),
+    ]
+)
+
+
+def manifest_path(version: int) -> str:
+    """Returns the path of a manifest, relative to the dataset."""
+    return f"{MANIFESTS_DIR}/{version:08d}.json"
+
+
+def shard_table_path(version: int) -> str:
+    """Returns the path of a shard table, relative to the dataset."""
+    return f"{MANIFESTS_DIR}/{version:08d}.shards.parquet"
+
+
+def parse_manifest_name(file_name: str) -> int | None:
+    """Returns the version that a file name in `manifests/` stands for, None if it is no manifest's."""
+    match = _MANIFEST_NAME.fullmatch(file_name)
+    return int(match.group(1)) if match else None
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Returns canonical JSON: sorted keys, two spaces, one final newline."""
+    raw = msgspec.json.encode(manifest, order="sorted")
+    return msgspec.json.format(raw, indent=2) + b"\n"
+
+
+def decode_manifest(raw: bytes, where: str) -> Manifest:
+    """Returns the manifest in `raw`.
+
+    Raises:
+        UsageError: If a newer shardkit wrote it.
+        DamageError: If it is not a manifest, names a path outside the dataset, or contradicts itself.
+    """
+    try:
+        version = msgspec.json.decode(raw, type=_VersionOnly).format_version
+    except msgspec.DecodeError as error:
+        raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
+    if version > FORMAT_VERSION:
+        raise UsageError(
+            f"the dataset has format version {version}",
+            where=where,
+            why=f"this shardkit reads up to {FORMAT_VERSION}",
+            next_step="Install a newer shardkit",
+        )
+    try:
+        manifest = msgspec.json.decode(raw, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
+    check_relative_path(manifest.shard_table.path, where)
+    return manifest
+
+
+def encode_shard_table(shards: list[ShardInfo]) -> bytes:
+    """Returns the shard table as Parquet, the same bytes for the same rows."""
+    table = pa.Table.from_pylist([msgspec.to_builtins(s) for s in shards], schema=SHARD_TABLE_SCHEMA)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", row_group_size=65_536, store_schema=False)
+    return sink.getvalue()
+
+
+def decode_shard_table(raw: bytes, manifest: Manifest, where: str) -> list[ShardInfo]:
+    """Returns the shards of a manifest, after checking the table's hash and that its sums are the manifest's.
+
+    Raises:
+        DamageError: If anything does not agree.
+    """
+    if hashlib.sha256(raw).hexdigest() != manifest.shard_table.sha256:
+        raise DamageError("the shard table is not the one that the manifest names", where=where)
+    try:
+        rows = pq.read_table(io.BytesIO(raw)).to_pylist()
+        shards = [msgspec.convert(row, ShardInfo) for row in rows]
+    except (pa.ArrowException, msgspec.ValidationError, OSError) as error:
+        raise DamageError("the shard table cannot be read", where=where, why=str(error)) from error
+    for shard in shards:
+        check_relative_path(shard.path, where)
+    for split in manifest.splits:
+        own = [s for s in shards if s.split == split.name]
+        found = (
+            len(own),
+            sum(s.num_examples for s in own),
+            sum(s.num_bytes for s in own),
+            sum(s.num_uncompressed_bytes for s in own),
+        )
+        stated = (
+            split.num_shards,
+            split.num_examples,
+            split.num_bytes,
+            split.num_uncompressed_bytes,
+        )
+        if found != stated:
+            raise DamageError(
+                f"the totals of split {split.name!r} do not agree",
+                where=where,
+                why=f"{stated} against {found}",
+            )
+    return shards
+
+
+def check_relative_path(path: str, where: str) -> None:
+    """Checks that a stored path stays inside the dataset.
+
+    Raises:
+        UnsafeError: If it has a segment other than `[A-Za-z0-9._=-]+`, a `..`, or is longer than 1,024 bytes.
+    """
+    segments = path.split("/")
+    if len(path) > 1024 or not all(_SAFE_SEGMENT.fullmatch(s) and s not in (".", "..") for s in segments):
+        raise UnsafeError(f"the path {path[:200]!r} is refused", where=where, why="it may lead out of the dataset")
+
+
+class _VersionOnly(msgspec.Struct):
+    format_version: Count

@@ -1,0 +1,143 @@
+"""What every kind of raw file offers the conversion: features, splits, and rows as Arrow batches.
+
+One file per format; `shardkit.sources` chooses among them. A source decides nothing about shards: it lists files,
+infers features from heads and schemas, cuts inputs into splits, and reads one split as batches whose columns fit the
+features exactly. Everything here crosses process borders as JSON, in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from shardkit.features import Features
+from shardkit.units import MiB
+
+SPLIT_BYTES = 64 * MiB
+BATCH_BYTES = 4 * MiB
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How raw files are to be understood. Part of the recipe.
+
+    Attributes:
+        format: `csv`, `tsv`, `jsonl`, `parquet` or `images`; None finds out from the content.
+        columns: Names for a CSV without a header line.
+        delimiter: Of CSV; None means a comma, or what the content shows.
+        null_values: Further spellings of null in CSV besides the empty field.
+        max_pixels: Images that declare more are refused before anything is decoded.
+        max_record_bytes: Rows larger than this are refused.
+    """
+
+    format: str | None = None
+    columns: tuple[str, ...] | None = None
+    delimiter: str | None = None
+    null_values: tuple[str, ...] = ()
+    max_pixels: int = 64_000_000
+    max_record_bytes: int = 256 * MiB
+
+
+class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One input file.
+
+    Attributes:
+        path: Absolute path or URL.
+        name: Path relative to the common root of all inputs, with `/`.
+        num_bytes: Size as stored.
+        version: Modification time or etag; changes when the content does.
+        compression: `gzip`, `zstd`, `bz2` or None, by content.
+    """
+
+    path: str
+    name: str
+    num_bytes: int
+    version: str
+    compression: str | None = None
+
+
+class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the inputs that one worker reads in one go.
+
+    Attributes:
+        index: 0-based position among all splits; the order of `--no-shuffle`.
+        file_start, file_stop: The files it reads, half-open. More than one only for formats with a row a file.
+        start, stop: Bytes of text formats, row groups of Parquet, half-open. 0 and 0 where files are read whole.
+        first_line: 1-based line number at `start`, for messages about text formats.
+        num_bytes: Input bytes it covers (as stored), for progress and for dealing work out evenly.
+    """
+
+    index: int
+    file_start: int
+    file_stop: int
+    start: int = 0
+    stop: int = 0
+    first_line: int = 1
+    num_bytes: int = 0
+
+
+class RowBatch(NamedTuple):
+    """Some rows of one split.
+
+    Attributes:
+        batch: Columns in the order of the features, each of the feature's `arrow_type`.
+        identities: uint64 per row; a stable name of the row that does not depend on other files. See
+            `row_identities`.
+        file_indices: Position in the list of files, one for all rows or one per row.
+    """
+
+    batch: pa.RecordBatch
+    identities: npt.NDArray[np.uint64]
+    file_indices: int | npt.NDArray[np.int64]
+
+
+class Source(Protocol):
+    """One format."""
+
+    format: str
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the features, from schemas or from the heads of all files.
+
+        Raises:
+            UsageError: If files differ in a way no rule reconciles, or a column has no place in an example.
+            BadInputError: If a file cannot be read at all.
+        """
+        ...
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the files into splits of about SPLIT_BYTES, in the order of the files."""
+        ...
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split in order, in batches of about BATCH_BYTES.
+
+        Raises:
+            BadInputError: At the first row that does not fit; names column, expected, got, file and row.
+        """
+        ...
+
+
+def row_identities(file: RawFile, start: int, first_row: int, num_rows: int) -> npt.NDArray[np.uint64]:
+    """Returns identities for consecutive rows of one split of one file.
+
+    Args:
+        file: The file; only its name counts.
+        start: Where the split starts in the file.
+        first_row: 0-based number of the first row, within the split.
+        num_rows: How many.
+    """
+    base = xxhash.xxh3_64_intdigest(f"{file.name}\0{start}".encode())
+    return np.uint64(base) + np.arange(first_row, first_row + num_rows, dtype=np.uint64)
+
+
+def file_identities(names: list[str]) -> npt.NDArray[np.uint64]:
+    """Returns identities for files that are one row each."""
+    return np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in names], dtype=np.uint64)

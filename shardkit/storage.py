@@ -1,0 +1,414 @@
+"""The only module that touches stores: local folders, and object stores through fsspec.
+
+Rules, each from a measured failure (local and cloud): a file is built whole in a local temporary file and then put,
+because an exception inside an fsspec write publishes the partial object; a commit is exclusive, by `os.link` locally
+because fsspec's own exclusive create lost 32 of 400 races; nothing is found by globbing except raw inputs.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, cast
+
+import fsspec
+import msgspec
+
+from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError
+from shardkit.units import format_size
+
+_PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
+_COPY_CHUNK = 4 * 1024 * 1024
+
+
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as its store describes it.
+
+    Attributes:
+        path: Absolute local path, or URL.
+        num_bytes: Size.
+        version: Modification time in nanoseconds or the store's etag: changes when the content does.
+    """
+
+    path: str
+    num_bytes: int
+    version: str
+
+
+def protocol_of(path: str) -> str:
+    """Returns the protocol of a path, `file` for plain local paths.
+
+    Raises:
+        UnsafeError: If the protocol is not one that shardkit uses, or protocols are chained with `::`.
+    """
+    match = _PROTOCOL.match(path)
+    protocol = match.group(1).lower() if match else "file"
+    if protocol not in _ALLOWED_PROTOCOLS or (match and "::" in path):
+        raise UnsafeError(
+            f"the location {redact(path)!r} is refused",
+            why="only local paths, s3, gs, az, abfs and hdfs are read",
+        )
+    return protocol
+
+
+def is_local(path: str) -> bool:
+    """Whether a path lies on a mounted file system."""
+    return protocol_of(path) == "file"
+
+
+def local_path(path: str) -> Path:
+    """Returns a local location as an absolute path."""
+    return Path(path.removeprefix("file://")).expanduser().absolute()
+
+
+def normalize(path: str) -> str:
+    """Returns an absolute local path, or the URL without a final slash."""
+    return str(local_path(path)) if is_local(path) else path.rstrip("/")
+
+
+def join(base: str, *parts: str) -> str:
+    """Returns `base/part/...`."""
+    return "/".join([base.rstrip("/"), *parts])
+
+
+def redact(text: str) -> str:
+    """Returns text without user names, passwords and query strings in the URLs that it holds."""
+    text = re.sub(r"(://)[^/\s@]+@", r"\1***@", text)
+    return re.sub(r"(://[^\s?]+)\?\S+", r"\1?***", text)
+
+
+def expand_input(pattern: str) -> list[FileInfo]:
+    """Returns the files that one input argument names: a file, all files below a folder, or a glob, sorted by path.
+
+    Hidden files and folders are passed over unless named.
+
+    Raises:
+        UsageError: If nothing is there, if it may not be read, or if it is no regular file.
+    """
+    return _expand_local(pattern) if is_local(pattern) else _expand_remote(pattern)
+
+
+def stat_file(path: str) -> FileInfo:
+    """Returns size and version of a file.
+
+    Raises:
+        UsageError: If it is missing or may not be read.
+    """
+    if not is_local(path):
+        info = _filesystem(path).info(path)
+        return FileInfo(path=path, num_bytes=int(info["size"]), version=_remote_version(info))
+    local = local_path(path)
+    try:
+        found = local.stat()
+    except OSError as error:
+        raise UsageError("cannot read the input", where=str(local), why=_reason(error)) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError("the input is not a regular file", where=str(local))
+    if not os.access(local, os.R_OK):
+        raise UsageError("cannot read the input", where=str(local), why="permission denied")
+    return FileInfo(path=str(local), num_bytes=found.st_size, version=str(found.st_mtime_ns))
+
+
+def open_read(path: str) -> BinaryIO:
+    """Opens a file for reading bytes; seekable."""
+    if is_local(path):
+        return local_path(path).open("rb")
+    return cast(BinaryIO, _filesystem(path).open(path, "rb"))
+
+
+def read_bytes(path: str) -> bytes:
+    """Returns a whole file.
+
+    Raises:
+        FileNotFoundError: If it is missing.
+    """
+    if is_local(path):
+        return local_path(path).read_bytes()
+    return cast(bytes, _filesystem(path).cat_file(path))
+
+
+def read_range(path: str, start: int, num_bytes: int) -> bytes:
+    """Returns exactly `num_bytes` bytes from `start`.
+
+    Raises:
+        StorageError: If the store gives fewer.
+    """
+    if is_local(path):
+        with local_path(path).open("rb") as file:
+            data = os.pread(file.fileno(), num_bytes, start)
+    else:
+        data = cast(bytes, _filesystem(path).cat_file(path, start=start, end=start + num_bytes))
+    if len(data) != num_bytes:
+        raise StorageError(
+            "the store gave a short answer",
+            where=redact(path),
+            why=f"{len(data)} of {num_bytes} bytes",
+        )
+    return data
+
+
+def list_names(folder: str) -> list[str]:
+    """Returns the sorted names in a folder, empty if there is no such folder."""
+    if is_local(folder):
+        try:
+            return sorted(os.listdir(local_path(folder)))  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    try:
+        return sorted(p.rstrip("/").rsplit("/", 1)[-1] for p in _filesystem(folder).ls(folder, detail=False))
+    except FileNotFoundError:
+        return []
+
+
+def exists(path: str) -> bool:
+    """Whether a file or folder is there."""
+    return local_path(path).exists() if is_local(path) else bool(_filesystem(path).exists(path))
+
+
+def put_file(local: Path, destination: str) -> None:
+    """Publishes a finished local file under its final name, whole or not at all.
+
+    Contents are a pure function of the name, so a file that is already there with the same bytes is kept; one with
+    other bytes is damaged and replaced whole. On the same file system the file is linked, not copied.
+
+    Raises:
+        OutOfSpaceError, StorageError, UsageError: If the store cannot take it.
+    """
+    if not is_local(destination):
+        _filesystem(destination).put_file(str(local), destination)
+        return
+    target = local_path(destination)
+    with translate_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(local, target)
+        except FileExistsError:
+            if hash_file(str(target)) != hash_file(str(local)):
+                _link_over(local, target)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            _copy_whole(local, target)
+        fsync_folder(target.parent)
+
+
+def commit_exclusive(path: str, content: bytes) -> None:
+    """Creates a file that must not exist yet; exactly one of several writers wins.
+
+    Raises:
+        ConflictError: If the file exists with other content.
+    """
+    if not is_local(path):
+        try:
+            _filesystem(path).pipe_file(path, content, mode="create")
+        except FileExistsError:
+            _check_own_commit(path, content)
+        return
+    target = local_path(path)
+    with translate_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _write_temporary(target, content)
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            _check_own_commit(path, content)
+        finally:
+            temporary.unlink(missing_ok=True)
+        fsync_folder(target.parent)
+
+
+def make_folder(path: str) -> None:
+    """Creates a local folder and its parents; object stores have none.
+
+    Raises:
+        UsageError: If it may not be created.
+    """
+    if is_local(path):
+        target = local_path(path)
+        with translate_os_errors(target):
+            target.mkdir(parents=True, exist_ok=True)
+
+
+def free_bytes(path: str) -> int | None:
+    """Returns the free space where a path lies, None where the store does not tell."""
+    if not is_local(path):
+        return None
+    target = local_path(path)
+    while not target.exists():
+        target = target.parent
+    return shutil.disk_usage(target).free
+
+
+def hash_file(path: str) -> str:
+    """Returns the SHA-256 of a file, hexadecimal."""
+    with open_read(path) as file:
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
+def fsync_folder(folder: Path) -> None:
+    """Makes the names in a local folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def translate_os_errors(path: Path | str) -> Iterator[None]:
+    """Turns operating system errors while writing `path` into errors that a user understands.
+
+    Raises:
+        OutOfSpaceError: If the disk or the quota is full; names the path and what is free.
+        UsageError: If the path may not be written.
+        StorageError: For everything else.
+    """
+    try:
+        yield
+    except OSError as error:
+        _raise_write_error(error, str(path))
+
+
+def _raise_write_error(error: OSError, path: str) -> NoReturn:
+    where = str(error.filename or path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        free = free_bytes(path)
+        raise OutOfSpaceError(
+            "no space left",
+            where=where,
+            why=f"{format_size(free or 0)} free there",
+            next_step="Free some space or choose another place, then run the same command again",
+        ) from error
+    if error.errno in (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+    ):
+        raise UsageError("cannot write there", where=where, why=_reason(error)) from error
+    raise StorageError("writing failed", where=where, why=_reason(error)) from error
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _expand_local(pattern: str) -> list[FileInfo]:
+    target = local_path(pattern)
+    if target.is_dir():
+        if not os.access(target, os.R_OK | os.X_OK):
+            raise UsageError("cannot read the input", where=str(target), why="permission denied")
+        paths = [
+            path
+            for path in target.rglob("*")
+            if path.is_file() and not any(p.startswith(".") for p in path.relative_to(target).parts)
+        ]
+        if not paths:
+            raise UsageError("the input folder holds no files", where=str(target))
+    elif any(c in pattern for c in "*?[") and not target.exists():
+        root = Path(target.anchor)
+        paths = [p for p in root.glob(str(target.relative_to(root))) if not p.name.startswith(".")]
+        folders = [p for p in paths if p.is_dir()]
+        paths = [p for p in paths if p.is_file()]
+        if not paths and not folders:
+            raise UsageError(f"no file matches {pattern!r}", next_step="Check the pattern, and quote it")
+        return sorted(
+            [stat_file(str(p)) for p in paths] + [i for f in folders for i in _expand_local(str(f))],
+            key=lambda info: info.path,
+        )
+    else:
+        return [stat_file(str(target))]
+    return sorted((stat_file(str(p)) for p in paths), key=lambda info: info.path)
+
+
+def _expand_remote(pattern: str) -> list[FileInfo]:
+    filesystem = _filesystem(pattern)
+    protocol = protocol_of(pattern)
+    is_folder = not any(c in pattern for c in "*?[") and filesystem.isdir(pattern)
+    found = filesystem.find(pattern, detail=True) if is_folder else filesystem.glob(pattern, detail=True)
+    files = [
+        FileInfo(path=f"{protocol}://{path}", num_bytes=int(info["size"]), version=_remote_version(info))
+        for path, info in sorted(found.items())
+        if info["type"] == "file"
+    ]
+    if not files:
+        raise UsageError(f"no file matches {redact(pattern)!r}")
+    return files
+
+
+def _remote_version(info: dict[str, Any]) -> str:
+    for key in (
+        "ETag",
+        "etag",
+        "generation",
+        "md5Hash",
+        "mtime",
+        "LastModified",
+        "last_modified",
+        "created",
+    ):
+        if info.get(key):
+            return str(info[key])
+    return ""
+
+
+def _check_own_commit(path: str, content: bytes) -> None:
+    # An answer may be lost after the store applied the write: the commit that is there decides, not the answer.
+    if read_bytes(path) != content:
+        raise ConflictError(
+            "another conversion committed first",
+            where=redact(path),
+            state="Its dataset is whole and untouched",
+            next_step="Run again with --overwrite to make the next version, or choose another destination",
+        )
+
+
+def _write_temporary(target: Path, content: bytes) -> Path:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    umask = os.umask(0)
+    os.umask(umask)
+    Path(name).chmod(0o666 & ~umask)
+    return Path(name)
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as out, source.open("rb") as file:
+            shutil.copyfileobj(file, out, _COPY_CHUNK)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(source.stat().st_mode & 0o777)
+        Path(name).replace(target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _link_over(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.repair")
+    temporary.unlink(missing_ok=True)
+    os.link(source, temporary)
+    temporary.replace(target)
+
+
+def _filesystem(path: str) -> Any:
+    protocol = protocol_of(path)
+    try:
+        return fsspec.filesystem(protocol)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{protocol}:// needs an fsspec backend that is not installed", why=str(error)) from error

@@ -1,0 +1,62 @@
+"""Sizes as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from shardkit.errors import UsageError
+
+KiB = 1024
+MiB = 1024 * KiB
+GiB = 1024 * MiB
+TiB = 1024 * GiB
+
+_UNITS = {
+    "": 1, "b": 1,
+    "k": KiB, "kib": KiB, "m": MiB, "mib": MiB, "g": GiB, "gib": GiB, "t": TiB, "tib": TiB,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+_SHOWN = ((TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_size(text: str) -> int:
+    """Returns the number of bytes that text such as `128MiB`, `1.5 GB` or `4096` names.
+
+    `MiB` and `M` are powers of 1024, `MB` powers of 1000.
+
+    Raises:
+        UsageError: If the text is not a positive size.
+    """
+    match = _SIZE.fullmatch(text)
+    unit = _UNITS.get(match.group(2).lower()) if match else None
+    num_bytes = int(float(match.group(1)) * unit) if match and unit else 0
+    if num_bytes < 1:
+        raise UsageError(f"{text!r} is not a size", next_step="Write it like 128MiB, 1.5GB or 4096")
+    return num_bytes
+
+
+def format_size(num_bytes: float) -> str:
+    """Returns a size with three significant digits and a binary unit, such as `1.5 MiB`."""
+    if abs(num_bytes) < KiB:
+        return f"{num_bytes:.0f} B"
+    unit, name = next(u for u in _SHOWN if abs(num_bytes) >= u[0])
+    value = num_bytes / unit
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f} {name}"
+
+
+def format_count(count: int) -> str:
+    """Returns a count with thousands separators."""
+    return f"{count:,}"
+
+
+def format_duration(seconds: float) -> str:
+    """Returns a duration such as `0.4 s`, `3 min 20 s` or `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
