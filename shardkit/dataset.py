@@ -1,0 +1,94 @@
+"""Opening a committed dataset: the highest valid manifest, and its shard table. Nothing is found by globbing."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from shardkit import storage
+from shardkit.errors import DamageError, UsageError
+from shardkit.manifest import (
+    MANIFESTS_DIR,
+    Manifest,
+    ShardInfo,
+    decode_manifest,
+    decode_shard_table,
+    manifest_path,
+    parse_manifest_name,
+)
+
+
+class Dataset:
+    """One version of a dataset.
+
+    Attributes:
+        url: Absolute local path or URL of the dataset.
+        version: Number of the manifest, from 1.
+        manifest: What it holds.
+    """
+
+    def __init__(self, url: str, version: int, manifest: Manifest) -> None:
+        self.url = url
+        self.version = version
+        self.manifest = manifest
+
+    @cached_property
+    def shards(self) -> tuple[ShardInfo, ...]:
+        """All shards, by split in the manifest's order, then by index. Loads the shard table.
+
+        Raises:
+            DamageError: If the table is missing or does not agree with the manifest.
+        """
+        where = storage.join(self.url, self.manifest.shard_table.path)
+        try:
+            raw = storage.read_bytes(where)
+        except FileNotFoundError as error:
+            raise DamageError("the shard table is missing", where=where) from error
+        return tuple(decode_shard_table(raw, self.manifest, where))
+
+    def split_shards(self, split: str) -> tuple[ShardInfo, ...]:
+        """Returns the shards of one split, in order.
+
+        Raises:
+            UsageError: If there is no such split.
+        """
+        name = self.manifest.split(split).name
+        return tuple(s for s in self.shards if s.split == name)
+
+    def shard_url(self, shard: ShardInfo) -> str:
+        """Returns where a shard lies."""
+        return storage.join(self.url, shard.path)
+
+
+def list_versions(url: str) -> list[int]:
+    """Returns the versions that have a manifest, ascending; empty if there is no dataset."""
+    names = storage.list_names(storage.join(storage.normalize(url), MANIFESTS_DIR))
+    return sorted(v for v in map(parse_manifest_name, names) if v is not None)
+
+
+def open_dataset(url: str, version: int | None = None) -> Dataset:
+    """Opens a dataset, the newest version unless one is named.
+
+    Raises:
+        UsageError: If there is no dataset, or no such version, or a newer shardkit wrote it.
+        DamageError: If the manifest is damaged; names the version before it, if there is one.
+    """
+    root = storage.normalize(url)
+    versions = list_versions(root)
+    if not versions:
+        raise UsageError(
+            "there is no dataset",
+            where=storage.redact(root),
+            why="it holds no manifest",
+            next_step="If a conversion was cut off, run the same `shardkit convert` again: it goes on where it stopped",
+        )
+    chosen = versions[-1] if version is None else version
+    if chosen not in versions:
+        raise UsageError(f"there is no version {chosen}", where=storage.redact(root), next_step=f"It has: {versions}")
+    where = storage.join(root, manifest_path(chosen))
+    try:
+        manifest = decode_manifest(storage.read_bytes(where), where)
+    except DamageError as error:
+        older = [v for v in versions if v < chosen]
+        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}" if older else None
+        raise error.with_state("Nothing was changed", hint) from error
+    return Dataset(root, chosen, manifest)
