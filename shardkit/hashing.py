@@ -1,0 +1,54 @@
+"""Order and membership from 64-bit keys: the same on every machine, engine and number of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+UInt64s = npt.NDArray[np.uint64]
+
+_MEMBERSHIP_SALT = 0x5F3C_9A11_D2B8_4E67
+
+
+def mix64(values: UInt64s) -> UInt64s:
+    """Returns the finaliser of SplitMix64 (Steele, Lea, Flood 2014) of each value: a bijection that avalanches."""
+    mixed = values.astype(np.uint64, copy=True)
+    mixed += np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def row_keys(identities: UInt64s, seed: int) -> UInt64s:
+    """Returns the key of each row; ascending keys are the shuffled order.
+
+    Args:
+        identities: Stable names of the rows, see `shardkit.sources.base.row_identities`.
+        seed: Any integer; taken modulo 2**64.
+    """
+    salt = mix64(np.array([seed % 2**64], dtype=np.uint64))
+    return mix64(identities ^ salt)
+
+
+def assign_splits(identities: UInt64s, seed: int, fractions: tuple[float, ...]) -> npt.NDArray[np.int64]:
+    """Returns the position in `fractions` that each row falls into.
+
+    The draw is independent of the row's key and of all other rows, so that it stays as it is when data is appended and
+    does not bend the order within a split.
+
+    Args:
+        identities: Stable names of the rows.
+        seed: The seed of the conversion.
+        fractions: Shares of the splits, adding up to 1.
+    """
+    salt = mix64(np.array([(seed ^ _MEMBERSHIP_SALT) % 2**64], dtype=np.uint64))
+    draws = mix64(mix64(identities) ^ salt)
+    total = 0.0
+    bounds = []
+    for fraction in fractions[:-1]:
+        total += fraction
+        bounds.append(min(round(total * 2**64), 2**64 - 1))
+    return np.searchsorted(np.array(bounds, dtype=np.uint64), draws, side="right").astype(np.int64)
