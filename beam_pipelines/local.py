@@ -1,0 +1,104 @@
+"""Beam's local runner, by name, with the watch that it lacks.
+
+`DirectRunner` would try to download another runner; `FnApiRunner` is the one that every installation has. It neither
+retries nor notices a killed worker process (it hangs), so the watch ends the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import apache_beam as beam
+import psutil
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.convert import convert_pipeline
+from beam_pipelines.failures import read_failure
+from shardkit.conversion.plan import load_plan
+from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
+
+
+def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[StorageError], None]) -> None:
+    """Runs a stored plan on this machine and returns when the dataset is committed.
+
+    Args:
+        plan_path: Of the plan.
+        num_workers: Worker processes; one works in this process.
+        on_lost_worker: Called from another thread when a worker process has died. The runner will never return, so
+            this must end the process.
+
+    Raises:
+        ShardkitError: What a worker reported.
+    """
+    plan = load_plan(plan_path)
+    mode = ["--direct_running_mode=multi_processing"] if num_workers > 1 else []
+    options = PipelineOptions([f"--direct_num_workers={num_workers}", *mode], runner="FnApiRunner")
+    with _quiet_beam(), _watched_workers(on_lost_worker):
+        try:
+            pipeline = beam.Pipeline(options=options)
+            convert_pipeline(pipeline, plan_path)
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            failure = read_failure(plan)
+            if failure is not None and failure.error is not None:
+                raise ShardkitError.from_dict(failure.error) from None
+            if isinstance(error, OSError):
+                raise OutOfSpaceError("the runner could not write", where=plan.work_dir, why=str(error)) from error
+            raise
+
+
+def stop_workers() -> None:
+    """Kills all processes below this one."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+@contextlib.contextmanager
+def _quiet_beam() -> Iterator[None]:
+    # Workers send their whole log; what matters reaches the command as an error.
+    logger = logging.getLogger("apache_beam")
+    root = logging.getLogger()
+    levels = logger.level, root.level
+    logger.setLevel(logging.CRITICAL)
+    root.setLevel(logging.CRITICAL)
+    previous = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        yield
+    finally:
+        logger.setLevel(levels[0])
+        root.setLevel(levels[1])
+        if previous is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = previous
+
+
+@contextlib.contextmanager
+def _watched_workers(on_lost_worker: Callable[[StorageError], None]) -> Iterator[None]:
+    previous = threading.excepthook
+
+    def watch(args: threading.ExceptHookArgs) -> None:
+        if "Worker subprocess exited" not in str(args.exc_value):
+            previous(args)
+            return
+        on_lost_worker(
+            StorageError(
+                "a worker process died",
+                why=f"{args.exc_value}; most often the system ran out of memory",
+                state="Nothing was committed; finished parts are kept",
+                next_step="Run the same command again, with fewer --workers if memory is short",
+            )
+        )
+
+    threading.excepthook = watch
+    try:
+        yield
+    finally:
+        threading.excepthook = previous

@@ -1,0 +1,107 @@
+"""`shardkit convert`: raw files to a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.options import SizeType, SplitType
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from shardkit.codec import Compression
+    from shardkit.conversion.prepare import ConvertOptions
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit convert 'data/*.csv' out/flights --split train=0.9 --split test=0.1
+        shardkit convert events.jsonl.gz out/events --shard-size 64MiB --seed 7
+        shardkit convert photos/ out/photos --format images --compression none
+        shardkit convert table.parquet out/table --no-shuffle --num-shards 8
+        shardkit convert headerless.csv out/ips --columns start,end,country --null-value NA
+    """,
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("destination")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "images"]),
+    help="Format of the inputs; found out from their content if not given.",
+)
+@click.option("--schema", "schema_path", metavar="FILE", help="JSON or TOML file that declares or overrides features.")
+@click.option("--columns", metavar="A,B,...", help="Column names of CSV files without a header line.")
+@click.option("--delimiter", metavar="CHAR", help="Field delimiter of CSV files; found out if not given.")
+@click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="Also null in CSV files, such as NA.")
+@click.option("--max-pixels", type=int, default=64_000_000, show_default=True, help="Refuse larger images.")
+@click.option(
+    "--split",
+    "splits",
+    type=SplitType(),
+    multiple=True,
+    metavar="NAME=FRACTION",
+    help="A split and its share of the rows; repeat for more. One split 'train' if not given.",
+)
+@click.option(
+    "--shard-size", type=SizeType(), default="128MiB", show_default=True, help="Wanted size of a shard on disk."
+)
+@click.option("--num-shards", type=click.IntRange(min=1), help="Shards of each split, instead of --shard-size.")
+@click.option("--shuffle/--no-shuffle", default=True, help="Random order by --seed (default), or that of the inputs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order and of the splits.")
+@click.option("--compression", type=click.Choice(["gzip", "none"]), default="gzip", show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Worker processes; the number of cores if not given.")
+@click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
+@click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
+def command(
+    inputs: tuple[str, ...],
+    destination: str,
+    format_name: str | None,
+    schema_path: str | None,
+    columns: str | None,
+    delimiter: str | None,
+    null_values: tuple[str, ...],
+    max_pixels: int,
+    splits: tuple[tuple[str, float], ...],
+    shard_size: int,
+    num_shards: int | None,
+    shuffle: bool,
+    seed: int,
+    compression: Compression,
+    workers: int | None,
+    overwrite: bool,
+    work_dir: str | None,
+) -> None:
+    """Turn raw files into evenly sized TFRecord shards with a manifest.
+
+    INPUT is a file, a folder or a quoted glob of CSV, TSV, JSON Lines, Parquet or image files; .gz, .zst and .bz2
+    are read as they are. DESTINATION is the folder of the dataset. A conversion that was cut off goes on when the
+    same command is run again.
+    """
+    from shardkit.cli.conversion import convert
+    from shardkit.conversion.prepare import ConvertOptions
+    from shardkit.sources.base import SourceOptions
+
+    options: ConvertOptions = ConvertOptions(
+        inputs=inputs,
+        destination=destination,
+        source=SourceOptions(
+            format=format_name,
+            columns=tuple(c.strip() for c in columns.split(",")) if columns else None,
+            delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
+            null_values=null_values,
+            max_pixels=max_pixels,
+        ),
+        schema_path=schema_path,
+        splits=splits,
+        shuffle=shuffle,
+        seed=seed,
+        shard_bytes=shard_size,
+        num_shards=num_shards,
+        compression=compression,
+        overwrite=overwrite,
+        work_dir=work_dir,
+    )
+    convert(options, workers)

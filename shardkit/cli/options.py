@@ -1,0 +1,39 @@
+"""Option types that several commands share."""
+
+from __future__ import annotations
+
+import click
+
+from shardkit.errors import UsageError
+from shardkit.units import parse_size
+
+
+class SizeType(click.ParamType[int]):
+    """A size such as `128MiB`, as a number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the number of bytes."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SplitType(click.ParamType[tuple[str, float]]):
+    """A split and its share, such as `train=0.9`."""
+
+    name = "split"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Returns name and fraction."""
+        if isinstance(value, tuple):
+            return value
+        name, sign, fraction = str(value).partition("=")
+        try:
+            return name, float(fraction) if sign else self.fail(f"{value!r} is not NAME=FRACTION", param, ctx)
+        except ValueError:
+            self.fail(f"{fraction!r} is not a fraction; write it like train=0.9", param, ctx)

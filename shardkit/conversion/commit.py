@@ -1,0 +1,151 @@
+"""Commit: check that everything adds up, store the shard table, then create the manifest that makes it a dataset."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from shardkit import storage
+from shardkit.conversion.extract import Extracted
+from shardkit.conversion.plan import Plan
+from shardkit.dataset import list_versions
+from shardkit.errors import ConflictError, StorageError
+from shardkit.manifest import (
+    FORMAT_VERSION,
+    MANIFESTS_DIR,
+    Accounting,
+    InputInfo,
+    Manifest,
+    ShardInfo,
+    ShardTableInfo,
+    SplitInfo,
+    encode_manifest,
+    encode_shard_table,
+    manifest_path,
+    shard_table_path,
+)
+from shardkit.planning import Layout, SplitLayout
+from shardkit.statistics import merge_statistics
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """The version that was made."""
+
+    version: int
+    num_examples: int
+    num_bytes: int
+
+
+def commit_dataset(
+    plan: Plan, layout: Layout, extracted: Sequence[Extracted], shards: Sequence[ShardInfo]
+) -> Committed:
+    """Makes the shards a dataset, or raises and leaves the destination as it was.
+
+    Raises:
+        StorageError: If the shards do not hold what was extracted.
+        ConflictError: If another conversion was faster, or a dataset is there and may not be overwritten.
+    """
+    splits = [_split_info(plan, split, extracted, shards) for split in layout.splits]
+    rank = {split.name: i for i, split in enumerate(layout.splits)}
+    ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
+    table = encode_shard_table(ordered)
+    version = _choose_version(plan, table)
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        name=plan.destination.rstrip("/").rsplit("/", 1)[-1],
+        fingerprint=plan.fingerprint,
+        created=plan.created,
+        recipe=msgspec.to_builtins(plan.recipe),
+        compression=plan.recipe.compression,
+        features=plan.features,
+        splits=tuple(splits),
+        accounting=_account(plan, extracted, sum(s.num_examples for s in splits)),
+        shard_table=ShardTableInfo(
+            path=shard_table_path(version), num_rows=len(ordered), sha256=hashlib.sha256(table).hexdigest()
+        ),
+    )
+    storage.commit_exclusive(storage.join(plan.destination, shard_table_path(version)), table)
+    storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
+    return Committed(
+        version=version,
+        num_examples=sum(s.num_examples for s in splits),
+        num_bytes=sum(s.num_bytes for s in splits),
+    )
+
+
+def refuse_existing(plan: Plan) -> None:
+    """Checks that the destination may get a (next) version.
+
+    Raises:
+        ConflictError: If it holds a dataset and the plan does not say to overwrite.
+    """
+    versions = list_versions(plan.destination)
+    if versions and not plan.overwrite:
+        raise ConflictError(
+            "there is a dataset already",
+            where=storage.redact(plan.destination),
+            why=f"version {versions[-1]}",
+            state="It is untouched",
+            next_step="Run again with --overwrite to make the next version, or choose another destination",
+        )
+
+
+def _split_info(
+    plan: Plan, layout: SplitLayout, extracted: Sequence[Extracted], shards: Sequence[ShardInfo]
+) -> SplitInfo:
+    own = [s for s in shards if s.split == layout.name]
+    num_examples = sum(s.num_examples for s in own)
+    num_framed_bytes = sum(s.num_uncompressed_bytes for s in own)
+    indices = sorted(s.shard_index for s in own)
+    if (
+        indices != list(range(layout.num_shards))
+        or num_examples != layout.num_examples
+        or num_framed_bytes != layout.num_bytes
+    ):
+        raise StorageError(
+            f"the shards of split {layout.name!r} do not hold what was read",
+            why=f"{len(indices)} shards with {num_examples} examples, planned were {layout.num_shards} with "
+            f"{layout.num_examples}",
+            state="Nothing was committed",
+            next_step="Remove the work folder and run the same command again",
+        )
+    position = [s.name for s in plan.recipe.splits].index(layout.name)
+    parts = [e.statistics[position] for e in sorted(extracted, key=lambda e: e.input_split_index)]
+    return SplitInfo(
+        name=layout.name,
+        num_shards=len(own),
+        num_examples=num_examples,
+        num_bytes=sum(s.num_bytes for s in own),
+        num_uncompressed_bytes=num_framed_bytes,
+        statistics=merge_statistics(parts, plan.features),
+    )
+
+
+def _account(plan: Plan, extracted: Sequence[Extracted], num_examples: int) -> Accounting:
+    rows: Counter[int] = Counter()
+    for part in extracted:
+        rows.update(part.rows_by_file)
+    return Accounting(
+        num_rows=sum(rows.values()),
+        num_examples=num_examples,
+        inputs=tuple(
+            InputInfo(name=f.name, num_bytes=f.num_bytes, num_rows=rows[i], num_examples=rows[i])
+            for i, f in enumerate(plan.files)
+        ),
+    )
+
+
+def _choose_version(plan: Plan, table: bytes) -> int:
+    refuse_existing(plan)
+    version = max(list_versions(plan.destination), default=0) + 1
+    names = storage.list_names(storage.join(plan.destination, MANIFESTS_DIR))
+    # A conversion that died between table and manifest leaves a table that nobody reads; pass over it.
+    while shard_table_path(version).rsplit("/", 1)[-1] in names:
+        found = storage.read_bytes(storage.join(plan.destination, shard_table_path(version)))
+        if found == table:
+            break
+        version += 1
+    return version

@@ -1,0 +1,180 @@
+"""Layout: from the indexes of all runs to every shard's cut points, before a byte of a shard is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from shardkit.codec import BLOCK_BYTES, compress_block
+from shardkit.conversion.extract import Extracted, run_names
+from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.spool import Segment, find_segments, load_segment, read_run_entries, run_order
+from shardkit.conversion.write import order_group
+from shardkit.errors import BadInputError
+from shardkit.planning import (
+    BucketTotals,
+    GroupLayout,
+    Int64s,
+    Layout,
+    SplitLayout,
+    block_bounds,
+    check_num_shards,
+    count_shards,
+    describe_shard_size,
+    even_cuts,
+    exact_cuts,
+    form_groups,
+    needs_exact_cuts,
+)
+
+# 24 windows of one block in the final order tell the compressed size to about 1 %.
+_NUM_SAMPLES = 24
+
+
+def plan_layout(plan: Plan, extracted: Sequence[Extracted]) -> Layout:
+    """Lays out all dataset splits and stores the layout in the work folder.
+
+    Raises:
+        BadInputError: If there are no rows at all.
+        UsageError: If a split cannot fill the wanted number of shards.
+    """
+    runs = _list_runs(plan, extracted)
+    splits: list[SplitLayout] = []
+    notes: list[str] = []
+    for position, share in enumerate(plan.recipe.splits):
+        totals = _sum_buckets(runs, position)
+        if len(totals.buckets) == 0:
+            notes.append(f"split {share.name!r} got no rows and is left out")
+            continue
+        split, note = _lay_out_split(plan, runs, position, totals)
+        splits.append(split)
+        notes += [note] if note else []
+    if not splits:
+        raise BadInputError("the inputs hold no rows", state="Nothing was written")
+    layout = Layout(splits=tuple(splits), notes=tuple(notes))
+    write_whole(plan.work_path("layout.json"), msgspec.json.encode(layout))
+    return layout
+
+
+def load_layout(plan: Plan) -> Layout:
+    """Returns the layout that `plan_layout` stored."""
+    return msgspec.json.decode(plan.work_path("layout.json").read_bytes(), type=Layout)
+
+
+def segments_of_run(plan: Plan, layout: Layout, order: int, path: str) -> Iterator[tuple[tuple[int, int], Segment]]:
+    """Yields the segments of one run, each with the positions of its dataset split (in the recipe) and of its group."""
+    entries = read_run_entries(path)
+    for split in layout.splits:
+        position = split_position(plan, split.name)
+        for group, segment in find_segments(path, order, entries, position, split.groups):
+            yield (position, group), segment
+
+
+def split_position(plan: Plan, name: str) -> int:
+    """Returns the position of a dataset split in the recipe."""
+    return [s.name for s in plan.recipe.splits].index(name)
+
+
+def runs_of(plan: Plan, extracted: Extracted) -> list[tuple[int, str]]:
+    """Returns order and path of the runs of one input split."""
+    return [
+        (run_order(extracted.input_split_index, i), str(plan.work_path(name)))
+        for i, name in enumerate(run_names(extracted))
+    ]
+
+
+def _list_runs(plan: Plan, extracted: Sequence[Extracted]) -> list[tuple[int, str]]:
+    return sorted(run for e in extracted for run in runs_of(plan, e))
+
+
+def _sum_buckets(runs: list[tuple[int, str]], position: int) -> BucketTotals:
+    num_examples: dict[int, int] = {}
+    num_bytes: dict[int, int] = {}
+    largest = 0
+    for _, path in runs:
+        entries = read_run_entries(path)
+        own = entries.split_positions == position
+        largest = max(largest, entries.max_record_bytes.get(position, 0))
+        columns = (entries.buckets[own], entries.num_examples[own], entries.sizes[own])
+        for bucket, count, size in zip(*(c.tolist() for c in columns), strict=True):
+            num_examples[bucket] = num_examples.get(bucket, 0) + count
+            num_bytes[bucket] = num_bytes.get(bucket, 0) + size
+    buckets = sorted(num_examples)
+    return BucketTotals(
+        buckets=np.array(buckets, dtype=np.int64),
+        num_examples=np.array([num_examples[b] for b in buckets], dtype=np.int64),
+        num_bytes=np.array([num_bytes[b] for b in buckets], dtype=np.int64),
+        max_record_bytes=largest,
+    )
+
+
+def _lay_out_split(
+    plan: Plan, runs: list[tuple[int, str]], position: int, totals: BucketTotals
+) -> tuple[SplitLayout, str | None]:
+    recipe, name = plan.recipe, plan.recipe.splits[position].name
+    num_examples, num_bytes = int(totals.num_examples.sum()), int(totals.num_bytes.sum())
+    groups = form_groups(totals)
+    note = None
+    if recipe.num_shards is not None:
+        check_num_shards(name, recipe.num_shards, num_examples)
+        num_shards = recipe.num_shards
+    else:
+        assert recipe.shard_bytes is not None
+        fraction = 1.0 if recipe.compression == "none" else _measure_compression(plan, runs, position, totals)
+        num_shards = count_shards(
+            num_examples=num_examples,
+            num_bytes=num_bytes,
+            compressed_fraction=fraction,
+            shard_bytes=recipe.shard_bytes,
+            max_record_bytes=totals.max_record_bytes,
+        )
+        note = describe_shard_size(
+            name,
+            num_bytes=num_bytes,
+            num_shards=num_shards,
+            compressed_fraction=fraction,
+            shard_bytes=recipe.shard_bytes,
+        )
+    if needs_exact_cuts(num_bytes, num_shards, totals.max_record_bytes):
+        cuts = exact_cuts(_record_starts(plan, runs, position, groups), num_bytes, num_shards)
+    else:
+        cuts = even_cuts(num_bytes, num_shards)
+    layout = SplitLayout(name=name, num_examples=num_examples, num_bytes=num_bytes, cuts=cuts, groups=groups)
+    return layout, note
+
+
+def _segments(runs: list[tuple[int, str]], position: int, groups: tuple[GroupLayout, ...]) -> list[list[Segment]]:
+    by_group: list[list[Segment]] = [[] for _ in groups]
+    for order, path in runs:
+        for group, segment in find_segments(path, order, read_run_entries(path), position, groups):
+            by_group[group].append(segment)
+    return by_group
+
+
+def _measure_compression(plan: Plan, runs: list[tuple[int, str]], position: int, totals: BucketTotals) -> float:
+    # Small groups stand for windows in the final order; what they compress to is what the shards will.
+    windows = form_groups(totals, BLOCK_BYTES)
+    if len(windows) > _NUM_SAMPLES:
+        chosen = np.linspace(0, len(windows) - 1, _NUM_SAMPLES).round().astype(int)
+        windows = tuple(windows[i] for i in chosen)
+    num_bytes = num_compressed = 0
+    for segments in _segments(runs, position, windows):
+        loaded = [load_segment(s, max_bytes=BLOCK_BYTES) for s in segments]
+        ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
+        first, stop = block_bounds(ordered.sizes, BLOCK_BYTES)[0]
+        block = ordered.join(first, stop)
+        num_bytes += len(block)
+        num_compressed += len(compress_block(block, plan.recipe.compression))
+    return num_compressed / num_bytes
+
+
+def _record_starts(plan: Plan, runs: list[tuple[int, str]], position: int, groups: tuple[GroupLayout, ...]) -> Int64s:
+    sizes: list[Int64s] = []
+    for segments in _segments(runs, position, groups):
+        loaded = [load_segment(s) for s in segments]
+        sizes.append(order_group(loaded, shuffle=plan.recipe.shuffle).sizes)
+    all_sizes = np.concatenate(sizes)
+    starts: Int64s = np.cumsum(all_sizes) - all_sizes
+    return starts

@@ -1,0 +1,172 @@
+"""The plan: everything the workers need to know, fixed before work starts, stored once in the work folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from shardkit import storage
+from shardkit._version import __version__
+from shardkit.codec import Compression
+from shardkit.errors import UsageError
+from shardkit.features import Features
+from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created
+from shardkit.planning import SplitShare
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions
+
+WORK_DIR = "work"
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be done to the inputs. With the inputs and the features it determines every byte.
+
+    Attributes:
+        source: How raw files are read; its format is never None here.
+        splits: Dataset splits with their fractions.
+        shuffle: Whether the order is random by `seed` or that of the inputs.
+        seed: Of the order and of the membership in splits.
+        shard_bytes: Wanted size of a shard on disk; None with `num_shards`.
+        num_shards: Number of shards of each split; None with `shard_bytes`.
+        compression: `gzip` or `none`.
+    """
+
+    source: SourceOptions
+    splits: tuple[SplitShare, ...]
+    shuffle: bool
+    seed: int
+    shard_bytes: int | None
+    num_shards: int | None
+    compression: Compression
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One conversion.
+
+    Attributes:
+        destination: Location of the dataset.
+        work_dir: Local folder for spool and finished steps; on the destination's file system where that is local.
+        fingerprint: Hash of inputs, features, recipe and format version.
+        created: The manifest's block of the same name.
+        recipe: What is to be done.
+        features: In the order of the source.
+        files: Inputs, by name.
+        input_splits: Parts of the inputs, in order.
+        overwrite: Whether a next version may be made of a dataset that is already there.
+    """
+
+    destination: str
+    work_dir: str
+    fingerprint: str
+    created: Created
+    recipe: Recipe
+    features: Features
+    files: tuple[RawFile, ...]
+    input_splits: tuple[InputSplit, ...]
+    overwrite: bool
+
+    @property
+    def data_path(self) -> str:
+        """Folder of the shards, relative to the dataset."""
+        return f"{DATA_DIR}/{self.fingerprint}"
+
+    def work_path(self, *parts: str) -> Path:
+        """Returns a path in the work folder."""
+        return Path(self.work_dir, *parts)
+
+
+def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) -> str:
+    """Returns 32 hexadecimal digits that name what a conversion will give: no places and no times enter."""
+    document = {
+        "format_version": FORMAT_VERSION,
+        "files": [(f.name, f.num_bytes) for f in files],
+        "features": features,
+        "recipe": recipe,
+    }
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
+
+
+def make_created(inputs: Sequence[str]) -> Created:
+    """Returns when and by what the conversion is made."""
+    packages = ("apache-beam", "numpy", "protobuf", "pyarrow", "isal")
+    versions = {name: v for name in packages if (v := _version_of(name)) is not None}
+    return Created(
+        at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        commit_id=secrets.token_hex(16),
+        inputs=tuple(storage.redact(i) for i in inputs),
+        tool_versions={"shardkit": __version__, "python": platform.python_version(), **versions},
+    )
+
+
+def default_work_root(destination: str) -> str:
+    """Returns where the work folder goes: beside the data, because a shard is then linked and not copied.
+
+    Raises:
+        UsageError: If the destination is no local folder and names no place for one.
+    """
+    if storage.is_local(destination):
+        return storage.join(destination, WORK_DIR)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", storage.redact(destination))
+    cache = os.environ.get("XDG_CACHE_HOME") or storage.join(str(Path.home()), ".cache")
+    return storage.join(cache, "shardkit", name)
+
+
+def save_plan(plan: Plan) -> str:
+    """Stores the plan in its work folder and returns its path."""
+    path = plan.work_path("plan.json")
+    write_whole(path, msgspec.json.encode(plan))
+    return str(path)
+
+
+@functools.lru_cache(maxsize=4)
+def load_plan(path: str) -> Plan:
+    """Returns the plan stored at `path`."""
+    return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file of the work folder so that it is there whole or not at all.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If it cannot be written.
+    """
+    with storage.translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def check_destination(destination: str) -> None:
+    """Checks that a local destination is a folder that may be written, creating it if needed.
+
+    Raises:
+        UsageError: If it is a file or may not be written.
+    """
+    if not storage.is_local(destination):
+        return
+    path = storage.local_path(destination)
+    if path.exists() and not path.is_dir():
+        raise UsageError("the destination is a file", where=str(path), next_step="Name a folder")
+    storage.make_folder(destination)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError("cannot write there", where=str(path), why="permission denied")
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,221 @@
+"""From what a user asked for to a plan: inputs listed, features fixed, inputs cut, an earlier attempt found."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardkit import storage
+from shardkit.codec import Compression
+from shardkit.conversion.commit import refuse_existing
+from shardkit.conversion.extract import Extracted
+from shardkit.conversion.plan import Plan, Recipe, check_destination, default_work_root, fingerprint, make_created
+from shardkit.conversion.write import forget_written
+from shardkit.dataset import list_versions, open_dataset
+from shardkit.errors import ConflictError, DamageError, OutOfSpaceError, UsageError
+from shardkit.planning import parse_shares
+from shardkit.schema import apply_schema, load_schema
+from shardkit.sources import choose_source, list_inputs
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.units import MiB, format_size
+
+
+class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user asks for.
+
+    Attributes:
+        inputs: Files, folders and globs.
+        destination: Where the dataset goes.
+        source: How raw files are read.
+        schema_path: File that declares or overrides features.
+        splits: Names and fractions; none makes one split `train`.
+        shuffle: Whether to bring the examples into a random order.
+        seed: Of that order and of the membership in splits.
+        shard_bytes: Wanted size of a shard on disk, unless `num_shards` is given.
+        num_shards: Shards of each split.
+        compression: `gzip` or `none`.
+        overwrite: Whether to make the next version where a dataset is already.
+        work_dir: Where the spool goes; None puts it beside the data.
+    """
+
+    inputs: tuple[str, ...]
+    destination: str
+    source: SourceOptions = SourceOptions()
+    schema_path: str | None = None
+    splits: tuple[tuple[str, float], ...] = ()
+    shuffle: bool = True
+    seed: int = 0
+    shard_bytes: int = 128 * MiB
+    num_shards: int | None = None
+    compression: Compression = "gzip"
+    overwrite: bool = False
+    work_dir: str | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan that has not started.
+
+    Attributes:
+        plan: What will be done.
+        notes: What the user should know.
+        num_finished_splits: Input splits that an earlier attempt left in the spool.
+    """
+
+    plan: Plan
+    notes: tuple[str, ...]
+    num_finished_splits: int
+
+
+def prepare(options: ConvertOptions) -> Prepared:
+    """Plans a conversion; reads heads and footers of the inputs, and writes nothing but empty folders.
+
+    Raises:
+        UsageError, BadInputError: If the request or an input is wrong.
+        ConflictError: If the destination holds a dataset and may not be overwritten.
+    """
+    destination = storage.normalize(options.destination)
+    shares = parse_shares(options.splits)
+    if options.num_shards is not None and options.num_shards < 1:
+        raise UsageError(f"--num-shards is {options.num_shards}", why="it must be at least 1")
+    listing = list_inputs(options.inputs)
+    _refuse_own_output(listing.files, destination)
+    source = choose_source(listing.files, options.source)
+    source_options = msgspec.structs.replace(options.source, format=source.format)
+    features = source.infer(listing.files, source_options)
+    if options.schema_path is not None:
+        features = apply_schema(features, load_schema(options.schema_path))
+    recipe = Recipe(
+        source=source_options,
+        splits=shares,
+        shuffle=options.shuffle,
+        seed=options.seed,
+        shard_bytes=None if options.num_shards is not None else options.shard_bytes,
+        num_shards=options.num_shards,
+        compression=options.compression,
+    )
+    name = fingerprint(listing.files, features, recipe)
+    work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)
+    plan = Plan(
+        destination=destination,
+        work_dir=storage.join(work_root, name),
+        fingerprint=name,
+        created=make_created(options.inputs),
+        recipe=recipe,
+        features=features,
+        files=listing.files,
+        input_splits=tuple(source.split(listing.files, source_options)),
+        overwrite=options.overwrite,
+    )
+    refuse_existing(plan)
+    check_destination(destination)
+    _check_space(plan)
+    return Prepared(plan=plan, notes=listing.notes, num_finished_splits=_count_finished(plan))
+
+
+@contextlib.contextmanager
+def work_folder(plan: Plan) -> Iterator[None]:
+    """Holds the work folder of a plan for this process and removes what an earlier attempt left and no longer holds.
+
+    Raises:
+        ConflictError: If another process works on the same conversion.
+        OutOfSpaceError, UsageError, StorageError: If the folder cannot be made.
+    """
+    folder = plan.work_path()
+    with storage.translate_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConflictError(
+                "the same conversion is running already",
+                where=str(folder),
+                state="It was not disturbed",
+                next_step="Wait for it to end",
+            ) from error
+        with storage.translate_os_errors(folder):
+            _tidy(plan)
+        yield
+    finally:
+        os.close(handle)
+
+
+def remove_work_folder(plan: Plan) -> None:
+    """Removes the spool and all records of a conversion that was committed."""
+    shutil.rmtree(plan.work_path(), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        plan.work_path().parent.rmdir()
+
+
+def _tidy(plan: Plan) -> None:
+    for folder in ("progress", "tmp"):
+        shutil.rmtree(plan.work_path(folder), ignore_errors=True)
+    plan.work_path("failure.json").unlink(missing_ok=True)
+    for leftover in (*plan.work_path("spool").glob("*.tmp"), *plan.work_path().glob("*/*.tmp")):
+        leftover.unlink(missing_ok=True)
+    if _count_finished(plan) < len(list(plan.work_path("extract").glob("*.msgpack"))):
+        # An input changed since it was read: what was written from it is no longer right.
+        forget_written(plan)
+    committed = _committed_shards(plan)
+    if committed:
+        plan.work_path("committed.json").write_bytes(msgspec.json.encode(committed))
+
+
+def _committed_shards(plan: Plan) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for version in list_versions(plan.destination):
+        try:
+            dataset = open_dataset(plan.destination, version)
+            if dataset.manifest.fingerprint == plan.fingerprint:
+                found.update({s.path: s.sha256 for s in dataset.shards})
+        except DamageError:
+            continue
+    return found
+
+
+def _count_finished(plan: Plan) -> int:
+    folder = plan.work_path("extract")
+    if not folder.is_dir():
+        return 0
+    return sum(_is_current(plan, path) for path in folder.glob("*.msgpack"))
+
+
+def _is_current(plan: Plan, path: Path) -> bool:
+    try:
+        extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
+        split = plan.input_splits[extracted.input_split_index]
+    except (OSError, msgspec.DecodeError, IndexError):
+        return False
+    return extracted.versions == tuple(f.version for f in plan.files[split.file_start : split.file_stop])
+
+
+def _refuse_own_output(files: Sequence[RawFile], destination: str) -> None:
+    inside = [f for f in files if f.path.startswith(f"{destination}/")]
+    if inside:
+        raise UsageError(
+            "the destination lies among the inputs",
+            where=storage.redact(inside[0].path),
+            why="the shards would be read as input",
+            next_step="Choose a destination outside of the input folders",
+        )
+
+
+def _check_space(plan: Plan) -> None:
+    # Spool and shards together are never smaller than the inputs; what compression adds shows only while writing.
+    needed = sum(f.num_bytes for f in plan.files)
+    free = storage.free_bytes(plan.work_dir)
+    if free is not None and free < needed:
+        raise OutOfSpaceError(
+            "no space left",
+            where=plan.work_dir,
+            why=f"at least {format_size(needed)} are needed for spool and shards, {format_size(free)} are free",
+            state="Nothing was written",
+            next_step="Free some space, or name another place with --work-dir",
+        )

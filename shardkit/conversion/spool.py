@@ -1,0 +1,227 @@
+"""Runs: encoded rows of one input split on local disk, sorted by (dataset split, key), with an index at the end.
+
+A run holds what about 32 MiB of Arrow data becomes, so that its making needs bounded memory whatever the size of the
+input. Any range of keys is one consecutive piece of the file.
+
+    framed records | keys, 8 bytes each | framed sizes, 4 bytes each | index, msgpack | length of the index, 8 bytes
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit import storage
+from shardkit.example import encode_batch
+from shardkit.features import Features
+from shardkit.hashing import UInt64s
+from shardkit.planning import GroupLayout, Int64s
+
+RUN_ARROW_BYTES = 32 * 1024 * 1024
+NUM_BUCKET_BITS = 12
+_ENCODE_ROWS = 8192
+_ENCODE_BYTES = 8 * 1024 * 1024
+_MAX_RUNS_BITS = 24
+
+
+class _RunIndex(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    num_records: int
+    num_bytes: int
+    splits: bytes  # int64 per bucket entry: position of the dataset split
+    buckets: bytes  # int64
+    num_examples: bytes  # int64
+    sizes: bytes  # int64: framed bytes
+    max_record_bytes: dict[int, int]
+
+
+class RunEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """The index of a run: one entry per dataset split and bucket that it holds, in the order of the file.
+
+    Attributes:
+        num_records, num_bytes: Totals.
+        split_positions, buckets: What the entry is of.
+        num_examples, sizes: Records and framed bytes of the entry.
+        max_record_bytes: The largest framed record, by position of the dataset split.
+    """
+
+    num_records: int
+    num_bytes: int
+    split_positions: Int64s
+    buckets: Int64s
+    num_examples: Int64s
+    sizes: Int64s
+    max_record_bytes: dict[int, int]
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A consecutive piece of one run.
+
+    Attributes:
+        order: Position of the run among all runs: (input split << 24) + run.
+        path: Of the run.
+        first_record, num_records: Records, counted from the start of the run.
+        first_byte, num_bytes: Framed bytes, likewise.
+        run_records, run_bytes: Totals of the run, to find its keys and sizes.
+    """
+
+    order: int
+    path: str
+    first_record: int
+    num_records: int
+    first_byte: int
+    num_bytes: int
+    run_records: int
+    run_bytes: int
+
+
+class LoadedSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys, framed sizes and framed records of a segment."""
+
+    keys: UInt64s
+    sizes: Int64s
+    data: bytes
+
+
+def run_order(input_split_index: int, run_index: int) -> int:
+    """Returns the position of a run among all runs."""
+    return (input_split_index << _MAX_RUNS_BITS) + run_index
+
+
+def write_run(
+    path: Path,
+    *,
+    rows: pa.Table,
+    features: Features,
+    split_positions: Int64s,
+    keys: UInt64s,
+    bucket: int | None,
+) -> None:
+    """Orders, encodes and stores rows as one run, whole or not at all.
+
+    Args:
+        path: Where the run goes.
+        rows: Columns as the features say.
+        features: What to encode.
+        split_positions: Per row; the dataset split it belongs to.
+        keys: Per row; ascending keys are the order within a dataset split.
+        bucket: The one bucket of all rows, where the order is the source's; None takes the upper bits of the keys.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If it cannot be written.
+    """
+    order = np.lexsort((keys, split_positions))
+    split_positions, keys = split_positions[order], keys[order]
+    buckets = _buckets_of(keys) if bucket is None else np.full(len(keys), bucket, dtype=np.int64)
+    ordered = rows.take(pa.array(order)) if not np.array_equal(order, np.arange(len(order))) else rows
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    sizes: list[npt.NDArray[np.int64]] = []
+    with storage.translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                for batch in _encodable_batches(ordered):
+                    encoded = encode_batch(batch, features)
+                    file.write(encoded.data)
+                    sizes.append(encoded.sizes)
+                all_sizes = np.concatenate(sizes)
+                file.write(keys.astype("<u8").tobytes())
+                file.write(all_sizes.astype("<u4").tobytes())
+                index = msgspec.msgpack.encode(_index_of(split_positions, buckets, all_sizes))
+                file.write(index + len(index).to_bytes(8, "little"))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def read_run_entries(path: str) -> RunEntries:
+    """Returns the index of a run."""
+    with Path(path).open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(end - 8)
+        num_index_bytes = int.from_bytes(file.read(8), "little")
+        file.seek(end - 8 - num_index_bytes)
+        index = msgspec.msgpack.decode(file.read(num_index_bytes), type=_RunIndex)
+    return RunEntries(
+        num_records=index.num_records,
+        num_bytes=index.num_bytes,
+        split_positions=np.frombuffer(index.splits, dtype="<i8"),
+        buckets=np.frombuffer(index.buckets, dtype="<i8"),
+        num_examples=np.frombuffer(index.num_examples, dtype="<i8"),
+        sizes=np.frombuffer(index.sizes, dtype="<i8"),
+        max_record_bytes=index.max_record_bytes,
+    )
+
+
+def find_segments(
+    path: str, order: int, entries: RunEntries, split_position: int, groups: tuple[GroupLayout, ...]
+) -> Iterator[tuple[int, Segment]]:
+    """Yields the parts of a run that groups of a dataset split need, each with the position of its group."""
+    first_records = np.cumsum(entries.num_examples) - entries.num_examples
+    first_bytes = np.cumsum(entries.sizes) - entries.sizes
+    own = np.flatnonzero(entries.split_positions == split_position)
+    buckets = entries.buckets[own]
+    for position, group in enumerate(groups):
+        start, stop = np.searchsorted(buckets, [group.first_bucket, group.stop_bucket])
+        if start == stop:
+            continue
+        first, last = own[start], own[stop - 1]
+        yield (
+            position,
+            Segment(
+                order=order,
+                path=path,
+                first_record=int(first_records[first]),
+                num_records=int(entries.num_examples[first : last + 1].sum()),
+                first_byte=int(first_bytes[first]),
+                num_bytes=int(entries.sizes[first : last + 1].sum()),
+                run_records=entries.num_records,
+                run_bytes=entries.num_bytes,
+            ),
+        )
+
+
+def load_segment(segment: Segment, max_bytes: int | None = None) -> LoadedSegment:
+    """Returns what a segment holds, or its first records of about `max_bytes`."""
+    with Path(segment.path).open("rb") as file:
+        handle = file.fileno()
+        keys = os.pread(handle, 8 * segment.num_records, segment.run_bytes + 8 * segment.first_record)
+        sizes_start = segment.run_bytes + 8 * segment.run_records
+        raw_sizes = os.pread(handle, 4 * segment.num_records, sizes_start + 4 * segment.first_record)
+        sizes = np.frombuffer(raw_sizes, dtype="<u4").astype(np.int64)
+        if max_bytes is not None:
+            sizes = sizes[: int(np.searchsorted(np.cumsum(sizes), max_bytes)) + 1]
+        data = os.pread(handle, int(sizes.sum()), segment.first_byte)
+    return LoadedSegment(keys=np.frombuffer(keys, dtype="<u8")[: len(sizes)], sizes=sizes, data=data)
+
+
+def _buckets_of(keys: UInt64s) -> Int64s:
+    return (keys >> np.uint64(64 - NUM_BUCKET_BITS)).astype(np.int64)
+
+
+def _encodable_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
+    max_rows = max(1, min(_ENCODE_ROWS, _ENCODE_BYTES // row_bytes))
+    yield from rows.to_batches(max_chunksize=max_rows)
+
+
+def _index_of(split_positions: Int64s, buckets: Int64s, sizes: Int64s) -> _RunIndex:
+    changes = (np.diff(split_positions, prepend=-1) != 0) | (np.diff(buckets, prepend=-1) != 0)
+    firsts = np.flatnonzero(changes)
+    counts = np.diff(firsts, append=len(sizes))
+    largest = {int(p): int(sizes[split_positions == p].max()) for p in np.unique(split_positions)}
+    return _RunIndex(
+        num_records=len(sizes),
+        num_bytes=int(sizes.sum()),
+        splits=split_positions[firsts].astype("<i8").tobytes(),
+        buckets=buckets[firsts].astype("<i8").tobytes(),
+        num_examples=counts.astype("<i8").tobytes(),
+        sizes=np.add.reduceat(sizes, firsts).astype("<i8").tobytes(),
+        max_record_bytes=largest,
+    )
