@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from shardkit.errors import DamageError
+from shardkit.errors import BadInputError, DamageError
 from shardkit.features import Feature, Features
 from shardkit.tfrecord import frame
 
@@ -44,6 +44,9 @@ def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
     Args:
         batch: Columns by the names of the features, each of its feature's `arrow_type`.
         features: What to store.
+
+    Raises:
+        BadInputError: If a list holds a null.
     """
     ordered = sorted(features, key=lambda f: f.name.encode())
     columns = [_encode_column(batch.column(f.name), f) for f in ordered]
@@ -126,13 +129,21 @@ def _encode_column(column: pa.Array, feature: Feature) -> Entries:
 def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
     write = _entry_writer(feature)
     lists = column.cast(pa.list_(column.type.value_type))
+    if lists.drop_null().flatten().null_count:
+        raise BadInputError(
+            f"column {feature.name!r} has a null inside a list",
+            why="the lists of a tf.train.Example hold no nulls",
+            next_step="Fill or drop such values in the source",
+        )
     valid = lists.is_valid().to_pylist()
     offsets = lists.offsets.to_pylist()
     spans = zip(valid, offsets, offsets[1:], strict=False)
     if feature.stored_as == "little_endian_bytes":
-        raw = _float64_values(lists.values).tobytes()
+        raw = _float64_values(lists.values.fill_null(0.0)).tobytes()
         return [write((raw[8 * a : 8 * b],)) if ok else b"" for ok, a, b in spans]
     values = _stored_array(lists.values, feature)
+    # Null rows of a fixed size have children that nobody reads.
+    values = values if feature.stored_as == "bytes_list" else values.fill_null(0)
     if feature.stored_as == "bytes_list":
         items = values.to_pylist()
         return [write(items[a:b]) if ok else b"" for ok, a, b in spans]
