@@ -114,7 +114,7 @@ def _check_number(feature: Feature, found: int, expected: int, where: str) -> No
 def _encode_column(column: pa.Array, feature: Feature) -> Entries:
     if not feature.is_scalar:
         return _encode_lists(column, feature)
-    stored = _stored_array(column, feature)
+    stored = stored_array(column, feature)
     write = _entry_writer(feature)
     if feature.media_type is not None or feature.dtype == "bytes":
         # Large values that hardly repeat: looking for equal ones costs more than it saves.
@@ -128,20 +128,14 @@ def _encode_column(column: pa.Array, feature: Feature) -> Entries:
 
 def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
     write = _entry_writer(feature)
-    lists = column.cast(pa.list_(column.type.value_type))
-    if lists.drop_null().flatten().null_count:
-        raise BadInputError(
-            f"column {feature.name!r} has a null inside a list",
-            why="the lists of a tf.train.Example hold no nulls",
-            next_step="Fill or drop such values in the source",
-        )
+    lists = as_lists(column, feature)
     valid = lists.is_valid().to_pylist()
     offsets = lists.offsets.to_pylist()
     spans = zip(valid, offsets, offsets[1:], strict=False)
     if feature.stored_as == "little_endian_bytes":
-        raw = _float64_values(lists.values.fill_null(0.0)).tobytes()
+        raw = float64_values(lists.values.fill_null(0.0)).tobytes()
         return [write((raw[8 * a : 8 * b],)) if ok else b"" for ok, a, b in spans]
-    values = _stored_array(lists.values, feature)
+    values = stored_array(lists.values, feature)
     # Null rows of a fixed size have children that nobody reads.
     values = values if feature.stored_as == "bytes_list" else values.fill_null(0)
     if feature.stored_as == "bytes_list":
@@ -151,9 +145,26 @@ def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
     return [write(numbers[a:b].tolist()) if ok else b"" for ok, a, b in spans]
 
 
-def _stored_array(values: pa.Array, feature: Feature) -> pa.Array:
+def as_lists(column: pa.Array, feature: Feature) -> pa.Array:
+    """Returns a column of lists of any kind as lists of variable length.
+
+    Raises:
+        BadInputError: If a list holds a null.
+    """
+    lists = column.cast(pa.list_(column.type.value_type))
+    if lists.drop_null().flatten().null_count:
+        raise BadInputError(
+            f"column {feature.name!r} has a null inside a list",
+            why="the lists of a tf.train.Example hold no nulls",
+            next_step="Fill or drop such values in the source",
+        )
+    return lists
+
+
+def stored_array(values: pa.Array, feature: Feature) -> pa.Array:
+    """Returns values as they are stored: int64, float32, binary, or 8 bytes for float64. Nulls stay."""
     if feature.stored_as == "little_endian_bytes":
-        raw = _float64_values(values.fill_null(0.0))
+        raw = float64_values(values.fill_null(0.0))
         packed = pa.Array.from_buffers(pa.binary(8), len(values), [None, pa.py_buffer(raw)])
         return pc.if_else(values.is_valid(), packed, pa.scalar(None, pa.binary(8)))
     if feature.stored_as == "float_list":
@@ -169,7 +180,8 @@ def _stored_array(values: pa.Array, feature: Feature) -> pa.Array:
     return values.cast(pa.int64())
 
 
-def _float64_values(values: pa.Array) -> npt.NDArray[np.float64]:
+def float64_values(values: pa.Array) -> npt.NDArray[np.float64]:
+    """Returns float64 values without nulls as little-endian numbers."""
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype="<f8")
 
 

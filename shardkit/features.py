@@ -26,7 +26,10 @@ _INTEGERS = {
 _FLOATS = {"float16": pa.float16(), "float32": pa.float32()}
 _BYTES = {"string": pa.string(), "bytes": pa.binary()}
 _TEMPORAL = re.compile(r"(timestamp|duration|time)\[(s|ms|us|ns)\]")
-_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),(-?[0-9]{1,3})\)")
+
+# Arrow counts the values of a fixed-size list in 32 bits.
+_MAX_VALUES = 2**31 - 1
 
 Shape = tuple[int | None, ...]
 
@@ -41,7 +44,8 @@ def stored_as(dtype: str) -> StoredAs:
         return "int64_list"
     if dtype in _FLOATS:
         return "float_list"
-    if dtype in _BYTES or _DECIMAL.fullmatch(dtype):
+    decimal = _DECIMAL.fullmatch(dtype)
+    if dtype in _BYTES or (decimal and 1 <= int(decimal.group(1)) <= 76):
         return "bytes_list"
     if dtype == "float64":
         return "little_endian_bytes"
@@ -78,8 +82,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     timezone: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise UsageError("a feature has an empty name")
+        if not self.name or "\0" in self.name:
+            raise UsageError(f"{self.name!r} cannot name a feature", why="it is empty or holds a NUL")
         if self.stored_as != stored_as(self.dtype):
             raise UsageError(
                 f"feature {self.name!r} cannot be stored as {self.stored_as}",
@@ -90,6 +94,13 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"feature {self.name!r} has shape {list(self.shape)}",
                 why="a shape is [], fixed, or one variable dimension",
             )
+        if any(size is not None and size < 1 for size in self.shape) or (self.num_values or 0) > _MAX_VALUES:
+            raise UsageError(
+                f"feature {self.name!r} has shape {list(self.shape)}",
+                why="every dimension must be at least 1, and all together at most 2147483647",
+            )
+        if self.timezone is not None and not self.dtype.startswith("timestamp"):
+            raise UsageError(f"feature {self.name!r} has a time zone", why=f"{self.dtype} has none")
 
     @property
     def is_scalar(self) -> bool:

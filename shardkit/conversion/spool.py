@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit import storage
-from shardkit.example import encode_batch
+from shardkit.encoder import encode_batch
 from shardkit.features import Features
 from shardkit.hashing import UInt64s
 from shardkit.planning import GroupLayout, Int64s

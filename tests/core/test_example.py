@@ -84,7 +84,7 @@ _VALUES = {
 
 @st.composite
 def tables(draw):
-    names = draw(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True))
+    names = draw(st.lists(st.text("ab/é日", min_size=1, max_size=5), min_size=1, max_size=4, unique=True))
     num_rows = draw(st.integers(0, 6))
     features, columns = [], []
     for name in names:
