@@ -125,21 +125,18 @@ def join_pieces(plan: Plan, split: SplitLayout, pieces: Sequence[Piece]) -> Shar
     """
     ordered = sorted(pieces, key=lambda p: p.order)
     shard_index = ordered[0].shard_index
-    record_path = plan.work_path("joins", f"{split.name}-{shard_index}.msgpack")
-    done = _find_written(plan, record_path)
+    done = _find_shard(plan, split, shard_index)
     if done is not None:
-        return done.shards[0]
+        return done
     with ShardFile(plan, split, shard_index) as shard:
         for piece in ordered:
             shard.add_piece(piece)
-        info = shard.publish()
-    write_whole(record_path, msgspec.msgpack.encode(WrittenGroup(shards=(info,), pieces=())))
-    return info
+        return shard.publish()
 
 
 def forget_written(plan: Plan) -> None:
-    """Removes the records of written groups and joins, after an input changed."""
-    for folder in ("groups", "joins", "pieces"):
+    """Removes the records of what was written, after an input changed."""
+    for folder in ("groups", "shards", "pieces"):
         for path in plan.work_path(folder).glob("*"):
             path.unlink()
 
@@ -225,6 +222,7 @@ class ShardFile:
         storage.put_file(self._path, destination)
         if self._compression == "none":
             self._publish_record_index(f"{destination}.idx")
+        write_whole(_shard_record(self._plan, self._split, self._shard_index), msgspec.msgpack.encode(info))
         return info
 
     def _publish_record_index(self, destination: str) -> None:
@@ -260,15 +258,22 @@ def _write_ordered(
         starts_here = first > 0 or first_byte == split.cuts[shard_index]
         ends_here = end >= split.cuts[shard_index + 1]
         if starts_here and ends_here:
-            with ShardFile(plan, split, shard_index) as shard:
-                for a, b in block_bounds(ordered.sizes[first:stop], BLOCK_BYTES):
-                    shard.add_block(ordered.join(first + a, first + b), ordered.sizes[first + a : first + b])
-                shards.append(shard.publish())
+            done = _find_shard(plan, split, shard_index)
+            shards.append(done or _write_shard(plan, split, shard_index, ordered, first, stop))
         else:
             pieces.append(_write_piece(plan, split, group_index, shard_index, ordered, first, stop))
         if progress is not None:
             progress.add(num_framed_bytes=int(ordered.sizes[first:stop].sum()))
     return WrittenGroup(shards=tuple(shards), pieces=tuple(pieces))
+
+
+def _write_shard(
+    plan: Plan, split: SplitLayout, shard_index: int, ordered: OrderedGroup, first: int, stop: int
+) -> ShardInfo:
+    with ShardFile(plan, split, shard_index) as shard:
+        for a, b in block_bounds(ordered.sizes[first:stop], BLOCK_BYTES):
+            shard.add_block(ordered.join(first + a, first + b), ordered.sizes[first + a : first + b])
+        return shard.publish()
 
 
 def _write_piece(
@@ -304,11 +309,26 @@ def _find_written(plan: Plan, record_path: Path) -> WrittenGroup | None:
         done = msgspec.msgpack.decode(record_path.read_bytes(), type=WrittenGroup)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    for shard in done.shards:
-        url = storage.join(plan.destination, shard.path)
-        if not storage.exists(url) or storage.hash_file(url) != shard.sha256:
-            return None
-    return done if all(Path(p.path).exists() for p in done.pieces) else None
+    is_whole = all(_is_right(plan, s) for s in done.shards) and all(Path(p.path).exists() for p in done.pieces)
+    return done if is_whole else None
+
+
+def _find_shard(plan: Plan, split: SplitLayout, shard_index: int) -> ShardInfo | None:
+    try:
+        raw = _shard_record(plan, split, shard_index).read_bytes()
+        shard = msgspec.msgpack.decode(raw, type=ShardInfo)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return shard if _is_right(plan, shard) else None
+
+
+def _shard_record(plan: Plan, split: SplitLayout, shard_index: int) -> Path:
+    return plan.work_path("shards", f"{split.name}-{shard_index}.msgpack")
+
+
+def _is_right(plan: Plan, shard: ShardInfo) -> bool:
+    url = storage.join(plan.destination, shard.path)
+    return storage.exists(url) and storage.hash_file(url) == shard.sha256
 
 
 def _check_committed(plan: Plan, shard: ShardInfo) -> None:
