@@ -19,8 +19,9 @@ from shardkit.conversion.extract import Extracted, extract_split, find_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.plan import Plan, load_plan, write_whole
 from shardkit.conversion.progress import Progress
+from shardkit.conversion.shard_file import Piece
 from shardkit.conversion.spool import Segment
-from shardkit.conversion.write import Piece, join_pieces, write_group
+from shardkit.conversion.write import join_pieces, write_group
 from shardkit.errors import StorageError
 from shardkit.manifest import ShardInfo
 from shardkit.planning import SplitLayout

@@ -1,0 +1,189 @@
+"""One shard while it is made: blocks and pieces in a temporary file, checksums on the way, put whole at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import google_crc32c
+import msgspec
+import numpy as np
+
+from shardkit import storage
+from shardkit.codec import (
+    FILE_SUFFIX,
+    GZIP_HEADER,
+    Compression,
+    compress_block,
+    crc32,
+    crc32_combine,
+    gzip_trailer,
+)
+from shardkit.conversion.plan import Plan, write_whole
+from shardkit.errors import ConflictError
+from shardkit.manifest import ShardInfo
+from shardkit.planning import Int64s, SplitLayout, shard_file_name
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """Compressed blocks of a part of one shard, in a file of the work folder.
+
+    Attributes:
+        shard_index: The shard it belongs to.
+        order: Position of its group in the split; pieces are joined in this order.
+        path: Of the blocks.
+        crc32: Of the framed records.
+        block_num_bytes, block_num_uncompressed_bytes, block_num_examples: See `ShardInfo`.
+        record_sizes: Framed sizes as bytes of uint32, for the index of uncompressed shards; empty with gzip.
+    """
+
+    shard_index: int
+    order: int
+    path: str
+    crc32: int
+    block_num_bytes: tuple[int, ...]
+    block_num_uncompressed_bytes: tuple[int, ...]
+    block_num_examples: tuple[int, ...]
+    record_sizes: bytes = b""
+
+
+class ShardFile:
+    """One shard while it grows in a temporary file of the work folder."""
+
+    def __init__(self, plan: Plan, split: SplitLayout, shard_index: int) -> None:
+        self._plan = plan
+        self._split = split
+        self._shard_index = shard_index
+        self._compression: Compression = plan.recipe.compression
+        self._path = plan.work_path("tmp", f"{split.name}-{shard_index}.{secrets.token_hex(4)}")
+        self._sha256 = hashlib.sha256()
+        self._crc32c = 0
+        self._crc32 = 0
+        self._num_bytes = 0
+        self._blocks: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self._record_sizes: list[bytes] = []
+        self._file: BinaryIO
+
+    def __enter__(self) -> Self:
+        with storage.translate_os_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb")
+            if self._compression == "gzip":
+                self._write(GZIP_HEADER)
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def add_piece(self, piece: Piece) -> None:
+        """Appends the blocks of a piece."""
+        with storage.translate_os_errors(self._path), Path(piece.path).open("rb") as file:
+            while chunk := file.read(_COPY_BYTES):
+                self._write(chunk)
+        num_framed_bytes = sum(piece.block_num_uncompressed_bytes)
+        self._crc32 = crc32_combine(self._crc32, piece.crc32, num_framed_bytes)
+        self._blocks[0].extend(piece.block_num_bytes)
+        self._blocks[1].extend(piece.block_num_uncompressed_bytes)
+        self._blocks[2].extend(piece.block_num_examples)
+        self._record_sizes.append(piece.record_sizes)
+
+    def add_block(self, records: bytes, sizes: Int64s) -> None:
+        """Compresses and appends framed records as one block."""
+        packed = compress_block(records, self._compression)
+        with storage.translate_os_errors(self._path):
+            self._write(packed)
+        self._crc32 = crc32(records, self._crc32)
+        self._blocks[0].append(len(packed))
+        self._blocks[1].append(len(records))
+        self._blocks[2].append(len(sizes))
+        if self._compression == "none":
+            self._record_sizes.append(sizes.astype("<u4").tobytes())
+
+    def publish(self) -> ShardInfo:
+        """Ends the shard, puts it (and its index of records, where uncompressed) and returns its row."""
+        suffix = FILE_SUFFIX[self._compression]
+        name = shard_file_name(self._split.name, self._shard_index, self._split.num_shards, suffix)
+        path = f"{self._plan.data_path}/{name}"
+        with storage.translate_os_errors(self._path):
+            if self._compression == "gzip":
+                self._write(gzip_trailer(self._crc32, sum(self._blocks[1])))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        info = ShardInfo(
+            split=self._split.name,
+            shard_index=self._shard_index,
+            path=path,
+            num_examples=sum(self._blocks[2]),
+            num_bytes=self._num_bytes,
+            num_uncompressed_bytes=sum(self._blocks[1]),
+            crc32c=self._crc32c,
+            sha256=self._sha256.hexdigest(),
+            block_num_bytes=tuple(self._blocks[0]),
+            block_num_uncompressed_bytes=tuple(self._blocks[1]),
+            block_num_examples=tuple(self._blocks[2]),
+        )
+        _check_committed(self._plan, info)
+        destination = storage.join(self._plan.destination, path)
+        storage.put_file(self._path, destination)
+        if self._compression == "none":
+            self._publish_record_index(f"{destination}.idx")
+        write_whole(_shard_record(self._plan, self._split, self._shard_index), msgspec.msgpack.encode(info))
+        return info
+
+    def _publish_record_index(self, destination: str) -> None:
+        sizes = np.frombuffer(b"".join(self._record_sizes), dtype="<u4").astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
+        lines = "".join(f"{start} {size}\n" for start, size in zip(starts.tolist(), sizes.tolist(), strict=True))
+        index_path = self._path.with_suffix(".idx")
+        try:
+            write_whole(index_path, lines.encode())
+            storage.put_file(index_path, destination)
+        finally:
+            index_path.unlink(missing_ok=True)
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._sha256.update(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        self._num_bytes += len(data)
+
+
+def find_shard(plan: Plan, split: SplitLayout, shard_index: int) -> ShardInfo | None:
+    """Returns the row of a shard that an earlier run finished, None if there is none that is still right."""
+    try:
+        raw = _shard_record(plan, split, shard_index).read_bytes()
+        shard = msgspec.msgpack.decode(raw, type=ShardInfo)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return shard if is_right(plan, shard) else None
+
+
+def _shard_record(plan: Plan, split: SplitLayout, shard_index: int) -> Path:
+    return plan.work_path("shards", f"{split.name}-{shard_index}.msgpack")
+
+
+def is_right(plan: Plan, shard: ShardInfo) -> bool:
+    """Whether a shard lies in the destination with the bytes that its row states."""
+    url = storage.join(plan.destination, shard.path)
+    return storage.exists(url) and storage.hash_file(url) == shard.sha256
+
+
+def _check_committed(plan: Plan, shard: ShardInfo) -> None:
+    committed = plan.work_path("committed.json")
+    if not committed.exists():
+        return
+    known: dict[str, str] = msgspec.json.decode(committed.read_bytes(), type=dict[str, str])
+    if known.get(shard.path, shard.sha256) != shard.sha256:
+        raise ConflictError(
+            "an input changed but kept its name and size",
+            where=storage.redact(plan.destination),
+            why=f"{shard.path} of a committed version would change",
+            state="The committed versions are untouched",
+            next_step="Write to another destination",
+        )
