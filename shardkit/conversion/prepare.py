@@ -115,7 +115,8 @@ def prepare(options: ConvertOptions) -> Prepared:
     refuse_existing(plan)
     check_destination(destination)
     _check_space(plan)
-    return Prepared(plan=plan, notes=listing.notes, num_finished_splits=_count_finished(plan))
+    notes = (*listing.notes, *source.notes(listing.files, source_options))
+    return Prepared(plan=plan, notes=notes, num_finished_splits=_count_finished(plan))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,166 @@
+"""Conversions that are cut off: nothing to be seen, and the same command finishes them with the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from shardkit.dataset import list_versions, open_dataset
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def csv_files(tmp_path):
+    folder = tmp_path / "input"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        lines = [f"{i},{v:.4f},word{v * 1000:.0f}" for i, v in enumerate(rng.random(20_000))]
+        (folder / f"{number}.csv").write_text("\n".join(["id,x,word", *lines]) + "\n")
+    return folder
+
+
+def command(source, destination, *options):
+    return [
+        *(sys.executable, "-m", "shardkit", "convert", str(source), str(destination)),
+        *("--split", "train=0.7", "--split", "test=0.3", "--num-shards", "40", *options),
+    ]
+
+
+def convert(source, destination, *options):
+    return subprocess.run(command(source, destination, *options), check=True, capture_output=True, text=True)
+
+
+def shards_of(destination):
+    return {s.path: s.sha256 for s in open_dataset(str(destination)).shards}
+
+
+def wait_for(process, condition):
+    """Polls until the condition holds; the process must still run then."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, "it ended before it could be cut off"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def start(source, destination, *options):
+    return subprocess.Popen(
+        command(source, destination, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+STAGES = {
+    "first-run": lambda d: any(d.glob("work/*/spool/*.run")),
+    "half-extracted": lambda d: len(list(d.glob("work/*/extract/*.msgpack"))) >= 3,
+    "first-shard": lambda d: any(d.glob("data/*/*.gz")),
+    "many-shards": lambda d: len(list(d.glob("data/*/*.gz"))) >= 30,
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_conversion_shows_nothing_and_the_same_command_finishes_it(tmp_path, csv_files, stage, workers):
+    convert(csv_files, tmp_path / "clean")
+    destination = tmp_path / "killed"
+    process = start(csv_files, destination, "--workers", str(workers))
+    wait_for(process, lambda: STAGES[stage](destination))
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    psutil.wait_procs(children, timeout=10)
+    assert list_versions(str(destination)) == []
+    finished = {p: p.stat().st_mtime_ns for p in destination.glob("data/*/*.gz")}
+    convert(csv_files, destination, "--workers", str(workers))
+    assert shards_of(destination) == shards_of(tmp_path / "clean")
+    assert {p: p.stat().st_mtime_ns for p in finished} == finished, "finished shards were written again"
+    assert not (destination / "work").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_signal_ends_everything_within_a_second_with_a_sentence(tmp_path, csv_files, number, code, workers):
+    destination = tmp_path / "out"
+    process = start(csv_files, destination, "--workers", str(workers))
+    wait_for(process, lambda: STAGES["first-run"](destination))
+    children = psutil.Process(process.pid).children(recursive=True)
+    sent = time.monotonic()
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=10)
+    took = time.monotonic() - sent
+    assert process.returncode == code
+    assert b"run the same command again" in stderr
+    assert b"Traceback" not in stderr
+    _, alive = psutil.wait_procs(children, timeout=1)
+    assert alive == []
+    assert took < 2, "twice the promise, for a busy machine"
+    assert list_versions(str(destination)) == []
+
+
+def test_a_killed_worker_ends_the_run_with_what_to_do(tmp_path, csv_files):
+    destination = tmp_path / "out"
+    process = start(csv_files, destination, "--workers", "2")
+    wait_for(process, lambda: STAGES["first-run"](destination))
+    worker = next(c for c in psutil.Process(process.pid).children(recursive=True) if "sdk_worker" in str(c.cmdline()))
+    worker.kill()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 5
+    assert b"a worker process died" in stderr
+    assert b"Run the same command again" in stderr
+    convert(csv_files, destination)
+    assert len(shards_of(destination)) == 80
+
+
+def test_workers_change_no_byte(tmp_path, csv_files):
+    for workers in ("1", "2", "3"):
+        convert(csv_files, tmp_path / workers, "--workers", workers)
+    assert shards_of(tmp_path / "1") == shards_of(tmp_path / "2") == shards_of(tmp_path / "3")
+
+
+def test_two_conversions_of_the_same_thing_do_not_disturb_each_other(tmp_path, csv_files):
+    destination = tmp_path / "out"
+    first = start(csv_files, destination)
+    wait_for(first, lambda: any(destination.glob("work/*/plan.json")))
+    second = subprocess.run(command(csv_files, destination), capture_output=True, text=True, check=False)
+    assert second.returncode == 4
+    assert "running already" in second.stderr or "there is a dataset already" in second.stderr
+    first.communicate()
+    assert first.returncode == 0
+    assert len(shards_of(destination)) == 80
+
+
+def test_a_full_disk_says_where_and_leaves_nothing_to_see(tmp_path, csv_files):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    size = sum(f.stat().st_size for f in Path(csv_files).iterdir())
+    script = (
+        f"mount -t tmpfs -o size={int(size * 1.2)} tmpfs {mount} && "
+        f"{' '.join(command(csv_files, mount / 'out'))}; code=$?; "
+        f"ls -R {mount}/out/manifests 2>/dev/null | wc -l >&2; exit $code"
+    )
+    probe = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("no user namespaces here")
+    run = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False)
+    assert run.returncode == 6, run.stderr
+    assert "no space left" in run.stderr
+    assert str(mount) in run.stderr
+    assert "free" in run.stderr
+    assert "Nothing was committed" in run.stderr
+    assert run.stderr.strip().endswith("0")
+
+
+def test_manifests_are_json_that_any_program_reads(tmp_path, csv_files):
+    convert(csv_files, tmp_path / "out")
+    manifest = json.loads((tmp_path / "out/manifests/00000001.json").read_text())
+    assert manifest["format_version"] == 1
+    assert [s["name"] for s in manifest["splits"]] == ["train", "test"]
+    assert sum(s["num_examples"] for s in manifest["splits"]) == 120_000
