@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--shuffle/--no-shuffle", default=True, help="Random order by --seed (default), or that of the inputs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order and of the splits.")
 @click.option("--compression", type=click.Choice(["gzip", "none"]), default="gzip", show_default=True)
+@click.option("--tfds", is_flag=True, help="Also write what tfds.builder_from_directory needs; uncompressed only.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes; the number of cores if not given.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
 @click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
@@ -70,6 +71,7 @@ def command(
     shuffle: bool,
     seed: int,
     compression: Compression,
+    tfds: bool,
     workers: int | None,
     overwrite: bool,
     work_dir: str | None,
@@ -101,6 +103,7 @@ def command(
         shard_bytes=shard_size,
         num_shards=num_shards,
         compression=compression,
+        tfds=tfds,
         overwrite=overwrite,
         work_dir=work_dir,
     )

@@ -10,7 +10,8 @@ import msgspec
 
 from shardkit import storage
 from shardkit.conversion.extract import Extracted
-from shardkit.conversion.plan import Plan
+from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import list_versions
 from shardkit.errors import ConflictError, StorageError
 from shardkit.manifest import (
@@ -52,10 +53,12 @@ def commit_dataset(
     rank = {split.name: i for i, split in enumerate(layout.splits)}
     ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
     table = encode_shard_table(ordered)
+    if plan.recipe.tfds:
+        _put_tfds_documents(plan, ordered)
     version = _choose_version(plan, table)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
-        name=plan.destination.rstrip("/").rsplit("/", 1)[-1],
+        name=_dataset_name(plan),
         fingerprint=plan.fingerprint,
         created=plan.created,
         recipe=msgspec.to_builtins(plan.recipe),
@@ -122,6 +125,17 @@ def _split_info(
         num_uncompressed_bytes=num_framed_bytes,
         statistics=merge_statistics(parts, plan.features),
     )
+
+
+def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
+    for name, content in tfds_documents(_dataset_name(plan), plan.features, shards).items():
+        local = plan.work_path("tmp", name)
+        write_whole(local, content)
+        storage.put_file(local, storage.join(plan.destination, plan.data_path, name))
+
+
+def _dataset_name(plan: Plan) -> str:
+    return plan.destination.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _account(plan: Plan, extracted: Sequence[Extracted], num_examples: int) -> Accounting:

@@ -38,6 +38,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         shard_bytes: Wanted size of a shard on disk; None with `num_shards`.
         num_shards: Number of shards of each split; None with `shard_bytes`.
         compression: `gzip` or `none`.
+        tfds: Whether to write what `tfds.builder_from_directory` needs beside uncompressed shards.
     """
 
     source: SourceOptions
@@ -47,6 +48,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shard_bytes: int | None
     num_shards: int | None
     compression: Compression
+    tfds: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -40,6 +40,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         shard_bytes: Wanted size of a shard on disk, unless `num_shards` is given.
         num_shards: Shards of each split.
         compression: `gzip` or `none`.
+        tfds: Whether to write what `tfds.builder_from_directory` needs; without compression only.
         overwrite: Whether to make the next version where a dataset is already.
         work_dir: Where the spool goes; None puts it beside the data.
     """
@@ -54,6 +55,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     shard_bytes: int = 128 * MiB
     num_shards: int | None = None
     compression: Compression = "gzip"
+    tfds: bool = False
     overwrite: bool = False
     work_dir: str | None = None
 
@@ -83,6 +85,10 @@ def prepare(options: ConvertOptions) -> Prepared:
     shares = parse_shares(options.splits)
     if options.num_shards is not None and options.num_shards < 1:
         raise UsageError(f"--num-shards is {options.num_shards}", why="it must be at least 1")
+    if options.tfds and options.compression != "none":
+        raise UsageError(
+            "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"
+        )
     listing = list_inputs(options.inputs)
     _refuse_own_output(listing.files, destination)
     source = choose_source(listing.files, options.source)
@@ -98,6 +104,7 @@ def prepare(options: ConvertOptions) -> Prepared:
         shard_bytes=None if options.num_shards is not None else options.shard_bytes,
         num_shards=options.num_shards,
         compression=options.compression,
+        tfds=options.tfds,
     )
     name = fingerprint(listing.files, features, recipe)
     work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)

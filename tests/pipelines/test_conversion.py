@@ -156,7 +156,9 @@ def test_the_same_conversion_gives_the_same_manifest_but_for_when_it_was_made(co
     second = convert(parquet_files, "b/set", seed=3)
     assert digests(first) == digests(second)
     same = first.manifest.__class__
-    strip = lambda m: encode_manifest(same(**{f: getattr(m, f) for f in m.__struct_fields__ if f != "created"}, created=first.manifest.created))  # noqa: E731, E501
+    strip = lambda m: encode_manifest(
+        same(**{f: getattr(m, f) for f in m.__struct_fields__ if f != "created"}, created=first.manifest.created)
+    )  # noqa: E731, E501
     assert strip(first.manifest) == strip(second.manifest)
 
 

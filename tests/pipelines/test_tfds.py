@@ -1,0 +1,48 @@
+"""With --compression none --tfds, TensorFlow Datasets loads the shards as they lie."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardkit.errors import UsageError
+
+
+@pytest.mark.slow
+def test_tensorflow_datasets_reads_the_folder(convert, tmp_path):
+    table = pa.table(
+        {
+            "id": pa.array(range(60)),
+            "score": pa.array([0.5, None, 1.5] * 20, pa.float32()),
+            "name": ["a", "b", "c"] * 20,
+            "flag": [True, False, True] * 20,
+            "tags": [[1], [], [2, 3]] * 20,
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    dataset = convert(tmp_path / "t.parquet", "My set", num_shards=3, compression="none", tfds=True)
+    folder = f"{dataset.url}/data/{dataset.manifest.fingerprint}"
+    script = textwrap.dedent(
+        """
+        import json, sys, tensorflow_datasets as tfds
+        rows = tfds.builder_from_directory(sys.argv[1]).as_dataset(split="train").as_numpy_iterator()
+        found = [{k: v.decode() if isinstance(v, bytes) else v.tolist() for k, v in r.items()} for r in rows]
+        print(json.dumps(sorted(found, key=lambda r: r["id"])))
+        """
+    )
+    run = subprocess.run([sys.executable, "-c", script, folder], check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    found = json.loads(run.stdout.splitlines()[-1])
+    wanted = table.drop_columns(["score"]).to_pylist()
+    assert [{k: r[k] for k in wanted[0]} for r in found] == wanted
+    assert [r["score"] for r in found][::3] == [0.5] * 20
+
+
+def test_compressed_shards_are_refused(convert, tmp_path):
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(UsageError, match="--compression none"):
+        convert(tmp_path / "t.parquet", tfds=True)
