@@ -61,6 +61,7 @@ def stop_workers() -> None:
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+    psutil.wait_procs(children, timeout=0.5)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shardkit.errors import UsageError
 from shardkit.units import MiB, format_size
 
-GROUP_BYTES = 64 * MiB
+GROUP_BYTES = 48 * MiB
 MAX_SHARDS = 1_000_000
 
 Int64s = npt.NDArray[np.int64]

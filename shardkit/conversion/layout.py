@@ -10,7 +10,7 @@ import numpy as np
 from shardkit.codec import BLOCK_BYTES, compress_block
 from shardkit.conversion.extract import Extracted, run_names
 from shardkit.conversion.plan import Plan, write_whole
-from shardkit.conversion.spool import Segment, find_segments, load_segment, read_run_entries, run_order
+from shardkit.conversion.spool import Segment, find_segments, load_segments, read_run_entries, run_order
 from shardkit.conversion.write import order_group
 from shardkit.errors import BadInputError
 from shardkit.planning import (
@@ -161,7 +161,7 @@ def _measure_compression(plan: Plan, runs: list[tuple[int, str]], position: int,
         windows = tuple(windows[i] for i in chosen)
     num_bytes = num_compressed = 0
     for segments in _segments(runs, position, windows):
-        loaded = [load_segment(s, max_bytes=BLOCK_BYTES) for s in segments]
+        loaded = load_segments(segments, max_bytes=BLOCK_BYTES)
         ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
         first, stop = block_bounds(ordered.sizes, BLOCK_BYTES)[0]
         block = ordered.join(first, stop)
@@ -173,7 +173,7 @@ def _measure_compression(plan: Plan, runs: list[tuple[int, str]], position: int,
 def _record_starts(plan: Plan, runs: list[tuple[int, str]], position: int, groups: tuple[GroupLayout, ...]) -> Int64s:
     sizes: list[Int64s] = []
     for segments in _segments(runs, position, groups):
-        loaded = [load_segment(s) for s in segments]
+        loaded = load_segments(segments)
         sizes.append(order_group(loaded, shuffle=plan.recipe.shuffle).sizes)
     all_sizes = np.concatenate(sizes)
     starts: Int64s = np.cumsum(all_sizes) - all_sizes

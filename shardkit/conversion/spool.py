@@ -1,6 +1,6 @@
 """Runs: encoded rows of one input split on local disk, sorted by (dataset split, key), with an index at the end.
 
-A run holds what about 32 MiB of Arrow data becomes, so that its making needs bounded memory whatever the size of the
+A run holds what about 16 MiB of Arrow data becomes, so that its making needs bounded memory whatever the size of the
 input. Any range of keys is one consecutive piece of the file.
 
     framed records | keys, 8 bytes each | framed sizes, 4 bytes each | index, msgpack | length of the index, 8 bytes
@@ -8,9 +8,10 @@ input. Any range of keys is one consecutive piece of the file.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,14 +21,16 @@ import pyarrow as pa
 
 from shardkit import storage
 from shardkit.encoder import encode_batch
+from shardkit.errors import StorageError
 from shardkit.features import Features
 from shardkit.hashing import UInt64s
 from shardkit.planning import GroupLayout, Int64s
+from shardkit.units import MiB
 
-RUN_ARROW_BYTES = 32 * 1024 * 1024
+RUN_ARROW_BYTES = 16 * MiB
 NUM_BUCKET_BITS = 12
 _ENCODE_ROWS = 8192
-_ENCODE_BYTES = 8 * 1024 * 1024
+_ENCODE_BYTES = 4 * MiB
 _MAX_RUNS_BITS = 24
 
 
@@ -81,12 +84,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     run_bytes: int
 
 
-class LoadedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys, framed sizes and framed records of a segment."""
+class LoadedSegments(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys, framed sizes and framed records of segments, in the order of the segments."""
 
     keys: UInt64s
     sizes: Int64s
-    data: bytes
+    data: bytearray
 
 
 def run_order(input_split_index: int, run_index: int) -> int:
@@ -187,18 +190,40 @@ def find_segments(
         )
 
 
-def load_segment(segment: Segment, max_bytes: int | None = None) -> LoadedSegment:
-    """Returns what a segment holds, or its first records of about `max_bytes`."""
-    with Path(segment.path).open("rb") as file:
-        handle = file.fileno()
-        keys = os.pread(handle, 8 * segment.num_records, segment.run_bytes + 8 * segment.first_record)
-        sizes_start = segment.run_bytes + 8 * segment.run_records
-        raw_sizes = os.pread(handle, 4 * segment.num_records, sizes_start + 4 * segment.first_record)
-        sizes = np.frombuffer(raw_sizes, dtype="<u4").astype(np.int64)
-        if max_bytes is not None:
-            sizes = sizes[: int(np.searchsorted(np.cumsum(sizes), max_bytes)) + 1]
-        data = os.pread(handle, int(sizes.sum()), segment.first_byte)
-    return LoadedSegment(keys=np.frombuffer(keys, dtype="<u8")[: len(sizes)], sizes=sizes, data=data)
+def load_segments(segments: Sequence[Segment], max_bytes: int | None = None) -> LoadedSegments:
+    """Returns what segments hold, or the first records of about `max_bytes` of each."""
+    heads = [_load_head(s, max_bytes) for s in segments]
+    spans = list(itertools.accumulate((int(sizes.sum()) for _, sizes in heads), initial=0))
+    # One buffer from the start: joining the segments afterwards would hold everything twice.
+    data = bytearray(spans[-1])
+    view = memoryview(data)
+    for segment, first, stop in zip(segments, spans, spans[1:], strict=False):
+        _read_into(view[first:stop], segment.path, segment.first_byte)
+    return LoadedSegments(
+        keys=np.concatenate([keys for keys, _ in heads]), sizes=np.concatenate([sizes for _, sizes in heads]), data=data
+    )
+
+
+def _load_head(segment: Segment, max_bytes: int | None) -> tuple[UInt64s, Int64s]:
+    sizes_start = segment.run_bytes + 8 * segment.run_records
+    keys, sizes = bytearray(8 * segment.num_records), bytearray(4 * segment.num_records)
+    _read_into(memoryview(keys), segment.path, segment.run_bytes + 8 * segment.first_record)
+    _read_into(memoryview(sizes), segment.path, sizes_start + 4 * segment.first_record)
+    framed_sizes = np.frombuffer(sizes, dtype="<u4").astype(np.int64)
+    if max_bytes is not None:
+        framed_sizes = framed_sizes[: int(np.searchsorted(np.cumsum(framed_sizes), max_bytes)) + 1]
+    return np.frombuffer(keys, dtype="<u8")[: len(framed_sizes)], framed_sizes
+
+
+def _read_into(target: memoryview, path: str, position: int) -> None:
+    with Path(path).open("rb", buffering=0) as file:
+        file.seek(position)
+        num_read = 0
+        while num_read < len(target):
+            count = file.readinto(target[num_read:])
+            if not count:
+                raise StorageError("the spool is cut off", where=path, next_step="Run the same command again")
+            num_read += count
 
 
 def _buckets_of(keys: UInt64s) -> Int64s:

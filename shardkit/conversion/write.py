@@ -12,7 +12,7 @@ from shardkit.codec import BLOCK_BYTES, compress_block, crc32
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.shard_file import Piece, ShardFile, find_shard, is_right
-from shardkit.conversion.spool import LoadedSegment, Segment, load_segment
+from shardkit.conversion.spool import LoadedSegments, Segment, load_segments
 from shardkit.manifest import ShardInfo
 from shardkit.planning import Int64s, SplitLayout, block_bounds, shard_of_starts
 
@@ -33,25 +33,25 @@ class OrderedGroup(msgspec.Struct, frozen=True, kw_only=True):
         sizes: Framed size of each record, in the final order.
     """
 
-    data: bytes
+    data: bytearray
     offsets: Int64s
     sizes: Int64s
 
     def join(self, first: int, stop: int) -> bytes:
         """Returns records `[first, stop)` of the final order."""
-        data = self.data
+        data = memoryview(self.data)
         spans = zip(self.offsets[first:stop].tolist(), self.sizes[first:stop].tolist(), strict=True)
         return b"".join([data[o : o + s] for o, s in spans])
 
 
-def order_group(segments: Sequence[LoadedSegment], *, shuffle: bool) -> OrderedGroup:
+def order_group(segments: LoadedSegments, *, shuffle: bool) -> OrderedGroup:
     """Brings the records of a group into their final order: by key, equal keys by the order of the segments."""
-    sizes = np.concatenate([s.sizes for s in segments])
+    sizes = segments.sizes
     offsets = np.cumsum(sizes) - sizes
     if shuffle:
-        order = np.argsort(np.concatenate([s.keys for s in segments]), kind="stable")
+        order = np.argsort(segments.keys, kind="stable")
         sizes, offsets = sizes[order], offsets[order]
-    return OrderedGroup(data=b"".join([s.data for s in segments]), offsets=offsets, sizes=sizes)
+    return OrderedGroup(data=segments.data, offsets=offsets, sizes=sizes)
 
 
 def write_group(
@@ -67,9 +67,8 @@ def write_group(
     group = split.groups[group_index]
     done = _find_written(plan, record_path)
     if done is None:
-        loaded = [load_segment(s) for s in sorted(segments, key=lambda s: s.order)]
+        loaded = load_segments(sorted(segments, key=lambda s: s.order))
         ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
-        del loaded
         done = _write_ordered(plan, split, group_index, ordered, progress)
         write_whole(record_path, msgspec.msgpack.encode(done))
     elif progress is not None:
