@@ -8,7 +8,7 @@ only, because some gzip readers stop silently after the first. Nothing depends o
 from __future__ import annotations
 
 import struct
-from typing import Literal, cast
+from typing import Literal
 
 from isal import isal_zlib
 
@@ -51,7 +51,7 @@ def inflate_block(data: bytes, num_uncompressed_bytes: int, where: str) -> bytes
     try:
         # The empty final block makes the decoder say whether `data` ended on the border of a block.
         records = inflater.decompress(data + _FINAL_EMPTY_BLOCK, num_uncompressed_bytes + 1)
-    except isal_zlib.error as error:
+    except isal_zlib.error as error:  # type: ignore[misc]
         raise DamageError("a block cannot be inflated", where=where, why=str(error)) from error
     if len(records) != num_uncompressed_bytes or not inflater.eof or inflater.unused_data:
         raise DamageError(
@@ -59,17 +59,17 @@ def inflate_block(data: bytes, num_uncompressed_bytes: int, where: str) -> bytes
             where=where,
             why=f"the index states {len(data)} bytes that inflate to {num_uncompressed_bytes}",
         )
-    return cast(bytes, records)
+    return records
 
 
 def crc32(data: bytes, start: int = 0) -> int:
     """Returns gzip's CRC32 of `data`, continued from `start`."""
-    return cast(int, isal_zlib.crc32(data, start))
+    return isal_zlib.crc32(data, start)
 
 
 def crc32_combine(first: int, second: int, num_second_bytes: int) -> int:
     """Returns the CRC32 of two runs of bytes from the CRC32 of each."""
-    return cast(int, isal_zlib.crc32_combine(first, second, num_second_bytes))
+    return isal_zlib.crc32_combine(first, second, num_second_bytes)
 
 
 def gzip_trailer(crc: int, num_uncompressed_bytes: int) -> bytes:

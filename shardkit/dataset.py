@@ -38,9 +38,10 @@ class Dataset:
         Raises:
             DamageError: If the table is missing or does not agree with the manifest.
         """
-        where = storage.join(self.url, self.manifest.shard_table.path)
+        path = storage.join(self.url, self.manifest.shard_table.path)
+        where = storage.redact(path)
         try:
-            raw = storage.read_bytes(where)
+            raw = storage.read_bytes(path)
         except FileNotFoundError as error:
             raise DamageError("the shard table is missing", where=where) from error
         return tuple(decode_shard_table(raw, self.manifest, where))
@@ -84,9 +85,9 @@ def open_dataset(url: str, version: int | None = None) -> Dataset:
     chosen = versions[-1] if version is None else version
     if chosen not in versions:
         raise UsageError(f"there is no version {chosen}", where=storage.redact(root), next_step=f"It has: {versions}")
-    where = storage.join(root, manifest_path(chosen))
+    path = storage.join(root, manifest_path(chosen))
     try:
-        manifest = decode_manifest(storage.read_bytes(where), where)
+        manifest = decode_manifest(storage.read_bytes(path), storage.redact(path))
     except DamageError as error:
         older = [v for v in versions if v < chosen]
         hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}" if older else None

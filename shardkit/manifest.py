@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardkit.errors import DamageError, UnsafeError, UsageError
+from shardkit.errors import DamageError, ShardkitError, UnsafeError, UsageError
 from shardkit.features import Feature
 
 FORMAT_VERSION = 1
@@ -171,12 +172,16 @@ class Manifest(_Document, frozen=True, kw_only=True):
     fingerprint: str
     created: Created
     recipe: dict[str, Json]
-    compression: str
+    compression: Literal["gzip", "none"]
     features: tuple[Feature, ...]
     splits: tuple[SplitInfo, ...]
     accounting: Accounting
     shard_table: ShardTableInfo
     extensions: dict[str, Json] = {}
+
+    def __post_init__(self) -> None:
+        _refuse_repeated("split", [s.name for s in self.splits])
+        _refuse_repeated("feature", [f.name for f in self.features])
 
     def split(self, name: str) -> SplitInfo:
         """Returns the split of that name.
@@ -277,11 +282,12 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
 
     Raises:
         UsageError: If a newer shardkit wrote it.
-        DamageError: If it is not a manifest, names a path outside the dataset, or contradicts itself.
+        DamageError: If it is not a manifest, or contradicts itself.
+        UnsafeError: If it names a path outside the dataset.
     """
     try:
         version = msgspec.json.decode(raw, type=_VersionOnly).format_version
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
     if version > FORMAT_VERSION:
         raise UsageError(
@@ -292,7 +298,7 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
         )
     try:
         manifest = msgspec.json.decode(raw, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError, ShardkitError) as error:
         raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
     check_relative_path(manifest.shard_table.path, where)
     return manifest
@@ -307,10 +313,13 @@ def encode_shard_table(shards: list[ShardInfo]) -> bytes:
 
 
 def decode_shard_table(raw: bytes, manifest: Manifest, where: str) -> list[ShardInfo]:
-    """Returns the shards of a manifest, after checking the table's hash and that its sums are the manifest's.
+    """Returns the shards of a manifest, by split in its order, then by index.
+
+    The table's hash, the manifest's totals and the blocks of every shard are checked against each other.
 
     Raises:
         DamageError: If anything does not agree.
+        UnsafeError: If a path leads out of the dataset.
     """
     if hashlib.sha256(raw).hexdigest() != manifest.shard_table.sha256:
         raise DamageError("the shard table is not the one that the manifest names", where=where)
@@ -319,28 +328,11 @@ def decode_shard_table(raw: bytes, manifest: Manifest, where: str) -> list[Shard
         shards = [msgspec.convert(row, ShardInfo) for row in rows]
     except (pa.ArrowException, msgspec.ValidationError, OSError) as error:
         raise DamageError("the shard table cannot be read", where=where, why=str(error)) from error
+    _check_listing(manifest, shards, where)
     for shard in shards:
         check_relative_path(shard.path, where)
-    for split in manifest.splits:
-        own = [s for s in shards if s.split == split.name]
-        found = (
-            len(own),
-            sum(s.num_examples for s in own),
-            sum(s.num_bytes for s in own),
-            sum(s.num_uncompressed_bytes for s in own),
-        )
-        stated = (
-            split.num_shards,
-            split.num_examples,
-            split.num_bytes,
-            split.num_uncompressed_bytes,
-        )
-        if found != stated:
-            raise DamageError(
-                f"the totals of split {split.name!r} do not agree",
-                where=where,
-                why=f"{stated} against {found}",
-            )
+        _check_blocks(shard, where)
+    _check_totals(manifest.splits, shards, where)
     return shards
 
 
@@ -355,5 +347,51 @@ def check_relative_path(path: str, where: str) -> None:
         raise UnsafeError(f"the path {path[:200]!r} is refused", where=where, why="it may lead out of the dataset")
 
 
+def _check_listing(manifest: Manifest, shards: Sequence[ShardInfo], where: str) -> None:
+    stated = {manifest.shard_table.num_rows, sum(split.num_shards for split in manifest.splits)}
+    # Only equal counts make it safe to spell out what is expected: a hostile count may be 2**63.
+    if stated != {len(shards)} or [(s.split, s.shard_index) for s in shards] != [
+        (split.name, index) for split in manifest.splits for index in range(split.num_shards)
+    ]:
+        raise DamageError("the shard table does not list the shards that the manifest counts", where=where)
+    if len({s.path for s in shards}) != len(shards):
+        raise DamageError("the shard table lists a file twice", where=where)
+
+
+def _check_blocks(shard: ShardInfo, where: str) -> None:
+    num_blocks = {len(shard.block_num_bytes), len(shard.block_num_uncompressed_bytes), len(shard.block_num_examples)}
+    if (
+        len(num_blocks) != 1
+        or sum(shard.block_num_examples) != shard.num_examples
+        or sum(shard.block_num_uncompressed_bytes) != shard.num_uncompressed_bytes
+        or sum(shard.block_num_bytes) > shard.num_bytes
+    ):
+        raise DamageError(f"the blocks of {shard.path} do not add up to the shard", where=where)
+
+
+def _check_totals(splits: Sequence[SplitInfo], shards: Sequence[ShardInfo], where: str) -> None:
+    for split in splits:
+        own = [s for s in shards if s.split == split.name]
+        found = (
+            len(own),
+            sum(s.num_examples for s in own),
+            sum(s.num_bytes for s in own),
+            sum(s.num_uncompressed_bytes for s in own),
+        )
+        stated = (split.num_shards, split.num_examples, split.num_bytes, split.num_uncompressed_bytes)
+        if found != stated:
+            raise DamageError(
+                f"the totals of split {split.name!r} do not agree",
+                where=where,
+                why=f"{stated} against {found}",
+            )
+
+
+def _refuse_repeated(kind: str, names: list[str]) -> None:
+    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
+    if repeated:
+        raise DamageError(f"the {kind} {min(repeated)!r} is there twice")
+
+
 class _VersionOnly(msgspec.Struct):
-    format_version: Count
+    format_version: Annotated[int, msgspec.Meta(ge=1)]

@@ -201,7 +201,9 @@ def describe_shard_size(
     if abs(expected / shard_bytes - 1) <= 0.05:
         return None
     total = format_size(num_bytes * compressed_fraction)
-    reason = "is too little data for" if expected < shard_bytes else "does not divide into shards of"
+    reason = (
+        "is too little data for" if num_shards == 1 and expected < shard_bytes else "does not divide into shards of"
+    )
     shards = "1 shard" if num_shards == 1 else f"{num_shards} even shards"
     return (
         f"split {split!r}: {total} {reason} {format_size(shard_bytes)}; it becomes {shards} of {format_size(expected)}"

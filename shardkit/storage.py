@@ -11,9 +11,9 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ import fsspec
 import msgspec
 
 from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError
+from shardkit.local_files import list_local_files
 from shardkit.units import format_size
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -52,7 +53,7 @@ def protocol_of(path: str) -> str:
     """
     match = _PROTOCOL.match(path)
     protocol = match.group(1).lower() if match else "file"
-    if protocol not in _ALLOWED_PROTOCOLS or (match and "::" in path):
+    if protocol not in _ALLOWED_PROTOCOLS or ("://" in path and "::" in path):
         raise UnsafeError(
             f"the location {redact(path)!r} is refused",
             why="only local paths, s3, gs, az, abfs and hdfs are read",
@@ -66,8 +67,19 @@ def is_local(path: str) -> bool:
 
 
 def local_path(path: str) -> Path:
-    """Returns a local location as an absolute path."""
-    return Path(path.removeprefix("file://")).expanduser().absolute()
+    """Returns a local location as an absolute path.
+
+    Raises:
+        UsageError: If it starts with the home folder of somebody unknown.
+    """
+    try:
+        return Path(_without_scheme(path)).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"the location {path!r} is refused", why="there is no such home folder") from error
+
+
+def _without_scheme(path: str) -> str:
+    return re.sub("^file://", "", path, flags=re.IGNORECASE)
 
 
 def normalize(path: str) -> str:
@@ -82,19 +94,22 @@ def join(base: str, *parts: str) -> str:
 
 def redact(text: str) -> str:
     """Returns text without user names, passwords and query strings in the URLs that it holds."""
-    text = re.sub(r"(://)[^/\s@]+@", r"\1***@", text)
+    text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
     return re.sub(r"(://[^\s?]+)\?\S+", r"\1?***", text)
 
 
 def expand_input(pattern: str) -> list[FileInfo]:
     """Returns the files that one input argument names: a file, all files below a folder, or a glob, sorted by path.
 
-    Hidden files and folders are passed over unless named.
+    A glob is a shell's, with `**` for any number of folders; a folder that it matches stands for all files below.
+    Links are followed. Hidden files and folders are passed over unless named. Each file is there once.
 
     Raises:
-        UsageError: If nothing is there, if it may not be read, or if it is no regular file.
+        UsageError: If nothing is there, or if anything that is may not be read or is no regular file.
     """
-    return _expand_local(pattern) if is_local(pattern) else _expand_remote(pattern)
+    if not is_local(pattern):
+        return _expand_remote(pattern)
+    return [stat_file(path) for path in list_local_files(_without_scheme(pattern))]
 
 
 def stat_file(path: str) -> FileInfo:
@@ -193,7 +208,7 @@ def put_file(local: Path, destination: str) -> None:
             os.link(local, target)
         except FileExistsError:
             if hash_file(str(target)) != hash_file(str(local)):
-                _link_over(local, target)
+                _copy_whole(local, target)
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
                 raise
@@ -304,34 +319,6 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _expand_local(pattern: str) -> list[FileInfo]:
-    target = local_path(pattern)
-    if target.is_dir():
-        if not os.access(target, os.R_OK | os.X_OK):
-            raise UsageError("cannot read the input", where=str(target), why="permission denied")
-        paths = [
-            path
-            for path in target.rglob("*")
-            if path.is_file() and not any(p.startswith(".") for p in path.relative_to(target).parts)
-        ]
-        if not paths:
-            raise UsageError("the input folder holds no files", where=str(target))
-    elif any(c in pattern for c in "*?[") and not target.exists():
-        root = Path(target.anchor)
-        paths = [p for p in root.glob(str(target.relative_to(root))) if not p.name.startswith(".")]
-        folders = [p for p in paths if p.is_dir()]
-        paths = [p for p in paths if p.is_file()]
-        if not paths and not folders:
-            raise UsageError(f"no file matches {pattern!r}", next_step="Check the pattern, and quote it")
-        return sorted(
-            [stat_file(str(p)) for p in paths] + [i for f in folders for i in _expand_local(str(f))],
-            key=lambda info: info.path,
-        )
-    else:
-        return [stat_file(str(target))]
-    return sorted((stat_file(str(p)) for p in paths), key=lambda info: info.path)
-
-
 def _expand_remote(pattern: str) -> list[FileInfo]:
     filesystem = _filesystem(pattern)
     protocol = protocol_of(pattern)
@@ -375,35 +362,33 @@ def _check_own_commit(path: str, content: bytes) -> None:
 
 
 def _write_temporary(target: Path, content: bytes) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    with os.fdopen(handle, "wb") as file:
+    temporary = _temporary_beside(target)
+    with _create(temporary) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    umask = os.umask(0)
-    os.umask(umask)
-    Path(name).chmod(0o666 & ~umask)
-    return Path(name)
+    return temporary
 
 
 def _copy_whole(source: Path, target: Path) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = _temporary_beside(target)
     try:
-        with os.fdopen(handle, "wb") as out, source.open("rb") as file:
+        with _create(temporary) as out, source.open("rb") as file:
             shutil.copyfileobj(file, out, _COPY_CHUNK)
             out.flush()
             os.fsync(out.fileno())
-        Path(name).chmod(source.stat().st_mode & 0o777)
-        Path(name).replace(target)
+        temporary.replace(target)
     finally:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _link_over(source: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.repair")
-    temporary.unlink(missing_ok=True)
-    os.link(source, temporary)
-    temporary.replace(target)
+def _temporary_beside(target: Path) -> Path:
+    return target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+
+
+def _create(path: Path) -> BinaryIO:
+    # Unlike those of `tempfile`, these files get the permissions that the umask gives, which they keep when published.
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
 
 def _filesystem(path: str) -> Any:

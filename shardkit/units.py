@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from shardkit.errors import UsageError
 
@@ -17,7 +18,7 @@ _UNITS = {
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
 _SHOWN = ((TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\s*")
 
 
 def parse_size(text: str) -> int:
@@ -30,7 +31,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     unit = _UNITS.get(match.group(2).lower()) if match else None
-    num_bytes = int(float(match.group(1)) * unit) if match and unit else 0
+    num_bytes = int(Fraction(match.group(1)) * unit) if match and unit else 0
     if num_bytes < 1:
         raise UsageError(f"{text!r} is not a size", next_step="Write it like 128MiB, 1.5GB or 4096")
     return num_bytes
@@ -38,9 +39,10 @@ def parse_size(text: str) -> int:
 
 def format_size(num_bytes: float) -> str:
     """Returns a size with three significant digits and a binary unit, such as `1.5 MiB`."""
-    if abs(num_bytes) < KiB:
+    # 1023.5 KiB and more would be rounded to 1024 KiB.
+    unit, name = next((u for u in _SHOWN if abs(num_bytes) >= u[0] * (1023.5 / 1024)), (1, "B"))
+    if unit == 1:
         return f"{num_bytes:.0f} B"
-    unit, name = next(u for u in _SHOWN if abs(num_bytes) >= u[0])
     value = num_bytes / unit
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{digits}f} {name}"
@@ -51,9 +53,14 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def format_number(count: int, noun: str) -> str:
+    """Returns a count with its noun, such as `1 shard` or `1,024 shards`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def format_duration(seconds: float) -> str:
     """Returns a duration such as `0.4 s`, `3 min 20 s` or `2 h 5 min`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

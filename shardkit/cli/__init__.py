@@ -1,0 +1,119 @@
+"""The command line. `shardkit --help` imports none of the commands; see `shell` for how one is written."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+
+import click
+
+from shardkit._version import __version__
+from shardkit.cli.errors import EXIT_READER_LEFT, explain, reader_left, show
+from shardkit.cli.shell import (
+    Entry,
+    LazyGroup,
+    debug_option,
+    exit_within,
+    hush_closed_output,
+    install_signal_handlers,
+    survive_narrow_encodings,
+)
+
+__all__ = ["cli", "main"]
+
+PROGRAM = "shardkit"
+COMMANDS = {
+    "convert": Entry("shardkit.cli.convert", "Turn raw files into evenly sized TFRecord shards."),
+    "inspect": Entry("shardkit.cli.inspect", "Show what a dataset holds."),
+    "verify": Entry("shardkit.cli.verify", "Re-read every byte of a dataset and compare it with its manifest."),
+    "train": Entry("shardkit.cli.train", "Train a model on a dataset."),
+}
+
+_COMPLETE_VARIABLE = "_SHARDKIT_COMPLETE"
+_LIBRARIES = ("apache-beam", "keras", "numpy", "pyarrow", "tensorflow")
+_SECONDS_TO_STOP = 0.7
+
+
+def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Prints the versions of shardkit, of Python and of the libraries that are installed, and ends the command."""
+    if not value:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    click.echo(f"{PROGRAM} {__version__}")
+    click.echo(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    for name in _LIBRARIES:
+        try:
+            click.echo(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            click.echo(f"{name} is not installed")
+    ctx.exit()
+
+
+cli = LazyGroup(
+    name=PROGRAM,
+    table=COMMANDS,
+    help="Raw files in, trainable shards out, and a trainer that never waits for them.",
+    epilog="""
+        shardkit convert 'raw/*.csv' out/flights --split train=0.9 --split test=0.1
+        shardkit inspect out/flights
+        shardkit verify out/flights
+        shardkit train out/flights --label delayed
+
+        shardkit COMMAND --help has more.
+    """,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=print_version,
+            help="Show the versions of shardkit and its libraries.",
+        ),
+        debug_option(),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code. Every exception ends here as one message on stderr."""
+    install_signal_handlers()
+    survive_narrow_encodings()
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except BaseException as error:  # noqa: BLE001 - the last frame there is
+        return _end(error)
+
+
+def _run(argv: Sequence[str]) -> int:
+    if instruction := os.environ.get(_COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, PROGRAM, _COMPLETE_VARIABLE, instruction)
+    try:
+        with cli.make_context(PROGRAM, list(argv)) as ctx:
+            cli.invoke(ctx)
+    except click.exceptions.Exit as end:
+        sys.stdout.flush()
+        return end.exit_code
+    sys.stdout.flush()
+    return 0
+
+
+def _end(error: BaseException) -> int:
+    if reader_left(error):
+        hush_closed_output()
+        return EXIT_READER_LEFT
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        return error.code or 0
+    explanation = explain(error)
+    if isinstance(error, KeyboardInterrupt):
+        exit_within(_SECONDS_TO_STOP, explanation.exit_code)
+        if sys.stderr.isatty():
+            click.echo(err=True)  # ends the line on which the terminal shows ^C
+    show(explanation, error)
+    return explanation.exit_code

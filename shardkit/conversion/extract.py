@@ -104,7 +104,7 @@ def _gather_runs(
         if rows.batch.num_rows == 0:
             continue
         _count_rows(rows, rows_by_file)
-        collectors[0].add_rounded(rows.num_rounded)
+        collectors[0].add_rounded(dict(rows.num_rounded))
         pending.append(rows)
         num_pending_bytes += rows.batch.nbytes
         if progress is not None:

@@ -123,8 +123,8 @@ def default_work_root(destination: str) -> str:
 
 
 def save_plan(plan: Plan) -> str:
-    """Stores the plan in its work folder and returns its path."""
-    path = plan.work_path("plan.json")
+    """Stores the plan in its work folder, under a name of this attempt, and returns its path."""
+    path = plan.work_path(f"plan-{plan.created.commit_id}.json")
     write_whole(path, msgspec.json.encode(plan))
     return str(path)
 

@@ -166,7 +166,7 @@ def _tidy(plan: Plan) -> None:
     for folder in ("progress", "tmp"):
         shutil.rmtree(plan.work_path(folder), ignore_errors=True)
     plan.work_path("failure.json").unlink(missing_ok=True)
-    for leftover in (*plan.work_path("spool").glob("*.tmp"), *plan.work_path().glob("*/*.tmp")):
+    for leftover in (*plan.work_path().glob("plan-*.json"), *plan.work_path().glob("*/*.tmp")):
         leftover.unlink(missing_ok=True)
     if _count_finished(plan) < len(list(plan.work_path("extract").glob("*.msgpack"))):
         # An input changed since it was read: what was written from it is no longer right.

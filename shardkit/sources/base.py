@@ -7,7 +7,7 @@ features exactly. Everything here crosses process borders as JSON, in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -89,17 +89,22 @@ class RowBatch(NamedTuple):
         identities: uint64 per row; a stable name of the row that does not depend on other files. See
             `row_identities`.
         file_indices: Position in the list of files, one for all rows or one per row.
+        num_rounded: By column, values that a narrower float could not hold; columns without any are left out.
     """
 
     batch: pa.RecordBatch
     identities: npt.NDArray[np.uint64]
     file_indices: int | npt.NDArray[np.int64]
+    num_rounded: Mapping[str, int] = {}
 
 
 class Source(Protocol):
     """One format."""
 
-    format: str
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+        ...
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the features, from schemas or from the heads of all files.
@@ -108,6 +113,10 @@ class Source(Protocol):
             UsageError: If files differ in a way no rule reconciles, or a column has no place in an example.
             BadInputError: If a file cannot be read at all.
         """
+        ...
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns what a user should know about how the files were understood, one sentence each."""
         ...
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:

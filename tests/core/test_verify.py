@@ -1,7 +1,8 @@
 """Verification names every damage at its place, and nothing that is whole."""
 
+import bisect
 import hashlib
-import math
+import itertools
 import shutil
 import struct
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.codec import GZIP_HEADER, compress_block, crc32, gzip_trailer
-from shardkit.dataset import open_dataset
+from shardkit.dataset import Dataset, open_dataset
 from shardkit.example import encode_batch
 from shardkit.features import arrow_schema, make_feature
 from shardkit.manifest import decode_manifest, encode_manifest, encode_shard_table
@@ -49,6 +50,12 @@ def dataset(request, tmp_path):
     return write_dataset(tmp_path / "set", FEATURES, splits, compression=request.param)
 
 
+@pytest.fixture(params=["gzip", "none"])
+def small(request, tmp_path):
+    """One shard of two blocks, about a kilobyte."""
+    return write_dataset(tmp_path / "small", FEATURES, {"train": rows(6)}, num_shards=1, compression=request.param)
+
+
 def shard_file(dataset, split="train", index=0):
     shard = dataset.split_shards(split)[index]
     return Path(dataset.shard_url(shard)), shard
@@ -67,40 +74,33 @@ def test_a_whole_dataset_has_no_damage_and_every_byte_is_read(dataset):
     assert report.num_other_files == 0
 
 
-def test_every_flipped_byte_is_found_in_its_file(dataset):
-    path, shard = shard_file(dataset)
+def test_every_flipped_bit_of_a_byte_is_found_and_placed_in_its_block(small):
+    path, shard = shard_file(small)
     whole = path.read_bytes()
+    sizes = [len(GZIP_HEADER) if small.manifest.compression == "gzip" else 0, *shard.block_num_bytes]
+    ends = list(itertools.accumulate(sizes))
+    num_unplaced = 0
     for position in range(len(whole)):
-        for bits in (0x01, 0xFF):
-            path.write_bytes(whole[:position] + bytes([whole[position] ^ bits]) + whole[position + 1 :])
-            damages = damages_of(dataset)
-            assert {d.path for d in damages} == {shard.path}, position
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1 << position % 8]) + whole[position + 1 :])
+        damages = verify_dataset(small).damages
+        assert {d.path for d in damages} == {shard.path}, position
+        block = bisect.bisect_right(ends, position) - 1
+        in_block = 0 <= block < len(shard.block_num_bytes)
+        # A bit of deflate that changes no output shows in the hash of the file alone.
+        places = {d.block for d in damages}
+        assert places in ({None}, {block if in_block else None}), position
+        num_unplaced += in_block and places == {None}
+    assert num_unplaced <= 0.02 * len(whole)
     path.write_bytes(whole)
-    assert damages_of(dataset) == ()
+    assert verify_dataset(small).is_whole
 
 
-def test_a_flipped_byte_is_placed_in_its_block(dataset):
-    path, shard = shard_file(dataset)
-    whole = path.read_bytes()
-    first = len(GZIP_HEADER) if dataset.manifest.compression == "gzip" else 0
-    located = 0
-    for block, num_bytes in enumerate(shard.block_num_bytes):
-        for position in range(first, first + num_bytes):
-            path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
-            found = [d.block for d in damages_of(dataset)]
-            # A bit of deflate that changes no output shows in the hash of the file alone.
-            assert found in ([None], [block] * len(found))
-            located += found != [None]
-        first += num_bytes
-    assert located >= 0.98 * sum(shard.block_num_bytes)
-
-
-def test_every_truncation_is_found(dataset):
-    path, shard = shard_file(dataset)
+def test_every_truncation_is_found(small):
+    path, shard = shard_file(small)
     whole = path.read_bytes()
     for num_bytes in range(len(whole)):
         path.write_bytes(whole[:num_bytes])
-        damages = damages_of(dataset)
+        damages = verify_dataset(small).damages
         assert [d.path for d in damages] == [shard.path]
         assert damages[0].problem == f"the file is cut off: {num_bytes} of {len(whole)} bytes are there"
 
@@ -200,7 +200,7 @@ def rewrite(dataset, change):
     path, shard = shard_file(dataset)
     data, sizes = encode_batch(rows(12), FEATURES)
     ends = [0, *sizes.cumsum().tolist()]
-    records = [data[a + 12 : b - 4] for a, b in zip(ends, ends[1:], strict=False)]
+    records = [data[a + 12 : b - 4] for a, b in itertools.pairwise(ends)]
     blocks = change([b"".join(map(frame, records[i : i + 4])) for i in range(0, 12, 4)], records)
     kind = dataset.manifest.compression
     packed = [compress_block(b, kind) for b in blocks]
@@ -306,21 +306,35 @@ def test_every_bad_record_is_counted_and_the_rest_still_read(dataset):
     assert len(report.damages) == MAX_LISTED
 
 
-def test_an_index_that_claims_more_than_there_is_ends_at_the_end_of_the_file(dataset):
-    folder = Path(dataset.url)
-    sizes = (2**62, *dataset.shards[0].block_num_bytes[1:])
-    lie = msgspec.structs.replace(dataset.shards[0], block_num_bytes=sizes, num_bytes=2**63 - 1)
-    table = encode_shard_table([lie, *dataset.shards[1:]])
-    split = msgspec.structs.replace(dataset.manifest.splits[0], num_bytes=2**63 - 1 + dataset.shards[1].num_bytes)
+def test_an_index_that_claims_more_than_there_is_ends_at_the_end_of_the_file(small):
+    (shard,) = small.shards
+    sizes = (2**62, *shard.block_num_bytes[1:])
+    lie = msgspec.structs.replace(shard, block_num_bytes=sizes, num_bytes=2**63 - 1)
+    table = encode_shard_table([lie])
+    (Path(small.url) / small.manifest.shard_table.path).write_bytes(table)
     manifest = msgspec.structs.replace(
-        dataset.manifest,
-        splits=(split, *dataset.manifest.splits[1:]),
-        shard_table=msgspec.structs.replace(dataset.manifest.shard_table, sha256=hashlib.sha256(table).hexdigest()),
+        small.manifest,
+        splits=(msgspec.structs.replace(small.manifest.splits[0], num_bytes=2**63 - 1),),
+        shard_table=msgspec.structs.replace(small.manifest.shard_table, sha256=hashlib.sha256(table).hexdigest()),
     )
-    (folder / dataset.manifest.shard_table.path).write_bytes(table)
-    object.__setattr__(dataset, "manifest", manifest)
-    dataset.__dict__.pop("shards", None)
-    assert any("cut off" in d.problem or "totals" in d.problem for d in verify_dataset(dataset).damages)
+    report = verify_dataset(Dataset(small.url, 1, manifest))
+    assert report.damages[0].problem.startswith("the file is cut off")
+    assert report.num_read_bytes == shard.num_bytes
+
+
+def test_a_block_that_claims_to_inflate_to_more_than_it_can_is_not_tried(tmp_path):
+    dataset = write_dataset(tmp_path, FEATURES, {"train": rows(6)}, num_shards=1)
+    (shard,) = dataset.shards
+    sizes = (2**62, *shard.block_num_uncompressed_bytes[1:])
+    lie = msgspec.structs.replace(shard, block_num_uncompressed_bytes=sizes, num_uncompressed_bytes=sum(sizes))
+    table = encode_shard_table([lie])
+    (tmp_path / dataset.manifest.shard_table.path).write_bytes(table)
+    split = msgspec.structs.replace(dataset.manifest.splits[0], num_uncompressed_bytes=sum(sizes))
+    info = msgspec.structs.replace(dataset.manifest.shard_table, sha256=hashlib.sha256(table).hexdigest())
+    manifest = msgspec.structs.replace(dataset.manifest, splits=(split,), shard_table=info)
+    (damage,) = verify_dataset(Dataset(dataset.url, 1, manifest)).damages
+    assert damage.block == 0
+    assert "more than deflate can hold" in damage.problem
 
 
 VARIED = (
@@ -393,9 +407,8 @@ def test_the_report_does_not_depend_on_the_threads(tmp_path, num_threads):
         path, _ = shard_file(dataset, index=index)
         path.write_bytes(path.read_bytes()[:-1])
     report = verify_dataset(dataset, num_threads=num_threads)
-    assert [d.path[-27:-12] for d in report.damages] == ["00001-of-00010.", "00004-of-00010.", "00008-of-00010."] or [
-        Path(d.path).name for d in report.damages
-    ] == [f"train-{i:05d}-of-00010.tfrecord.gz" for i in (1, 4, 8)]
+    names = [Path(d.path).name for d in report.damages]
+    assert names == [f"train-{i:05d}-of-00010.tfrecord.gz" for i in (1, 4, 8)]
 
 
 def test_an_interrupt_ends_the_reading(tmp_path):
@@ -414,5 +427,4 @@ def test_an_older_version_of_the_same_data_is_still_whole(tmp_path):
     assert verify_dataset(second).is_whole
     assert verify_dataset(open_dataset(str(tmp_path), 1)).is_whole
     shutil.rmtree(tmp_path / "data")
-    assert {d.problem for d in damages_of(second)} == {"the file is missing"}
-    assert math.isclose(verify_dataset(second).num_damaged_shards, 2)
+    assert [d.problem for d in damages_of(second)] == ["the file is missing"] * 2

@@ -128,7 +128,7 @@ def test_workers_change_no_byte(tmp_path, csv_files):
 def test_two_conversions_of_the_same_thing_do_not_disturb_each_other(tmp_path, csv_files):
     destination = tmp_path / "out"
     first = start(csv_files, destination)
-    wait_for(first, lambda: any(destination.glob("work/*/plan.json")))
+    wait_for(first, lambda: any(destination.glob("work/*/plan-*.json")))
     second = subprocess.run(command(csv_files, destination), capture_output=True, text=True, check=False)
     assert second.returncode == 4
     assert "running already" in second.stderr or "there is a dataset already" in second.stderr

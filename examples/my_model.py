@@ -1,0 +1,30 @@
+"""A model of one's own, for `shardkit train --model my_model.py:build`: one number from numbers and words.
+
+The function is given the features to learn from, their statistics over the train split, and the label. The inputs of
+the model that it returns are named after features.
+"""
+
+from collections.abc import Mapping
+
+import keras
+
+from shardkit.features import Features
+from shardkit.manifest import FeatureStatistics
+from train.config import LabelSpec
+
+
+def build(features: Features, statistics: Mapping[str, FeatureStatistics], label: LabelSpec) -> keras.Model:
+    inputs = {}
+    columns = []
+    for feature in features:
+        found = statistics[feature.name]
+        if feature.dtype == "string":
+            words = [top.value for top in found.top_values]
+            inputs[feature.name] = keras.Input((), name=feature.name, dtype="string")
+            columns.append(keras.layers.StringLookup(vocabulary=words, output_mode="one_hot")(inputs[feature.name]))
+        else:
+            inputs[feature.name] = keras.Input((), name=feature.name, dtype="float32")
+            scaled = (inputs[feature.name] - found.mean) / (found.std or 1.0)
+            columns.append(keras.layers.Reshape((1,))(scaled))
+    hidden = keras.layers.Dense(32, activation="relu")(keras.layers.Concatenate()(columns))
+    return keras.Model(inputs, keras.layers.Dense(label.num_outputs)(hidden))

@@ -1,0 +1,98 @@
+"""`shardkit inspect`: a dataset as a page that a person reads, or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from shardkit.dataset import Dataset
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit inspect out/flights
+        shardkit inspect out/flights --shards
+        shardkit inspect out/flights --examples 3 --split test
+        shardkit inspect gs://bucket/flights --json | jq '.splits[].num_examples'
+    """,
+)
+@click.argument("dataset")
+@click.option("--shards", "with_shards", is_flag=True, help="List every shard instead of the features.")
+@click.option(
+    "--examples",
+    "num_examples",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show the first N examples of a split instead of the features.",
+)
+@click.option("--split", metavar="NAME", help="Only this split.")
+@click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it, shards included, as one JSON document.")
+def command(
+    dataset: str,
+    with_shards: bool,
+    num_examples: int | None,
+    split: str | None,
+    version: int | None,
+    as_json: bool,
+) -> None:
+    """Show what DATASET holds: splits, shards, features and their statistics.
+
+    Reads the manifest and the shard table; of the shards, only as much as --examples needs.
+    """
+    from shardkit.dataset import open_dataset
+
+    opened = open_dataset(dataset, version)
+    if split is not None:
+        opened.manifest.split(split)
+    if as_json:
+        import msgspec
+
+        document = make_document(opened, split, num_examples or 0)
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        return
+    from shardkit.cli.tables import print_page
+
+    print_page(opened, split=split, with_shards=with_shards, num_examples=num_examples)
+
+
+def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dict[str, Any]:
+    """Returns what a dataset holds as JSON values.
+
+    Args:
+        dataset: An opened dataset.
+        split: Leave out the others.
+        num_examples: How many examples of the (first) split to include.
+    """
+    import msgspec
+
+    from shardkit import storage
+    from shardkit.cli.values import json_value
+    from shardkit.preview import first_examples
+
+    manifest = dataset.manifest
+    splits = [s for s in manifest.splits if split in (None, s.name)]
+    document: dict[str, Any] = msgspec.to_builtins(manifest)
+    document["location"] = storage.redact(dataset.url)
+    document["version"] = dataset.version
+    document["splits"] = []
+    for info in splits:
+        shards = dataset.split_shards(info.name)
+        uncompressed = [s.num_uncompressed_bytes for s in shards]
+        document["splits"].append(
+            {
+                **msgspec.to_builtins(info),
+                "max_shard_uncompressed_bytes": max(uncompressed, default=0),
+                "min_shard_uncompressed_bytes": min(uncompressed, default=0),
+                "shards": [msgspec.to_builtins(s) for s in shards],
+            }
+        )
+    if num_examples:
+        chosen = first_examples(dataset, splits[0].name, num_examples)
+        document["examples"] = [{name: json_value(value) for name, value in e.items()} for e in chosen]
+    return document

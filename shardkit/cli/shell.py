@@ -1,0 +1,159 @@
+"""The shell around all commands: the lazy group, help pages with examples, and signals.
+
+A command module `shardkit/cli/NAME.py` holds one attribute `command`, made with `ExampleCommand`:
+
+    @click.command(cls=ExampleCommand, epilog='''
+        shardkit inspect out/adult
+        shardkit inspect out/adult --shards
+    ''')
+
+The epilog is printed under "Examples:", line by line, never wrapped. Every such command also takes `--debug`.
+A command that is interrupted may add what the user has to know with `KeyboardInterrupt.add_note`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+DEBUG_VARIABLE = "SHARDKIT_DEBUG"
+
+
+class Entry(NamedTuple):
+    """One subcommand that is not imported yet.
+
+    Attributes:
+        module: Where it lives; its attribute `command` is the command.
+        help: One line for the list of commands.
+    """
+
+    module: str
+    help: str
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP. A kind of KeyboardInterrupt, so that whoever cleans up after Ctrl-C does so here."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.exit_code = 128 + signal_number
+        super().__init__(signal.Signals(signal_number).name)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand only when it is run or its own help is asked for."""
+
+    def __init__(self, *args: Any, table: Mapping[str, Entry], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        command = importlib.import_module(entry.module).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.table and not name.startswith("-"):
+            raise click.UsageError(f"There is no command {name!r}.{suggest(name, self.table)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.table.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.epilog, formatter)
+
+
+class ExampleCommand(click.Command):
+    """A command whose epilog is its examples, and that takes `--debug`."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params.append(debug_option())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.epilog, formatter)
+
+
+def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
+    """Writes an epilog under the heading "Examples", each line as it stands."""
+    if epilog:
+        lines = textwrap.dedent(epilog).strip("\n").rstrip().splitlines()
+        formatter.write("\nExamples:\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines))
+
+
+def debug_option() -> click.Option:
+    """Returns the option `--debug`. It sets an environment variable, so that worker processes see it as well."""
+
+    def remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            os.environ[DEBUG_VARIABLE] = "1"
+
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Show the traceback below an error message.",
+    )
+
+
+def suggest(word: str, known: Mapping[str, object]) -> str:
+    """Returns the sentence that offers the nearest known word, with a space before it; empty if none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def install_signal_handlers() -> None:
+    """Makes SIGTERM and SIGHUP raise `Terminated`, unless whoever started the process ignores them (as nohup does)."""
+
+    def terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated(signal_number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, terminate)
+
+
+def exit_within(seconds: float, exit_code: int) -> None:
+    """Ends the process in so many seconds even if a thread of an engine never returns."""
+    import threading
+
+    def end() -> NoReturn:
+        os._exit(exit_code)
+
+    watchdog = threading.Timer(seconds, end)
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def survive_narrow_encodings() -> None:
+    """Makes stdout escape what its encoding cannot show; a file name must not end a command."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def hush_closed_output() -> None:
+    """Points stdout at nothing, so that the flush at exit does not complain about a reader that left."""
+    with open(os.devnull, "wb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), sys.stdout.fileno())

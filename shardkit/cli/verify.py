@@ -1,0 +1,139 @@
+"""`shardkit verify`: every byte re-read and compared with the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from shardkit.dataset import Dataset
+    from shardkit.verify import VerifyReport
+
+_SHOWN_PER_FILE = 10
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit verify out/flights
+        shardkit verify out/flights --split test
+        shardkit verify gs://bucket/flights --version 2 --json
+    """,
+)
+@click.argument("dataset")
+@click.option("--split", "splits", multiple=True, metavar="NAME", help="Only this split; repeat for more.")
+@click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Shards read at the same time; the number of cores if not given."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
+@click.pass_context
+def command(
+    ctx: click.Context, dataset: str, splits: tuple[str, ...], version: int | None, workers: int | None, as_json: bool
+) -> None:
+    """Re-read every byte of DATASET and compare it with its manifest.
+
+    Checks sizes, SHA-256 and CRC32C of each shard, each block, each record's checksums, and that every record has the
+    features of the manifest. Names each damage with its place and ends with exit code 1 if there is any. Changes
+    nothing.
+    """
+    import os
+    import time
+
+    from shardkit.dataset import open_dataset
+    from shardkit.verify import verify_dataset
+
+    opened = open_dataset(dataset, version)
+    started = time.monotonic()
+    with _progress_bar(opened, splits) as progress:
+        report = verify_dataset(
+            opened,
+            splits=splits or None,
+            progress=progress,
+            num_threads=workers or len(os.sched_getaffinity(0)),
+        )
+    seconds = time.monotonic() - started
+    if as_json:
+        _print_json(opened, report, seconds)
+    else:
+        _print_report(report, dataset, seconds)
+    if not report.is_whole:
+        ctx.exit(1)
+
+
+def _print_report(report: VerifyReport, location: str, seconds: float) -> None:
+    from shardkit.cli.errors import visible
+    from shardkit.units import format_count, format_duration, format_number, format_size
+
+    shown: dict[str, int] = {}
+    for damage in report.damages:
+        shown[damage.path] = shown.get(damage.path, 0) + 1
+        if shown[damage.path] <= _SHOWN_PER_FILE:
+            click.echo(f"damage: {visible(str(damage))}")
+    num_hidden = report.num_damages - sum(min(n, _SHOWN_PER_FILE) for n in shown.values())
+    if num_hidden:
+        click.echo(f"and {format_count(num_hidden)} more; --json lists up to 100 of each file")
+    if report.num_other_files:
+        click.echo(f"note: {format_number(report.num_other_files, 'other file')} beside the shards; no harm")
+    shards = format_number(report.num_shards, "shard")
+    if report.is_whole:
+        splits, examples = format_number(len(report.splits), "split"), format_number(report.num_examples, "example")
+        rate = report.num_read_bytes / 1e6 / max(seconds, 1e-6)
+        click.echo(
+            f"ok: {splits}, {shards}, {examples}, {format_size(report.num_read_bytes)}, "
+            f"every byte read in {format_duration(seconds)} ({rate:.1f} MB/s)"
+        )
+        return
+    num_whole = report.num_read_shards - report.num_damaged_shards
+    rest = f"{format_count(num_whole)} of {shards} are whole" if report.num_read_shards else "no shard was read"
+    click.echo(f"damaged: {format_number(report.num_damages, 'damage')}; {rest}")
+    click.echo(
+        "Next: run the same `shardkit convert` again with --overwrite; it keeps what is whole and writes the rest "
+        f"anew.\nHow it was made: shardkit inspect {location} --json"
+    )
+
+
+def _print_json(dataset: Dataset, report: VerifyReport, seconds: float) -> None:
+    import msgspec
+
+    from shardkit import storage
+
+    document = {
+        "location": storage.redact(dataset.url),
+        "is_whole": report.is_whole,
+        **msgspec.to_builtins(report),
+        "seconds": seconds,
+    }
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+@contextmanager
+def _progress_bar(dataset: Dataset, splits: tuple[str, ...]) -> Iterator[Callable[[int], None] | None]:
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    num_bytes = sum(s.num_bytes for s in dataset.manifest.splits if not splits or s.name in splits)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=num_bytes)
+
+        def advance(num_read_bytes: int) -> None:
+            bar.advance(task, num_read_bytes)
+
+        yield advance

@@ -1,0 +1,173 @@
+"""Count, extremes, mean and deviation of numbers, and lengths of values; mergeable."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+_DENSE_RANGE = 65_536
+_LOW_WORD = np.uint64(0xFFFF_FFFF)
+_WRAP = (1 << 64) - 1
+
+
+class CountedIntegers(NamedTuple):
+    """Distinct integers as their two's complement, and how often each occurs."""
+
+    values: npt.NDArray[np.uint64]
+    counts: npt.NDArray[np.int64]
+
+
+class Moments(msgspec.Struct, kw_only=True, array_like=True):
+    """Count, extremes, mean and squared deviation of finite numbers.
+
+    Attributes:
+        total: Exact sum of integers; as text in a part, because MessagePack ends at 64 bits.
+        running_mean: Of floats.
+        deviation: Sum of squared differences from the mean.
+    """
+
+    is_integer: bool
+    count: int = 0
+    min: int | float | None = None
+    max: int | float | None = None
+    total_text: str = "0"
+    running_mean: float = 0.0
+    deviation: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Exact sum of integers."""
+        return int(self.total_text)
+
+    def merge(self, other: Moments) -> None:
+        """Adds other numbers."""
+        if other.count == 0:
+            return
+        if self.count == 0:
+            _copy_into(self, other)
+            return
+        count = self.count + other.count
+        share = other.count / count
+        delta = self._distance_to(other)
+        self.deviation += other.deviation + delta * delta * self.count * share
+        if self.is_integer:
+            self.total_text = str(self.total + other.total)
+        elif math.isfinite(delta):
+            self.running_mean += delta * share
+        else:
+            self.running_mean = self.running_mean * (self.count / count) + other.running_mean * share
+        self.min = _least(self.min, other.min)
+        self.max = _greatest(self.max, other.max)
+        self.count = count
+
+    def finished_mean(self) -> float | None:
+        """Returns the mean, None of no numbers."""
+        if self.count == 0:
+            return None
+        return self.total / self.count if self.is_integer else self.running_mean
+
+    def finished_std(self) -> float | None:
+        """Returns the population's standard deviation, None of no numbers or where float64 cannot hold it."""
+        std = math.sqrt(self.deviation / self.count) if self.count else math.inf
+        return std if math.isfinite(std) else None
+
+    def _distance_to(self, other: Moments) -> float:
+        if self.is_integer:
+            # Exact, then rounded once: nanosecond timestamps differ in digits that a float64 mean has lost.
+            return (other.total * self.count - self.total * other.count) / (self.count * other.count)
+        return other.running_mean - self.running_mean
+
+
+class Lengths(msgspec.Struct, array_like=True):
+    """Lengths of strings and bytes in bytes, of lists in values."""
+
+    count: int = 0
+    total: int = 0
+    min: int | None = None
+    max: int | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """The mean, None of no lengths."""
+        return self.total / self.count if self.count else None
+
+    def add(self, lengths: npt.NDArray[Any]) -> None:
+        """Adds lengths."""
+        if len(lengths):
+            self.merge(Lengths(len(lengths), int(lengths.sum()), int(lengths.min()), int(lengths.max())))
+
+    def merge(self, other: Lengths) -> None:
+        """Adds other lengths."""
+        self.count += other.count
+        self.total += other.total
+        self.min = _least(self.min, other.min)
+        self.max = _greatest(self.max, other.max)
+
+
+def moments_of_integers(values: npt.NDArray[Any]) -> tuple[Moments, CountedIntegers | None]:
+    """Returns the moments of at least one integer, and the counts of each where they fell out on the way."""
+    low, high = int(values.min()), int(values.max())
+    # Distances from the minimum fit uint64 whatever the type; wrapping makes the subtraction exact.
+    distances = values.astype(np.uint64)
+    distances -= np.uint64(low & _WRAP)
+    counted = None
+    if high - low < _DENSE_RANGE and high - low <= 4 * len(values):
+        counts = np.bincount(distances.view(np.int64))
+        distinct = np.flatnonzero(counts)
+        counts = counts[distinct]
+        total = int((distinct * counts).sum())
+        differences = distinct - total / len(values)
+        deviation = float((differences * differences * counts).sum())
+        counted = CountedIntegers(distinct.astype(np.uint64) + np.uint64(low & _WRAP), counts)
+    else:
+        total = (int((distances >> np.uint64(32)).sum()) << 32) + int((distances & _LOW_WORD).sum())
+        differences = distances.astype(np.float64)
+        differences -= total / len(values)
+        differences *= differences
+        deviation = float(differences.sum())
+    moments = Moments(
+        is_integer=True,
+        count=len(values),
+        min=low,
+        max=high,
+        total_text=str(total + low * len(values)),
+        deviation=deviation,
+    )
+    return moments, counted
+
+
+def moments_of_floats(values: npt.NDArray[np.float64]) -> Moments:
+    """Returns the moments of at least one finite number."""
+    count = len(values)
+    # Adding zero turns -0.0 into 0.0: which of the two a minimum is would depend on the order of the rows.
+    low, high = float(values.min()) + 0.0, float(values.max()) + 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(values.sum()) / count
+        if not math.isfinite(mean):
+            mean = float((values / count).sum())
+        mean = min(max(mean, low), high)
+        differences = values - mean
+        correction = float(differences.sum()) / count
+        deviation = float((differences * differences).sum()) - correction * correction * count
+    if math.isfinite(correction):
+        mean = min(max(mean + correction, low), high)
+    # The difference of two infinities: such numbers have a deviation that float64 cannot hold.
+    deviation = math.inf if math.isnan(deviation) else max(deviation, 0.0)
+    return Moments(is_integer=False, count=count, min=low, max=high, running_mean=mean, deviation=deviation)
+
+
+def _least(a: Any, b: Any) -> Any:
+    return min(a, b) if a is not None and b is not None else b if a is None else a
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return max(a, b) if a is not None and b is not None else b if a is None else a
+
+
+def _copy_into(target: Moments, source: Moments) -> None:
+    for name in source.__struct_fields__:
+        setattr(target, name, getattr(source, name))

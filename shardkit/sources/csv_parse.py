@@ -1,0 +1,236 @@
+"""Blocks of delimited text to Arrow columns of exactly the features' types, and the reason where that fails."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import Feature, Features, arrow_schema
+from shardkit.sources.base import RawFile
+from shardkit.sources.csv_dialect import Dialect, not_utf8, nul_byte
+from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.streams import place, shown
+from shardkit.sources.text_blocks import Text, TextBlock, as_array
+
+Parsed = tuple[pa.RecordBatch, dict[str, int]]
+
+_INFINITE = r"(?i)inf"
+_WORDS = {
+    word: ["".join(letters) for letters in itertools.product(*((c, c.upper()) for c in word))]
+    for word in ("true", "false")
+}
+
+
+class CsvParser:
+    """Parses blocks of one file.
+
+    Args:
+        dialect: How the file is written.
+        features: The columns that are wanted; each is one of the dialect's.
+        null_values: Spellings of null besides the empty field. In strings, only outside of quotes.
+
+    Raises:
+        UsageError: If a feature is none that one field can hold.
+    """
+
+    def __init__(self, dialect: Dialect, features: Features, null_values: tuple[str, ...]) -> None:
+        for feature in features:
+            if not feature.is_scalar:
+                raise UsageError(
+                    f"column {feature.name!r} cannot be {feature.describe_type()}",
+                    why="a field of a CSV file holds one value",
+                )
+        self._dialect = dialect
+        self._features = features
+        self._nulls = ["", *null_values]
+        self._types = {f.name: _parsed_type(f) for f in features}
+        self._texts = [name for name, type_ in self._types.items() if _is_text(type_)]
+        self._others = [name for name, type_ in self._types.items() if not _is_text(type_)]
+        self._has_quoted_nulls = False
+
+    def parse(self, data: Text) -> Parsed:
+        """Returns the rows of some whole records, and per column how many values were rounded.
+
+        Raises:
+            pa.ArrowInvalid, UnfitValueError: If something does not fit; `explain` finds out what.
+        """
+        if is_blank(data):
+            return pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features)), {}
+        if not as_array(data).all():
+            raise pa.ArrowInvalid("NUL byte")
+        table = self._parse_columns(data)
+        columns, rounded = [], {}
+        for feature in self._features:
+            parsed = _one_chunk(table.column(feature.name))
+            if pa.types.is_floating(parsed.type):
+                self._check_infinities(parsed, feature, data)
+            fitted = fit_column(parsed, feature) if _needs_fitting(parsed, feature) else None
+            columns.append(parsed if fitted is None else fitted.column)
+            if fitted is not None and fitted.num_rounded:
+                rounded[feature.name] = fitted.num_rounded
+        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._features)), rounded
+
+    def _parse_columns(self, data: Text) -> pa.Table:
+        if not self._has_quoted_nulls:
+            try:
+                return self._read(data, [f.name for f in self._features], nulls_in_quotes=False)
+            except pa.ArrowInvalid:
+                if not self._others or not (as_array(data) == ord('"')).any():
+                    raise
+        # An empty pair of quotes is a string, but no number: columns that are not strings take it for null.
+        others = self._read(data, self._others, nulls_in_quotes=True)
+        texts = self._read(data, self._texts, nulls_in_quotes=False)
+        self._has_quoted_nulls = True
+        for name in self._texts:
+            others = others.append_column(name, texts.column(name))
+        return others
+
+    def _read(self, data: Text, names: list[str], *, nulls_in_quotes: bool, as_text: bool = False) -> pa.Table:
+        if not names:
+            return pa.table({})
+        types = dict.fromkeys(names, pa.string()) if as_text else {n: self._types[n] for n in names}
+        return pacsv.read_csv(
+            pa.BufferReader(data),
+            pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(self._dialect.columns)),
+            pacsv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=True),
+            pacsv.ConvertOptions(
+                column_types=types,
+                include_columns=names,
+                null_values=self._nulls,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=nulls_in_quotes,
+                true_values=["1", *_WORDS["true"]],
+                false_values=["0", *_WORDS["false"]],
+            ),
+        )
+
+    def _check_infinities(self, parsed: pa.Array, feature: Feature, data: Text) -> None:
+        # A number beyond float64 would become infinite without a word.
+        infinite = np.isinf(parsed.to_numpy(zero_copy_only=False))
+        if not infinite.any():
+            return
+        texts = _one_chunk(self._read(data, [feature.name], nulls_in_quotes=True, as_text=True).column(0))
+        numbers = pc.invert(pc.match_substring_regex(texts, _INFINITE))
+        wrong = pc.and_(pa.array(infinite), pc.fill_null(numbers, False))
+        if pc.any(wrong).as_py():
+            row = int(pc.index(wrong, True).as_py())
+            raise UnfitValueError(feature.name, row, feature.describe_type(), shown(texts[row].as_py()))
+
+
+def is_blank(data: Text) -> bool:
+    """Whether a text has nothing but line ends."""
+    return not len(data) or (data[0] in b"\r\n" and not bytes(data).strip(b"\r\n"))
+
+
+def explain(
+    block: TextBlock,
+    dialect: Dialect,
+    features: Features,
+    null_values: tuple[str, ...],
+    file: RawFile,
+    first_line: int,
+    reason: Exception,
+) -> BadInputError:
+    """Returns the error for a block that did not parse: the first record that does not fit, and why.
+
+    Args:
+        block: The records.
+        dialect: How the file is written.
+        features: What was wanted.
+        null_values: Spellings of null.
+        file: For the message.
+        first_line: 1-based number of the block's first line.
+        reason: What the parser said.
+    """
+    data, rule = bytes(block.data), dialect.rule
+    start, stop = _first_unfit_record(data, CsvParser(dialect, features, null_values), dialect)
+    record = data[start:stop]
+    blank = len(record) - len(record.lstrip(b"\r\n"))
+    line = first_line + rule.count_lines(data[: start + blank])
+    if b"\0" in record:
+        return nul_byte(file, line + rule.count_lines(record[: record.index(b"\0")]))
+    fields = rule.fields(record)
+    if len(fields) != len(dialect.columns):
+        return BadInputError(
+            "a row has the wrong number of fields",
+            where=place(file, line=line),
+            why=f"expected {len(dialect.columns)} field{'s' * (len(dialect.columns) > 1)}, got {len(fields)}",
+        )
+    values = dict(zip(dialect.columns, fields, strict=True))
+    for feature in features:
+        try:
+            CsvParser(dialect, (feature,), null_values).parse(record)
+        except (pa.ArrowInvalid, UnfitValueError) as error:
+            return _unfit(feature, values[feature.name], error, record, block.offset + start, file, line)
+    return BadInputError("a row cannot be read", where=place(file, line=line), why=str(reason))
+
+
+def _first_unfit_record(data: bytes, parser: CsvParser, dialect: Dialect) -> tuple[int, int]:
+    ends = [0, *dialect.rule.ends(data).tolist()]
+    good, bad = 0, len(ends) - 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            parser.parse(data[ends[good] : ends[middle]])
+            good = middle
+        except (pa.ArrowInvalid, UnfitValueError):
+            bad = middle
+    return ends[good], ends[bad]
+
+
+def _unfit(
+    feature: Feature, value: bytes, error: Exception, record: bytes, offset: int, file: RawFile, line: int
+) -> BadInputError:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as bad:
+        at = record.find(value)
+        return not_utf8(file, offset + max(at, 0) + bad.start, line)
+    expected = feature.describe_type()
+    got = shown(text) if text else "an empty field"
+    if isinstance(error, UnfitValueError):
+        expected, got = error.expected, error.got if error.got != "null" else got
+    if feature.dtype == "int64" and re.fullmatch(r"\s*-?[0-9]+\s*", text):
+        got += ", which is out of its range"
+    return BadInputError(
+        f"column {shown(feature.name)} does not fit",
+        where=place(file, line=line),
+        why=f"expected {expected}, got {got}",
+        next_step="Correct the row, declare the column's type in a --schema file, or name a spelling of null with "
+        "--null-value",
+    )
+
+
+def _parsed_type(feature: Feature) -> pa.DataType:
+    if feature.vocabulary is not None or pa.types.is_decimal256(feature.value_type):
+        return pa.string()
+    if feature.dtype in ("float16", "float32"):
+        # Through float64, so that what float32 rounds is noticed.
+        return pa.float64()
+    return feature.arrow_type
+
+
+def _needs_fitting(parsed: pa.Array, feature: Feature) -> bool:
+    # Arrow's CSV parser has checked the encoding already.
+    return bool(
+        not parsed.type.equals(feature.arrow_type)
+        or feature.vocabulary is not None
+        or (parsed.null_count and not feature.nullable)
+    )
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def _one_chunk(column: Any) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks()

@@ -1,0 +1,244 @@
+"""Lines of JSON objects to Arrow columns of exactly the features' types.
+
+msgspec decodes into structs that have a field for each feature, so that a value of another type, or a key that is no
+feature, is an error and not silently dropped. Every column takes values of one JSON type: that of its feature, or,
+where a schema asks for another dtype, strings to be parsed and numbers to be kept as they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit.features import Feature, Features, arrow_schema
+from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.json_types import flatten
+from shardkit.sources.streams import shown
+from shardkit.sources.text_blocks import NEWLINE, as_array
+
+Mode = Literal["native", "string", "written"]
+Parsed = tuple[pa.RecordBatch, dict[str, int]]
+
+# What decoding or conversion raises at a line that does not fit.
+LINE_ERRORS = (
+    msgspec.DecodeError,
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    OverflowError,
+    RecursionError,
+    UnicodeError,
+    UnfitValueError,
+)
+
+_ABSENT = msgspec.Raw(b"null")
+_KEY = re.compile(rb'"\s*:')
+_TREE = dict[str, Any]
+
+
+class DuplicateKeyError(Exception):
+    """Some object in a block has the same key twice, or so it seems without parsing it slowly."""
+
+
+class RowDecoder:
+    """Decodes blocks of lines.
+
+    Args:
+        features: The columns; a `/` in a name stands for nesting.
+        modes: What is known of how columns are written; completed by what the first values show.
+        is_strict: Whether a key that is no feature is an error.
+    """
+
+    def __init__(self, features: Features, modes: dict[str, Mode] | None = None, *, is_strict: bool = True) -> None:
+        self._features = features
+        self._modes = modes or {}
+        self._is_strict = is_strict
+        self._settled: set[str] = set(self._modes)
+        self._num_keys = len({p for f in features for p in _prefixes(f.name)})
+        self._build()
+
+    @property
+    def modes(self) -> dict[str, Mode]:
+        """How the columns are written, as far as values have shown."""
+        return {name: mode for name, mode in self._modes.items() if name in self._settled}
+
+    def decode(self, data: bytes) -> Parsed:
+        """Returns the rows of some lines, and per column how many values were rounded.
+
+        Raises:
+            DuplicateKeyError, or one of LINE_ERRORS: If a line does not fit.
+        """
+        try:
+            parsed = self._decode_rows(data)
+        except LINE_ERRORS:
+            if not self._settle(data):
+                raise
+            parsed = self._decode_rows(data)
+        batch = parsed[0]
+        self._settled |= {
+            name
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if column.null_count < len(batch)
+        }
+        if self._is_strict:
+            self._check_keys(data, batch)
+        return parsed
+
+    def _build(self) -> None:
+        tree: _TREE = {}
+        for position, feature in enumerate(self._features):
+            *parents, leaf = feature.name.split("/")
+            node = tree
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[leaf] = (position, feature)
+        self._getters: list[Callable[[Any], Any]] = [lambda _: None] * len(self._features)
+        row_type = self._struct(tree, [])
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type)
+
+    def _struct(self, tree: _TREE, parents: list[str]) -> type:
+        fields: list[tuple[str, Any, Any]] = []
+        names: dict[str, str] = {}
+        for number, (key, node) in enumerate(tree.items()):
+            field = f"f{number}"
+            names[field] = key
+            if isinstance(node, dict):
+                fields.append((field, self._struct(node, [*parents, field]) | None, None))
+                continue
+            position, feature = node
+            type_, default = _python_type(feature, self._mode(feature))
+            fields.append((field, type_, default))
+            self._getters[position] = _getter([*parents, field], default)
+        return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=self._is_strict)
+
+    def _mode(self, feature: Feature) -> Mode:
+        return self._modes.get(feature.name, _usual_mode(feature))
+
+    def _decode_rows(self, data: bytes) -> Parsed:
+        rows = self._decoder.decode_lines(data)
+        num_lines = int(np.count_nonzero(as_array(data) == NEWLINE)) + (not data.endswith(b"\n"))
+        if len(rows) != num_lines:
+            # Blank lines, or objects that share or span lines.
+            rows = [self._decoder.decode(line) for line in data.split(b"\n") if line.strip()]
+        columns, rounded = [], {}
+        for feature, get in zip(self._features, self._getters, strict=True):
+            column = _to_arrow([get(row) for row in rows], feature, self._mode(feature))
+            fitted = fit_column(column, feature)
+            columns.append(fitted.column)
+            if fitted.num_rounded:
+                rounded[feature.name] = fitted.num_rounded
+        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._features)), rounded
+
+    def _settle(self, data: bytes) -> bool:
+        # Looks at how the columns that have held nothing so far are written; whether that changed anything.
+        unknown = {f.name: f for f in self._features if f.name not in self._settled}
+        found: dict[str, Mode] = {}
+        for line in data.split(b"\n"):
+            if len(found) == len(unknown):
+                break
+            try:
+                row = msgspec.json.decode(line) if line.strip() else {}
+                values = list(flatten(row)) if isinstance(row, dict) else []
+            except (msgspec.DecodeError, RecursionError, UnicodeError):
+                continue
+            for path, value in values:
+                sample = value[0] if isinstance(value, list) and value else value
+                if path in unknown and path not in found and sample is not None and not isinstance(sample, list):
+                    found[path] = _shown_mode(unknown[path], sample)
+        changed = {name: mode for name, mode in found.items() if mode != self._mode(unknown[name])}
+        self._modes.update(changed)
+        if changed:
+            self._build()
+        return bool(changed)
+
+    def _check_keys(self, data: bytes, batch: pa.RecordBatch) -> None:
+        # A struct keeps the last of several values for a key. Every key ends in a quote and a colon, and in a string
+        # that pair is escaped: so keys are counted, and compared with what an object with all keys must have.
+        num_written = data.count(b'":') - data.count(b'\\":')
+        has_nulls = any(column.null_count for column in batch.columns)
+        if not has_nulls and num_written == self._num_keys * len(batch):
+            return
+        rows = [msgspec.json.decode(line) for line in data.split(b"\n") if line.strip()]
+        num_kept = sum(map(_count_keys, rows))
+        if num_written != num_kept and len(_KEY.findall(data)) - len(re.findall(rb'\\"\s*:', data)) != num_kept:
+            raise DuplicateKeyError
+
+
+def _prefixes(path: str) -> Iterable[str]:
+    parts = path.split("/")
+    return ("/".join(parts[: i + 1]) for i in range(len(parts)))
+
+
+def _count_keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(_count_keys(v) for v in value.values() if isinstance(v, dict | list))
+    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
+
+
+def _getter(path: list[str], default: Any) -> Callable[[Any], Any]:
+    if len(path) == 1:
+        name = path[0]
+        return lambda row: getattr(row, name)
+    *parents, leaf = path
+
+    def get(row: Any) -> Any:
+        for parent in parents:
+            row = getattr(row, parent)
+            if row is None:
+                return default
+        return getattr(row, leaf)
+
+    return get
+
+
+def _usual_mode(feature: Feature) -> Mode:
+    if feature.vocabulary is not None or feature.dtype.startswith(("date", "time", "decimal")):
+        return "string"
+    return "native"
+
+
+def _shown_mode(feature: Feature, sample: Any) -> Mode:
+    takes_text = feature.dtype in ("string", "bytes") or feature.dtype.startswith("decimal")
+    if isinstance(sample, str):
+        return "native" if feature.dtype in ("string", "bytes") else "string"
+    return "written" if takes_text else "native"
+
+
+def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:
+    if mode == "written":
+        return (msgspec.Raw, _ABSENT) if feature.is_scalar else (list[msgspec.Raw] | None, None)
+    if mode == "string" or feature.dtype in ("string", "bytes"):
+        value: Any = str
+    elif feature.dtype == "bool":
+        value = bool
+    else:
+        value = int | float if feature.dtype.startswith("float") else int
+    return (value | None, None) if feature.is_scalar else (list[value | None] | None, None)
+
+
+def _to_arrow(values: list[Any], feature: Feature, mode: Mode) -> pa.Array:
+    if mode == "written":
+        values = [_written(v, feature, row) for row, v in enumerate(values)]
+    type_: pa.DataType = pa.string()
+    if mode == "native" and feature.dtype not in ("string", "bytes"):
+        type_ = pa.int64()
+        if feature.dtype == "bool":
+            type_ = pa.bool_()
+        elif feature.dtype.startswith("float"):
+            type_ = pa.float64()
+        elif feature.dtype == "uint64":
+            type_ = pa.uint64()
+    return pa.array(values, type_ if feature.is_scalar else pa.list_(type_))
+
+
+def _written(value: Any, feature: Feature, row: int) -> Any:
+    if value is None or isinstance(value, list):
+        return None if value is None else [_written(v, feature, row) for v in value]
+    text = bytes(value)
+    if text[:1] in (b'"', b"{", b"["):
+        raise UnfitValueError(feature.name, row, "a number, as before", shown(text.decode("utf-8", "replace")))
+    return None if text == b"null" else text.decode()

@@ -1,0 +1,23 @@
+"""Which files, and how much of each, the types of text are inferred from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from shardkit.units import MiB
+
+HEAD_BYTES = MiB
+HEAD_ROWS = 10_000
+
+_MAX_FILES = 64
+
+_T = TypeVar("_T")
+
+
+def sample_files(files: Sequence[_T], max_files: int = _MAX_FILES) -> list[_T]:
+    """Returns at most `max_files` of the files, evenly chosen, the first and the last always among them."""
+    if len(files) <= max_files:
+        return list(files)
+    last = len(files) - 1
+    return [files[i * last // (max_files - 1)] for i in range(max_files)]

@@ -1,0 +1,138 @@
+"""What a file is, by its first bytes; names only settle what the bytes leave open."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+import msgspec
+
+HEAD_BYTES = 4096
+
+_COMPRESSIONS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
+_COMPRESSED_SUFFIXES = frozenset({".gz", ".zst", ".zstd", ".bz2"})
+_IMAGES = (
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"BM.{4}\0\0\0\0", re.DOTALL), "image/bmp"),
+)
+_FOREIGN = (
+    (b"PK\x03\x04", "a ZIP archive (or an Office document)"),
+    (b"%PDF", "a PDF"),
+    (b"Obj\x01", "an Avro file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"FEA1", "a Feather file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"7z\xbc\xaf", "a 7-Zip archive"),
+    (b"\xfd7zXZ\0", "an xz file"),
+    (b"II*\0", "a TIFF image"),
+    (b"MM\0*", "a TIFF image"),
+    (b"8BPS", "a Photoshop image"),
+    (b"%!PS", "a PostScript file"),
+)
+_IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
+_JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
+_DOCUMENT_SUFFIXES = frozenset({"", ".md", ".txt", ".rst"})
+_BOM = b"\xef\xbb\xbf"
+
+
+def compression_of(head: bytes) -> str | None:
+    """Returns `gzip`, `zstd`, `bz2`, or None if the first bytes are of none of them."""
+    found = next((name for magic, name in _COMPRESSIONS if head.startswith(magic)), None)
+    # "BZh" may begin a text; a bz2 stream goes on with its block size and the digits of pi.
+    if found == "bz2" and head[4:10] not in (b"\x31\x41\x59\x26\x53\x59", b"\x17\x72\x45\x38\x50\x90"):
+        return None
+    return found
+
+
+def image_type_of(head: bytes) -> str | None:
+    """Returns the media type of the allowed image formats, None for anything else."""
+    return next((media_type for magic, media_type in _IMAGES if magic.match(head)), None)
+
+
+def has_image_suffix(name: str) -> bool:
+    """Whether a file is called like an image."""
+    return PurePosixPath(name).suffix.lower() in _IMAGE_SUFFIXES
+
+
+def is_document_name(name: str) -> bool:
+    """Whether a file is called like something that accompanies data: no extension, or `.md`, `.txt`, `.rst`."""
+    return PurePosixPath(name).suffix.lower() in _DOCUMENT_SUFFIXES
+
+
+def foreign_format(head: bytes) -> str | None:
+    """Returns what a file is, in words, if it is nothing that shardkit reads; None if it may be."""
+    known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)
+    if known is not None:
+        return known
+    if head[257:262] == b"ustar":
+        return "a tar archive"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _looks_binary(head):
+        return None
+    return "a binary file of a kind that shardkit does not know"
+
+
+def format_of(head: bytes, name: str) -> str | None:
+    """Returns `parquet`, `images`, `jsonl` or `csv` by the decompressed first bytes; None if it is none of them.
+
+    Args:
+        head: The first bytes, up to HEAD_BYTES.
+        name: Settles which kind of text a damaged or undecided head is.
+    """
+    if _is_parquet(head, name):
+        return "parquet"
+    if image_type_of(head) or has_image_suffix(name):
+        return "images"
+    if foreign_format(head):
+        return None
+    return "jsonl" if _is_json(head, name) else "csv"
+
+
+def text_kind(head: bytes) -> str:
+    """Returns what a head is, in words, for a file that should have been an image."""
+    if image_type_of(head) is not None:
+        return "an image"
+    start = head.removeprefix(_BOM).lstrip()[:100].lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "HTML text"
+    return foreign_format(head) or ("empty" if not head else "text")
+
+
+def _is_parquet(head: bytes, name: str) -> bool:
+    # A text may begin with the word; after the magic bytes Parquet goes on with a Thrift struct or an encrypted page.
+    if not head.startswith((b"PAR1", b"PARE")):
+        return False
+    return not head[4:5].isascii() or not head[4:5].decode().isprintable() or name.lower().endswith(".parquet")
+
+
+def _is_json(head: bytes, name: str) -> bool:
+    text = head.removeprefix(_BOM).lstrip()
+    line = text.split(b"\n", 1)[0]
+    suffixes = [s.lower() for s in PurePosixPath(name).suffixes]
+    while suffixes and suffixes[-1] in _COMPRESSED_SUFFIXES:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in _JSON_SUFFIXES:
+        return True
+    if re.match(rb'\{\s*("|\}|$)|\[\s*(\{|$)', text):
+        return True
+    try:
+        return isinstance(msgspec.json.decode(line), dict)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+
+
+def _looks_binary(head: bytes) -> bool:
+    # A NUL or two is a damaged text, which deserves to have its line named; a tenth of control bytes is no text.
+    num_control = sum(head.count(bytes([c])) for c in (*range(9), *range(14, 32)))
+    return num_control * 10 > len(head) and not _is_utf16(head)
+
+
+def _is_utf16(head: bytes) -> bool:
+    # Every other byte of Latin text in UTF-16 is zero.
+    num_pairs = len(head) // 2
+    return num_pairs > 0 and any(head[side : 2 * num_pairs : 2].count(0) * 10 > num_pairs * 8 for side in (0, 1))

@@ -1,0 +1,181 @@
+"""Raw files as streams of bytes, decompressed on the way, and the check that a file stayed what it was."""
+
+from __future__ import annotations
+
+import bz2
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Protocol, cast
+
+import pyarrow as pa
+from isal import igzip
+
+from shardkit import storage
+from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
+from shardkit.sources.base import RawFile
+
+_SHOWN_CHARACTERS = 80
+
+
+class ByteStream(Protocol):
+    """What is read from front to back."""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        ...
+
+
+def printable(name: str) -> str:
+    """Returns a name as it is, or quoted and escaped if a terminal could not show it."""
+    return name if name.isprintable() else repr(name)
+
+
+def shown(value: object) -> str:
+    """Returns a value of the user's data for a message: quoted, escaped, and cut if long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters)"
+
+
+def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> str:
+    """Returns where something is, such as `a.csv, line 17`."""
+    name = printable(file.name)
+    if line is not None:
+        return f"{name}, line {line}"
+    return name if row is None else f"{name}, row {row}"
+
+
+@contextmanager
+def open_stream(file: RawFile, start: int = 0) -> Iterator[ByteStream]:
+    """Opens a raw file for reading from front to back, decompressed.
+
+    Args:
+        file: The file.
+        start: Byte to start at, counted after decompression.
+
+    Raises:
+        BadInputError: If the file vanished since it was listed, or its compressed content is damaged.
+        StorageError: If the store fails.
+    """
+    with _translated(file), open_raw(file) as raw, _decompressed(raw, file) as stream:
+        if start and file.compression is None:
+            raw.seek(start)
+        elif start:
+            read_exactly(stream, start)
+        yield stream
+
+
+def open_raw(file: RawFile) -> BinaryIO:
+    """Opens a raw file as it is stored; seekable.
+
+    Raises:
+        BadInputError: If it vanished since it was listed.
+        StorageError: If the store fails.
+    """
+    try:
+        return storage.open_read(file.path)
+    except FileNotFoundError as error:
+        raise _changed(file, "it is no longer there") from error
+    except OSError as error:
+        raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+
+
+def read_exactly(stream: ByteStream, num_bytes: int) -> bytes:
+    """Returns `num_bytes` bytes, or fewer where the stream ends."""
+    first = stream.read(num_bytes)
+    if len(first) == num_bytes or not first:
+        return first
+    parts, missing = [first], num_bytes - len(first)
+    while missing and (part := stream.read(missing)):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def read_head(file: RawFile, num_bytes: int) -> bytes:
+    """Returns the first `num_bytes` bytes after decompression, or all there are.
+
+    Raises:
+        BadInputError, StorageError: As `open_stream`.
+    """
+    with open_stream(file) as stream:
+        return read_exactly(stream, num_bytes)
+
+
+@contextmanager
+def guard_unchanged(file: RawFile) -> Iterator[None]:
+    """Checks, after the file was read, that it still is what was listed.
+
+    A file that changed explains whatever went wrong in it, so the change is reported rather than the damage.
+
+    Raises:
+        BadInputError: If its size or version differs, or it is gone.
+    """
+    try:
+        yield
+    except BadInputError:
+        check_unchanged(file)
+        raise
+    check_unchanged(file)
+
+
+def check_unchanged(file: RawFile) -> None:
+    """Checks that a file still has the size and version that it was listed with.
+
+    Raises:
+        BadInputError: If not.
+    """
+    try:
+        now = storage.stat_file(file.path)
+    except (UsageError, FileNotFoundError) as error:
+        raise _changed(file, "it is no longer there") from error
+    if now.num_bytes != file.num_bytes:
+        raise _changed(file, f"it had {file.num_bytes} bytes and now has {now.num_bytes}")
+    if now.version != file.version:
+        raise _changed(file, "it was written to")
+
+
+def _changed(file: RawFile, why: str) -> BadInputError:
+    return BadInputError(
+        "the file changed during conversion",
+        where=place(file),
+        why=why,
+        next_step="Run the command again once nothing writes to it any more",
+    )
+
+
+@contextmanager
+def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
+    if file.compression is None:
+        yield cast(ByteStream, raw)
+    elif file.compression == "gzip":
+        with igzip.GzipFile(fileobj=raw) as stream:
+            yield stream
+    elif file.compression == "bz2":
+        with bz2.BZ2File(raw) as unzipped:
+            yield unzipped
+    else:
+        with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
+            yield cast(ByteStream, frames)
+
+
+@contextmanager
+def _translated(file: RawFile) -> Iterator[None]:
+    try:
+        yield
+    except ShardkitError:
+        raise
+    except (EOFError, OSError, zlib.error) as error:
+        if file.compression is None or getattr(error, "errno", None):
+            raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+        raise BadInputError(
+            f"the {file.compression} file is cut off or damaged", where=place(file), why=_first_lower(str(error))
+        ) from error
+
+
+def _first_lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,185 @@
+"""Which dtype text values have: evidence gathered per column, and the rule that decides.
+
+No rule loses anything: leading zeros, integers beyond int64 and mixtures stay strings; a float is float32 only while
+no value has more than six significant digits, which is what float32 holds exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.features import Feature, make_feature
+
+Kind = Literal["int", "float", "nonfinite", "bool", "date", "timestamp", "zoned", "text"]
+
+FLOAT32_DIGITS = 6
+
+_EXACT_INTEGER = 2**53
+_FLOAT32_SMALLEST, _FLOAT32_LARGEST = 1.1754944e-38, 3.4028234e38
+_SPACE = r"[ \t]*"
+_PATTERNS: tuple[tuple[Kind, str], ...] = (
+    ("int", rf"^{_SPACE}(0|-?[1-9][0-9]{{0,18}}){_SPACE}$"),
+    (
+        "float",
+        rf"^{_SPACE}-?((0|[1-9][0-9]*)(\.[0-9]*([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)|\.[0-9]+([eE][-+]?[0-9]+)?|0)"
+        rf"{_SPACE}$",
+    ),
+    ("nonfinite", rf"(?i)^{_SPACE}(nan|[-+]?inf|[-+]?infinity){_SPACE}$"),
+    ("bool", r"(?i)^(true|false)$"),
+    ("date", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+    ("timestamp", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?$"),
+    (
+        "zoned",
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}(:?[0-9]{2})?)$",
+    ),
+)
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What some values of one column look like.
+
+    Attributes:
+        kinds: Kinds that occur; empty if there are no values.
+        exact_integers: Whether float64 holds all integers among them.
+        fits_float32: Whether float32 holds all numbers among them to the last written digit.
+        nanoseconds: Whether a timestamp has more than six decimals.
+        num_leading_zeros: Values that would be integers but for a leading zero.
+    """
+
+    kinds: frozenset[Kind] = frozenset()
+    exact_integers: bool = True
+    fits_float32: bool = True
+    nanoseconds: bool = False
+    num_leading_zeros: int = 0
+
+
+def examine(values: pa.Array, null_spellings: Iterable[str] = ()) -> Evidence:
+    """Returns the evidence of text values; nulls, empty values and spellings of null say nothing."""
+    values = values.unique().drop_null()
+    empty = pa.array(["", *null_spellings], pa.string())
+    values = values.filter(pc.invert(pc.is_in(values, value_set=empty)))
+    kinds: set[Kind] = set()
+    integers = numbers = pa.array([], pa.string())
+    nanoseconds, num_leading_zeros = False, 0
+    rest = values
+    for kind, pattern in _PATTERNS:
+        if not len(rest):
+            break
+        matches = pc.match_substring_regex(rest, pattern)
+        found, rest = rest.filter(matches), rest.filter(pc.invert(matches))
+        if not len(found):
+            continue
+        if kind in ("int", "float"):
+            found, beyond = _within_range(kind, found)
+            rest = pa.concat_arrays([rest, beyond])
+            integers = found if kind == "int" else integers
+            numbers = pa.concat_arrays([numbers, found])
+        elif kind in ("date", "timestamp", "zoned"):
+            nanoseconds |= bool(pc.any(pc.match_substring_regex(found, r"\.[0-9]{7,9}")).as_py())
+            if not _is_valid_time(kind, found, nanoseconds):
+                rest = pa.concat_arrays([rest, found])
+                continue
+        if len(found):
+            kinds.add(kind)
+    if len(rest):
+        kinds.add("text")
+        zeros = pc.match_substring_regex(rest, r"^-?0[0-9]+$")
+        num_leading_zeros = int(pc.sum(zeros).as_py())
+    return Evidence(
+        kinds=frozenset(kinds),
+        exact_integers=_are_exact(integers),
+        fits_float32="text" in kinds or fits_float32(numbers),
+        nanoseconds=nanoseconds,
+        num_leading_zeros=num_leading_zeros,
+    )
+
+
+def unite(evidence: Iterable[Evidence]) -> Evidence:
+    """Returns the evidence of several samples of one column taken together."""
+    parts = list(evidence)
+    return Evidence(
+        kinds=frozenset().union(*(e.kinds for e in parts)),
+        exact_integers=all(e.exact_integers for e in parts),
+        fits_float32=all(e.fits_float32 for e in parts),
+        nanoseconds=any(e.nanoseconds for e in parts),
+        num_leading_zeros=sum(e.num_leading_zeros for e in parts),
+    )
+
+
+def decide(name: str, evidence: Evidence) -> Feature:
+    """Returns the feature that holds all values of the evidence without loss; nullable, as text always is."""
+    kinds = evidence.kinds
+    unit = "ns" if evidence.nanoseconds else "us"
+    dtype, timezone = "string", None
+    if kinds == {"int"}:
+        dtype = "int64"
+    elif kinds & {"int", "float"} and kinds <= {"int", "float", "nonfinite"} and evidence.exact_integers:
+        dtype = "float32" if evidence.fits_float32 else "float64"
+    elif kinds == {"bool"}:
+        dtype = "bool"
+    elif kinds == {"date"}:
+        dtype = "date"
+    elif kinds and kinds <= {"date", "timestamp"}:
+        dtype = f"timestamp[{unit}]"
+    elif kinds == {"zoned"}:
+        dtype, timezone = f"timestamp[{unit}]", "UTC"
+    return make_feature(name, dtype, nullable=True, timezone=timezone)
+
+
+def fits_float32(numbers: pa.Array) -> bool:
+    """Whether float32 holds all decimal numbers, given as text, to the last significant digit."""
+    if not _have_few_digits(numbers):
+        return False
+    sizes = pc.abs(pc.utf8_trim_whitespace(numbers).cast(pa.float64()))
+    sizes = sizes.filter(pc.greater(sizes, 0.0))
+    if not len(sizes):
+        return True
+    bounds = pc.min_max(sizes).as_py()
+    return bool(bounds["min"] >= _FLOAT32_SMALLEST and bounds["max"] <= _FLOAT32_LARGEST)
+
+
+def _have_few_digits(numbers: pa.Array) -> bool:
+    digits = pc.replace_substring_regex(pc.utf8_trim_whitespace(numbers), r"[eE].*$", "")
+    digits = pc.replace_substring_regex(digits, r"[-+.]", "")
+    digits = pc.utf8_rtrim(pc.utf8_ltrim(digits, "0"), "0")
+    longest = pc.max(pc.utf8_length(digits)).as_py()
+    return longest is None or longest <= FLOAT32_DIGITS
+
+
+def _within_range(kind: Kind, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    # Integers of 19 digits may be beyond int64, floats beyond float64: those stay text.
+    trimmed = pc.utf8_trim_whitespace(values)
+    if kind == "int":
+        short = pc.less(pc.utf8_length(trimmed), 19)
+        if pc.all(short).as_py():
+            return values, values.slice(0, 0)
+        fits = pa.array([-(2**63) <= int(v) < 2**63 for v in trimmed.to_pylist()], pa.bool_())
+    else:
+        fits = pc.is_finite(trimmed.cast(pa.float64()))
+    return values.filter(fits), values.filter(pc.invert(fits))
+
+
+def _are_exact(integers: pa.Array) -> bool:
+    if not len(integers):
+        return True
+    values = pc.utf8_trim_whitespace(integers).cast(pa.int64())
+    bounds = pc.min_max(values).as_py()
+    return bool(bounds["min"] >= -_EXACT_INTEGER and bounds["max"] <= _EXACT_INTEGER)
+
+
+def _is_valid_time(kind: Kind, values: pa.Array, nanoseconds: bool) -> bool:
+    type_ = {
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("ns" if nanoseconds else "us"),
+        "zoned": pa.timestamp("ns" if nanoseconds else "us", "UTC"),
+    }[kind]
+    try:
+        values.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
