@@ -51,7 +51,7 @@ def inflate_block(data: bytes, num_uncompressed_bytes: int, where: str) -> bytes
     try:
         # The empty final block makes the decoder say whether `data` ended on the border of a block.
         records = inflater.decompress(data + _FINAL_EMPTY_BLOCK, num_uncompressed_bytes + 1)
-    except isal_zlib.error as error:  # type: ignore[misc]
+    except (isal_zlib.error, OverflowError) as error:  # type: ignore[misc]
         raise DamageError("a block cannot be inflated", where=where, why=str(error)) from error
     if len(records) != num_uncompressed_bytes or not inflater.eof or inflater.unused_data:
         raise DamageError(

@@ -51,7 +51,13 @@ if TYPE_CHECKING:
 @click.option("--num-shards", type=click.IntRange(min=1), help="Shards of each split, instead of --shard-size.")
 @click.option("--shuffle/--no-shuffle", default=True, help="Random order by --seed (default), or that of the inputs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order and of the splits.")
-@click.option("--compression", type=click.Choice(["gzip", "none"]), default="gzip", show_default=True)
+@click.option(
+    "--compression",
+    type=click.Choice(["gzip", "none"]),
+    default="gzip",
+    show_default=True,
+    help="gzip that can seek, or plain TFRecords with an index of their records.",
+)
 @click.option("--tfds", is_flag=True, help="Also write what tfds.builder_from_directory needs; uncompressed only.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes; the number of cores if not given.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")

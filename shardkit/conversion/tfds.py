@@ -63,7 +63,8 @@ def _feature_document(feature: Feature) -> dict[str, Any]:
     tensor: dict[str, Any] = {"shape": {}, "dtype": _tfds_dtype(feature), "encoding": "none"}
     if feature.shape and feature.stored_as != "little_endian_bytes":
         tensor["shape"] = {"dimensions": [str(-1 if size is None else size) for size in feature.shape]}
-    if feature.nullable:
+    # A list of any length that is absent loads as an empty one; `optional` needs a default of known size.
+    if feature.nullable and feature.num_values is not None:
         tensor["optional"] = True
     return _document("tensor_feature.Tensor", "tensor", tensor)
 

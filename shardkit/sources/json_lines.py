@@ -194,6 +194,7 @@ def _reason(text: bytes, message: str) -> str:
         return "unexpected end of the line"
     if _SURROGATE.search(text) and ("truncated" in message or "surrogate" in message):
         return "a string holds half of a surrogate pair"
+    message = message.removeprefix("JSON is malformed: ").split(" - at ")[0]
     return message[:1].lower() + message[1:]
 
 
@@ -246,7 +247,8 @@ def _misfit(
         try:
             RowDecoder((feature,), own, is_strict=False).decode(text)
         except LINE_ERRORS as error:
-            expected, got = feature.describe_type(), shown(values.get(feature.name))
+            expected = feature.describe_type()
+            got = shown(values[feature.name]) if feature.name in values else "an object"
             if isinstance(error, UnfitValueError):
                 expected, got = error.expected, error.got
             elif isinstance(error, OverflowError):

@@ -64,7 +64,7 @@ class RowDecoder:
     @property
     def modes(self) -> dict[str, Mode]:
         """How the columns are written, as far as values have shown."""
-        return {name: mode for name, mode in self._modes.items() if name in self._settled}
+        return {f.name: self._mode(f) for f in self._features if f.name in self._settled}
 
     def decode(self, data: bytes) -> Parsed:
         """Returns the rows of some lines, and per column how many values were rounded.

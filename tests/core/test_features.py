@@ -144,7 +144,7 @@ def test_types_that_nobody_knows_are_refused(dtype):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"name": ""}, "empty name"),
+        ({"name": ""}, "it is empty"),
         ({"stored_as": "float_list"}, "cannot be stored as float_list"),
         ({"timezone": "UTC"}, "int64 has none"),
     ],
