@@ -324,7 +324,9 @@ def decode_shard_table(raw: bytes, manifest: Manifest, where: str) -> list[Shard
     if hashlib.sha256(raw).hexdigest() != manifest.shard_table.sha256:
         raise DamageError("the shard table is not the one that the manifest names", where=where)
     try:
-        rows = pq.read_table(io.BytesIO(raw)).to_pylist()
+        # Arrow's threads are not joined when the process ends: now and then they abort it (apache/arrow#34314).
+        file = pq.ParquetFile(pa.BufferReader(raw), pre_buffer=False)
+        rows = file.read(use_threads=False).to_pylist()
         shards = [msgspec.convert(row, ShardInfo) for row in rows]
     except (pa.ArrowException, msgspec.ValidationError, OSError) as error:
         raise DamageError("the shard table cannot be read", where=where, why=str(error)) from error

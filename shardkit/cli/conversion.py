@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
 import msgspec
 from rich.console import Console
@@ -133,12 +134,10 @@ def _state_after_failure(plan: Plan) -> str:
 def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
     # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
     def stop(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(Exception):
-            stop_workers()
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
         text = f"\n{word}: Nothing was committed; run the same command again to go on where it stopped.\n"
         os.write(2, text.encode())
-        os._exit(code)
+        _stop_and_exit(stop_workers, code)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     previous = {number: signal.signal(number, stop) for number in numbers}
@@ -150,12 +149,19 @@ def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
 
 
 def _end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):
-        stop_workers()
     sys.stderr.write("\n")
     show(explain(error), error)
     sys.stderr.flush()
-    os._exit(error.exit_code)
+    _stop_and_exit(stop_workers, error.exit_code)
+
+
+def _stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn:
+    # All is said: what the runner's threads complain of when their workers go is noise.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    with contextlib.suppress(Exception):
+        stop_workers()
+    os._exit(exit_code)
 
 
 @contextlib.contextmanager

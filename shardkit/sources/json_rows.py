@@ -35,6 +35,7 @@ LINE_ERRORS = (
     UnfitValueError,
 )
 
+_OBJECTS = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = msgspec.Raw(b"null")
 _KEY = re.compile(rb'"\s*:')
 _TREE = dict[str, Any]
@@ -162,8 +163,8 @@ class RowDecoder:
         has_nulls = any(column.null_count for column in batch.columns)
         if not has_nulls and num_written == self._num_keys * len(batch):
             return
-        rows = [msgspec.json.decode(line) for line in data.split(b"\n") if line.strip()]
-        num_kept = sum(map(_count_keys, rows))
+        is_nested = any("/" in feature.name for feature in self._features)
+        num_kept = sum(map(_count_keys if is_nested else len, _OBJECTS.decode_lines(data)))
         if num_written != num_kept and len(_KEY.findall(data)) - len(re.findall(rb'\\"\s*:', data)) != num_kept:
             raise DuplicateKeyError
 
