@@ -26,6 +26,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not os.environ.get("SHARDKIT_DEBUG"):
         logging.disable(logging.CRITICAL)
+        # Beam prints the traceback of every failed step; the command shows the error itself.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)

@@ -156,10 +156,12 @@ def work_folder(plan: Plan) -> Iterator[None]:
 
 
 def remove_work_folder(plan: Plan) -> None:
-    """Removes the spool and all records of a conversion that was committed."""
+    """Removes the spool and all records of a conversion that was committed, or that can never be as it stands."""
     shutil.rmtree(plan.work_path(), ignore_errors=True)
     with contextlib.suppress(OSError):
         plan.work_path().parent.rmdir()
+        if storage.is_local(plan.destination):
+            storage.local_path(plan.destination).rmdir()
 
 
 def _tidy(plan: Plan) -> None:

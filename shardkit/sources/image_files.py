@@ -7,6 +7,7 @@ compared with the cap before anybody could allocate it.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -181,7 +182,8 @@ def _read_header(data: bytes, file: RawFile, options: SourceOptions) -> _Header:
                 width, height = image.size
                 mode, has_transparency = image.mode, "transparency" in image.info
     except Image.DecompressionBombError as error:
-        raise _too_many_pixels(str(error), file, options) from error
+        stated = re.search(r"\((\d+) pixels\)", str(error))
+        raise _too_many_pixels(f"{int(stated[1]):,} pixels" if stated else "its pixels", file, options) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
         raise BadInputError(
             "the header of the image is cut off or damaged",

@@ -1,76 +1,105 @@
-"""Parquet: features from the schemas of all files, splits of row groups, rows streamed in batches.
-
-Page checksums are verified where the writer left them; without them a flipped bit inside a page goes unnoticed in
-seven of ten cases, in every reader.
-"""
+"""Parquet: schemas and counts from the footers, rows from the row groups."""
 
 from __future__ import annotations
 
+import io
+import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardkit.errors import BadInputError, ShardkitError, UsageError
-from shardkit.features import Feature, Features, feature_from_arrow
-from shardkit.sources.base import (
-    BATCH_BYTES,
-    SPLIT_BYTES,
-    InputSplit,
-    RawFile,
-    RowBatch,
-    SourceOptions,
-    row_identities,
-)
+from shardkit import storage
+from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
+from shardkit.features import Features, arrow_schema, feature_from_arrow
+from shardkit.sources.base import BATCH_BYTES, SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.fitting import UnfitValueError, fit_column
-from shardkit.sources.streams import guard_unchanged, open_raw, place, printable
+from shardkit.sources.parquet_schema import Column, flatten_batch, flatten_schema, unite_columns
+from shardkit.sources.streams import guard_unchanged, open_raw, place, shown
+from shardkit.units import KiB, MiB, format_size
 
+_REMOTE_THREADS = 32
+_PROBED_ROWS = 64
 _MAX_BATCH_ROWS = 65_536
-_MAX_DIFFERENCES = 10
+_OPEN_BUFFERS_BYTES = 64 * MiB
 
 
+class _Footer(msgspec.Struct, frozen=True):
+    columns: tuple[Column, ...]
+    group_rows: tuple[int, ...]
+    group_bytes: tuple[int, ...]
+    group_stored_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ParquetSource:
-    """Parquet files; see `Source`."""
+    """Parquet.
 
-    format = "parquet"
+    Attributes:
+        format: `parquet`.
+        split_bytes: Wanted uncompressed size of a split.
+        batch_bytes: Wanted size of a batch in memory.
+    """
+
+    format: str = "parquet"
+    split_bytes: int = SPLIT_BYTES
+    batch_bytes: int = BATCH_BYTES
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the features of the schema that all files share."""
-        _refuse_compressed(files)
-        merged: Features | None = None
-        for file in files:
-            with _opened(file) as parquet:
-                found = _features_of(parquet, file)
-            merged = found if merged is None else _merge(merged, found, files[0], file)
-        if not merged:
-            raise UsageError("the files have no columns", where=place(files[0]))
-        return merged
+        """Returns the columns that all files have; nullable where a schema says so and no statistics deny it.
+
+        Raises:
+            UsageError: If schemas do not go together, or a column has no place in an example.
+            BadInputError: If a footer is damaged, or all files are empty.
+        """
+        filled = [f for f in files if f.num_bytes]
+        if not filled:
+            raise BadInputError("there are no rows", why="all input files are empty")
+        columns, first = None, filled[0]
+        for file, footer in zip(filled, _read_footers(filled), strict=True):
+            if columns is None:
+                columns = footer.columns
+            else:
+                columns = unite_columns(columns, first.name, footer.columns, file.name)
+        where = place(first)
+        found = tuple(feature_from_arrow(c.name, c.type_, nullable=c.nullable, where=where) for c in columns or ())
+        if not found:
+            raise BadInputError("the file has no columns", where=where)
+        return found
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns nothing: a schema leaves no doubts."""
+        """Returns nothing: a schema says what a file is."""
         return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts files into splits of whole row groups of about SPLIT_BYTES."""
+        """Cuts the files between row groups.
+
+        Raises:
+            BadInputError: If a footer is damaged.
+        """
+        filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
         splits: list[InputSplit] = []
-        for file_index, file in enumerate(files):
-            with _opened(file) as parquet:
-                metadata = parquet.metadata
-                sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-            total = max(1, sum(sizes))
-            for start, stop in _row_group_ranges(sizes):
-                splits.append(
-                    InputSplit(
-                        index=len(splits),
-                        file_start=file_index,
-                        file_stop=file_index + 1,
-                        start=start,
-                        stop=stop,
-                        num_bytes=file.num_bytes * sum(sizes[start:stop]) // total,
+        for (file_index, _), footer in zip(filled, _read_footers([f for _, f in filled]), strict=True):
+            start = 0
+            for stop in range(1, len(footer.group_rows) + 1):
+                is_full = sum(footer.group_bytes[start:stop]) >= self.split_bytes
+                if is_full or stop == len(footer.group_rows):
+                    splits.append(
+                        InputSplit(
+                            index=len(splits),
+                            file_start=file_index,
+                            file_stop=file_index + 1,
+                            start=start,
+                            stop=stop,
+                            num_bytes=sum(footer.group_stored_bytes[start:stop]),
+                        )
                     )
-                )
+                    start = stop
         return splits
 
     def read(
@@ -79,210 +108,161 @@ class ParquetSource:
         """Yields the rows of one split.
 
         Raises:
-            BadInputError: At the first row that does not fit, or if the file is damaged or changed.
+            BadInputError: At the first row that does not fit, if the file is damaged, or if it changed since it was
+                listed.
         """
         file = files[split.file_start]
-        with guard_unchanged(file), _opened(file) as parquet:
-            row_groups = list(range(split.start, split.stop))
-            stated = [parquet.metadata.row_group(i) for i in row_groups]
-            num_stated = sum(g.num_rows for g in stated)
-            first_row_in_file = sum(parquet.metadata.row_group(i).num_rows for i in range(split.start))
-            row_bytes = max(1, sum(g.total_byte_size for g in stated) // max(1, num_stated))
-            batches = parquet.iter_batches(
-                batch_size=max(1, min(_MAX_BATCH_ROWS, BATCH_BYTES // row_bytes)),
-                row_groups=row_groups,
-                use_threads=False,
-            )
-            first_row = 0
-            for batch in _each(batches, file):
-                for piece in _pieces(batch):
-                    yield _fit(piece, features, file, split, first_row, first_row_in_file)
-                    first_row += piece.num_rows
-            if first_row != num_stated:
+        with guard_unchanged(file), _open(file) as parquet:
+            _check_columns(parquet, features, file)
+            metadata = parquet.metadata
+            rows_before = sum(metadata.row_group(g).num_rows for g in range(split.start))
+            num_expected = sum(metadata.row_group(g).num_rows for g in range(split.start, split.stop))
+            groups = list(range(split.start, split.stop))
+            num_read = 0
+            for batch in parquet.iter_batches(
+                batch_size=_batch_rows(parquet, groups, self.batch_bytes), row_groups=groups, use_threads=False
+            ):
+                _check_size(batch, file, rows_before + num_read, options)
+                columns, rounded = _fit(batch, features, file, rows_before + num_read)
+                identities = row_identities(file, split.start, num_read, batch.num_rows)
+                num_read += batch.num_rows
+                yield RowBatch(columns, identities, split.file_start, rounded)
+            if num_read != num_expected:
                 raise BadInputError(
                     "the file is damaged",
                     where=place(file),
-                    why=f"the footer says {num_stated} rows, {first_row} were read",
+                    why=f"its footer says {num_expected} rows, {num_read} were read",
                 )
 
 
+def _read_footers(files: list[RawFile]) -> list[_Footer]:
+    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
+        return [_read_footer(f) for f in files]
+    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        return list(threads.map(_read_footer, files))
+
+
+def _read_footer(file: RawFile) -> _Footer:
+    with _open(file) as parquet:
+        metadata = parquet.metadata
+        groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+        columns = flatten_schema(parquet.schema_arrow, place(file))
+        # One leaf a column, unless some type has no place in an example: that is told later, by name.
+        if len(columns) == metadata.num_columns:
+            columns = tuple(
+                msgspec.structs.replace(c, nullable=c.nullable and not _is_known_full(groups, position))
+                for position, c in enumerate(columns)
+            )
+        return _Footer(
+            columns=columns,
+            group_rows=tuple(g.num_rows for g in groups),
+            group_bytes=tuple(g.total_byte_size for g in groups),
+            group_stored_bytes=tuple(
+                sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups
+            ),
+        )
+
+
+def _is_known_full(groups: list[pq.RowGroupMetaData], position: int) -> bool:
+    for group in groups:
+        statistics = group.column(position).statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count != 0:
+            return False
+    return True
+
+
 @contextmanager
-def _opened(file: RawFile) -> Iterator[pq.ParquetFile]:
+def _open(file: RawFile) -> Iterator[pq.ParquetFile]:
+    if file.compression is not None:
+        raise UsageError(
+            f"a Parquet file inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
+        )
     with open_raw(file) as raw:
         try:
-            parquet = pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=False)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _damaged(file, error) from error
-        with parquet:
-            yield parquet
+            # A column chunk is read in pieces, so that no row group is ever held whole.
+            probe = pq.read_metadata(raw)
+            _refuse_encrypted(raw, probe, file)
+            buffer_bytes = max(64 * KiB, min(MiB, _OPEN_BUFFERS_BYTES // max(1, probe.num_columns)))
+            with pq.ParquetFile(
+                raw, metadata=probe, buffer_size=buffer_bytes, pre_buffer=False, page_checksum_verification=True
+            ) as parquet:
+                yield parquet
+        except ShardkitError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            if getattr(error, "errno", None):
+                raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+            raise _damaged(error, file) from error
 
 
-def _each(batches: Iterator[pa.RecordBatch], file: RawFile) -> Iterator[pa.RecordBatch]:
-    while True:
-        try:
-            batch = next(batches, None)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _damaged(file, error) from error
-        if batch is None:
-            return
-        yield batch
+def _refuse_encrypted(raw: BinaryIO, metadata: pq.FileMetaData, file: RawFile) -> None:
+    # A footer in plain text is signed when columns are encrypted. Arrow ends the process, by an exception that no
+    # caller can catch, when it is asked about such a column.
+    raw.seek(-8, io.SEEK_END)
+    (footer_bytes,) = struct.unpack("<I", raw.read(4))
+    if footer_bytes != metadata.serialized_size:
+        raise BadInputError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    # A dictionary of long strings stays small in the file and grows when it is decoded.
-    num_pieces = max(1, batch.nbytes // (4 * BATCH_BYTES))
-    rows = max(1, -(-batch.num_rows // num_pieces))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+def _damaged(error: Exception, file: RawFile) -> BadInputError:
+    text = str(error).splitlines()[0].strip() if str(error) else type(error).__name__
+    if "encrypted metadata" in text:
+        return BadInputError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
+    why = f"{text.rstrip('.')} ({format_size(file.num_bytes)})"
+    return BadInputError("the Parquet file is cut off or damaged", where=place(file), why=why)
 
 
-def _fit(
-    batch: pa.RecordBatch, features: Features, file: RawFile, split: InputSplit, first_row: int, first_row_in_file: int
-) -> RowBatch:
-    columns = dict(_flatten(batch))
-    arrays: list[pa.Array] = []
-    rounded: dict[str, int] = {}
-    for feature in features:
-        try:
-            fitted = fit_column(columns[feature.name], feature)
-        except UnfitValueError as error:
-            raise BadInputError(
-                f"column {feature.name!r} does not fit",
-                where=place(file, row=first_row_in_file + first_row + error.row + 1),
-                why=f"expected {error.expected}, got {error.got}",
-                next_step="Declare the column in a --schema file, or mend the source",
-            ) from error
-        arrays.append(fitted.column)
-        if fitted.num_rounded:
-            rounded[feature.name] = fitted.num_rounded
-    fitted_batch = pa.RecordBatch.from_arrays(arrays, names=[f.name for f in features])
-    identities = row_identities(file, split.start, first_row, batch.num_rows)
-    return RowBatch(fitted_batch, identities, split.file_start, rounded)
-
-
-def _flatten(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        yield from _flatten_column(name, column)
-
-
-def _flatten_column(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    if not pa.types.is_struct(column.type):
-        yield name, column
-        return
-    for field, child in zip(column.type, column.flatten(), strict=True):
-        yield from _flatten_column(f"{name}/{field.name}", child)
-
-
-def _flat_fields(name: str, type_: pa.DataType, nullable: bool) -> Iterator[tuple[str, pa.DataType, bool]]:
-    if not pa.types.is_struct(type_):
-        yield name, type_, nullable
-        return
-    for field in type_:
-        yield from _flat_fields(f"{name}/{field.name}", field.type, nullable or field.nullable)
-
-
-def _features_of(parquet: pq.ParquetFile, file: RawFile) -> Features:
-    try:
-        schema = parquet.schema_arrow
-    except (pa.ArrowException, ValueError) as error:
-        raise _damaged(file, error) from error
-    names = [name for field in schema for name, _, _ in _flat_fields(field.name, field.type, field.nullable)]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"column {name!r} appears twice", where=place(file))
-    without_nulls = _columns_without_nulls(parquet)
-    return tuple(
-        feature_from_arrow(
-            name,
-            type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_,
-            nullable=nullable and name not in without_nulls,
-            where=place(file),
+def _check_columns(parquet: pq.ParquetFile, features: Features, file: RawFile) -> None:
+    names = {c.name for c in flatten_schema(parquet.schema_arrow, place(file))}
+    missing = [f.name for f in features if f.name not in names]
+    if missing:
+        raise BadInputError(
+            "a column is missing", where=place(file), why=f"{', '.join(map(shown, missing))} was there when planned"
         )
-        for field in schema
-        for name, type_, nullable in _flat_fields(field.name, field.type, field.nullable)
-    )
 
 
-def _columns_without_nulls(parquet: pq.ParquetFile) -> set[str]:
-    # Most writers mark every column as nullable; the statistics of all row groups tell whether one holds nulls. A list
-    # column counts the nulls of its elements, so only plain columns are asked.
+def _batch_rows(parquet: pq.ParquetFile, groups: list[int], batch_bytes: int) -> int:
     metadata = parquet.metadata
-    plain = {i: metadata.schema.column(i).name for i in range(metadata.num_columns)}
-    found = {
-        name for i, name in plain.items() if metadata.schema.column(i).path == name and metadata.num_row_groups > 0
-    }
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for i, name in plain.items():
-            statistics = row_group.column(i).statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                found.discard(name)
-    return found
+    num_rows = sum(metadata.row_group(g).num_rows for g in groups)
+    num_bytes = sum(metadata.row_group(g).total_byte_size for g in groups)
+    row_bytes = num_bytes / max(1, num_rows)
+    if num_rows > _PROBED_ROWS:
+        # Repeated values take up little room in the file and much in memory.
+        first = next(parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups[:1], use_threads=False), None)
+        if first is not None and first.num_rows:
+            row_bytes = max(row_bytes, first.nbytes / first.num_rows)
+    return int(min(_MAX_BATCH_ROWS, max(1, batch_bytes / max(1.0, row_bytes))))
 
 
-def _merge(first: Features, other: Features, first_file: RawFile, other_file: RawFile) -> Features:
-    by_name = {f.name: f for f in other}
-    differences = [f"- {f.name}: {f.describe_type()}" for f in first if f.name not in by_name]
-    differences += [f"+ {f.name}: {f.describe_type()}" for f in other if f.name not in {g.name for g in first}]
-    merged: list[Feature] = []
-    for feature in first:
-        twin = by_name.get(feature.name)
-        if twin is None:
-            continue
-        common = _common(feature, twin)
-        if common is None:
-            differences.append(f"~ {feature.name}: {feature.describe_type()} against {twin.describe_type()}")
-        else:
-            merged.append(common)
-    if differences:
-        shown = "; ".join(differences[:_MAX_DIFFERENCES])
-        more = f"; and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
-        raise UsageError(
-            f"the schemas of {printable(first_file.name)} and {printable(other_file.name)} differ",
-            why=f"{shown}{more}",
-            next_step="Convert them apart, or bring them to one schema",
-        )
-    return tuple(merged)
-
-
-def _common(first: Feature, other: Feature) -> Feature | None:
-    nullable = first.nullable or other.nullable
-    if msgspec.structs.replace(first, nullable=nullable) == msgspec.structs.replace(other, nullable=nullable):
-        return msgspec.structs.replace(first, nullable=nullable)
-    for ladder in (("int8", "int16", "int32", "int64"), ("float32", "float64"), ("uint8", "uint16", "uint32")):
-        if {first.dtype, other.dtype} <= set(ladder) and first.shape == other.shape:
-            wider = max(first, other, key=lambda f: ladder.index(f.dtype))
-            return msgspec.structs.replace(wider, nullable=nullable)
-    return None
-
-
-def _row_group_ranges(sizes: list[int]) -> Iterator[tuple[int, int]]:
-    start, total = 0, 0
-    for index, size in enumerate(sizes):
-        if index > start and total + size > SPLIT_BYTES:
-            yield start, index
-            start, total = index, 0
-        total += size
-    if sizes:
-        yield start, len(sizes)
-
-
-def _refuse_compressed(files: tuple[RawFile, ...]) -> None:
-    for file in files:
-        if file.compression is not None:
-            raise UsageError(
-                f"a Parquet file inside {file.compression} cannot be read",
-                where=place(file),
-                why="its footer stands at the end",
-                next_step="Decompress it first",
+def _check_size(batch: pa.RecordBatch, file: RawFile, row: int, options: SourceOptions) -> None:
+    if batch.nbytes <= options.max_record_bytes:
+        return
+    for position in range(batch.num_rows):
+        num_bytes = batch.slice(position, 1).nbytes
+        if num_bytes > options.max_record_bytes:
+            raise BadInputError(
+                "a row is too large",
+                where=place(file, row=row + position + 1),
+                why=f"{format_size(num_bytes)} is more than the {format_size(options.max_record_bytes)} allowed",
             )
 
 
-def _damaged(file: RawFile, error: Exception) -> ShardkitError:
-    reason = str(error).split("\n", 1)[0].strip().rstrip(".")
-    return BadInputError(
-        "the Parquet file is cut off, damaged or of an unknown kind",
-        where=place(file),
-        why=f"{reason[:1].lower()}{reason[1:200]} ({file.num_bytes} bytes)",
-        next_step="Get the file again, or leave it out",
-    )
+def _fit(
+    batch: pa.RecordBatch, features: Features, file: RawFile, rows_before: int
+) -> tuple[pa.RecordBatch, dict[str, int]]:
+    flat = flatten_batch(batch)
+    columns, rounded = [], {}
+    for feature in features:
+        try:
+            fitted = fit_column(flat[feature.name], feature)
+        except UnfitValueError as error:
+            raise BadInputError(
+                f"column {shown(feature.name)} does not fit",
+                where=place(file, row=rows_before + error.row + 1),
+                why=f"expected {error.expected}, got {error.got}",
+                next_step="Correct the row, or declare the column in a --schema file",
+            ) from error
+        columns.append(fitted.column)
+        if fitted.num_rounded:
+            rounded[feature.name] = fitted.num_rounded
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(features)), rounded

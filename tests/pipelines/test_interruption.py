@@ -146,13 +146,14 @@ def test_two_conversions_of_the_same_thing_do_not_disturb_each_other(tmp_path, c
     assert len(shards_of(destination)) == 80
 
 
-def test_a_full_disk_says_where_and_leaves_nothing_to_see(tmp_path, csv_files):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_says_where_and_leaves_nothing_to_see(tmp_path, csv_files, workers):
     mount = tmp_path / "small"
     mount.mkdir()
     size = sum(f.stat().st_size for f in Path(csv_files).iterdir())
     script = (
         f"mount -t tmpfs -o size={int(size * 1.2)} tmpfs {mount} && "
-        f"{' '.join(command(csv_files, mount / 'out'))}; code=$?; "
+        f"{' '.join(command(csv_files, mount / 'out', '--workers', str(workers)))}; code=$?; "
         f"ls -R {mount}/out/manifests 2>/dev/null | wc -l >&2; exit $code"
     )
     probe = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False)
@@ -161,10 +162,32 @@ def test_a_full_disk_says_where_and_leaves_nothing_to_see(tmp_path, csv_files):
     run = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False)
     assert run.returncode == 6, run.stderr
     assert "no space left" in run.stderr
+    assert "Traceback" not in run.stderr
     assert str(mount) in run.stderr
     assert "free" in run.stderr
     assert "Nothing was committed" in run.stderr
     assert run.stderr.strip().endswith("0")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_row_ends_the_run_with_its_place_and_leaves_nothing(tmp_path, csv_files, workers):
+    (tmp_path / "bad").mkdir()
+    rows = [f"{i},{i / 8}" for i in range(50_000)]
+    rows[40_000] = "x,1"
+    (tmp_path / "bad" / "a.csv").write_text("\n".join(["id,x", *rows]) + "\n")
+    run = subprocess.run(
+        command(tmp_path / "bad", tmp_path / "out", "--workers", str(workers)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 3
+    assert "column 'id'" in run.stderr
+    assert "a.csv, line 40002" in run.stderr
+    assert "got 'x'" in run.stderr
+    assert "Nothing was committed" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_manifests_are_json_that_any_program_reads(tmp_path, csv_files):
