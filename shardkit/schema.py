@@ -1,119 +1,157 @@
-"""The `--schema` file: features that are declared or overridden, in JSON or TOML.
-
-[features]
-zip_code = "string"
-embedding = { dtype = "float32", shape = [768] }
-label = { dtype = "int64", vocabulary = ["cat", "dog"], nullable = false }
-"""
+"""Schema files: features as a user declares them, laid over those that were inferred."""
 
 from __future__ import annotations
 
+import re
 import tomllib
+from typing import Any
 
 import msgspec
 
 from shardkit import storage
 from shardkit.errors import UsageError
-from shardkit.features import Feature, Features, make_feature, stored_as
+from shardkit.features import Feature, Features, Shape, make_feature
+from shardkit.units import MiB
 
-_MAX_BYTES = 1024 * 1024
+_MAX_BYTES = MiB
+_ANY_SIZE = "*"
+_INTEGER = re.compile(r"u?int(8|16|32|64)")
+_LISTED_COLUMNS = 40
 
 
-class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is declared of one feature; what is left out stays as it was inferred.
+class ColumnSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user declares of one column; what is left out stays as inferred.
 
     Attributes:
         dtype: Logical dtype.
-        shape: `[]`, fixed, or `[null]` (JSON) or `["*"]` for a list of any length.
-        nullable: Whether rows may lack it.
-        vocabulary: Class names by index; integer dtypes only. Text values become their index.
-        media_type: Of bytes or text.
+        shape: Sizes; `"*"` or null for a list of any length.
+        vocabulary: Names of the classes that an integer counts.
+        nullable: Whether a row may lack it.
+        media_type: What bytes or strings hold, such as `image/jpeg`.
         timezone: Of a timestamp.
     """
 
     dtype: str | None = None
     shape: tuple[int | str | None, ...] | None = None
-    nullable: bool | None = None
     vocabulary: tuple[str, ...] | None = None
+    nullable: bool | None = None
     media_type: str | None = None
     timezone: str | None = None
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Declarations by name of the feature; a plain string stands for its dtype."""
+    """A schema file.
 
-    features: dict[str, Declaration | str]
+    Attributes:
+        features: By name; a text is short for `{"dtype": text}`.
+        path: Of the file, for messages.
+    """
+
+    features: dict[str, str | ColumnSchema]
+    path: str = ""
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    features: dict[str, str | ColumnSchema]
 
 
 def load_schema(path: str) -> Schema:
-    """Returns the schema in a file.
+    """Returns the schema in a JSON or TOML file; JSON if it begins with a brace.
 
     Raises:
-        UsageError: If it cannot be read, is neither JSON nor TOML, or holds an unknown key.
+        UsageError: If the file cannot be read, is neither, or says something that is not known.
     """
-    if storage.stat_file(path).num_bytes > _MAX_BYTES:
-        raise UsageError("the schema file is too large", where=path, why="at most 1 MiB is read")
+    info = storage.stat_file(path)
+    if info.num_bytes > _MAX_BYTES:
+        raise UsageError("the schema file is too large", where=path, why=f"it has {info.num_bytes} bytes")
     raw = storage.read_bytes(path)
     try:
-        if raw.lstrip().startswith(b"{"):
-            return msgspec.json.decode(raw, type=Schema)
-        return msgspec.convert(tomllib.loads(raw.decode()), Schema)
-    except (msgspec.DecodeError, msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content: Any = msgspec.json.decode(raw) if raw.lstrip().startswith(b"{") else tomllib.loads(raw.decode())
+        document = msgspec.convert(content, _Document)
+    except (msgspec.ValidationError, msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            "the schema file cannot be read",
+            "the schema file cannot be used",
             where=path,
             why=str(error),
-            next_step='Write it like {"features": {"zip_code": "string"}}',
+            next_step='Write it like {"features": {"age": "int32", "vector": {"dtype": "float32", "shape": [768]}}}',
         ) from error
+    return Schema(features=document.features, path=path)
 
 
 def apply_schema(inferred: Features, schema: Schema) -> Features:
-    """Returns the inferred features with what the schema declares put in its place.
+    """Returns the inferred features with what the schema declares in their place.
 
     Raises:
-        UsageError: If a column is declared that the inputs do not have, or a declaration makes no sense.
+        UsageError: If the schema names a column that is not there, or declares what cannot be.
     """
-    known = [f.name for f in inferred]
-    unknown = [name for name in schema.features if name not in known]
+    names = [f.name for f in inferred]
+    unknown = [name for name in schema.features if name not in names]
     if unknown:
+        columns = ", ".join(names[:_LISTED_COLUMNS]) + (", ..." if len(names) > _LISTED_COLUMNS else "")
         raise UsageError(
-            f"the schema declares {unknown[0]!r}", why="the inputs have no such column", next_step=f"They have: {known}"
+            f"the schema names a column {unknown[0]!r} that is not there",
+            where=schema.path or None,
+            next_step=f"The columns are: {columns}",
         )
-    return tuple(_declare(f, schema.features[f.name]) if f.name in schema.features else f for f in inferred)
+    features = []
+    for feature in inferred:
+        try:
+            features.append(_declared(feature, schema) if feature.name in schema.features else feature)
+        except UsageError as error:
+            error.where = error.where or f"{schema.path}, column {feature.name!r}"
+            raise
+    return tuple(features)
 
 
-def _declare(feature: Feature, given: Declaration | str) -> Feature:
-    declared = Declaration(dtype=given) if isinstance(given, str) else given
+def _declared(feature: Feature, schema: Schema) -> Feature:
+    found = schema.features[feature.name]
+    declared = ColumnSchema(dtype=found) if isinstance(found, str) else found
     dtype = declared.dtype or feature.dtype
-    shape = feature.shape if declared.shape is None else tuple(_size(feature.name, s) for s in declared.shape)
-    if declared.vocabulary is not None:
-        _check_vocabulary(feature.name, dtype, declared.vocabulary)
-    changed = declared.dtype is not None and declared.dtype != feature.dtype
+    same_type = dtype == feature.dtype
+    # What describes values of the inferred dtype says nothing of values of another.
+    vocabulary = declared.vocabulary if declared.vocabulary is not None else feature.vocabulary if same_type else None
+    kept_zone = feature.timezone if dtype.startswith("timestamp") and feature.dtype.startswith("timestamp") else None
+    _check(feature.name, dtype, declared, schema.path)
     return make_feature(
         feature.name,
         dtype,
-        shape,
+        feature.shape if declared.shape is None else _shape(feature.name, declared.shape, schema.path),
         nullable=feature.nullable if declared.nullable is None else declared.nullable,
-        vocabulary=declared.vocabulary if declared.vocabulary is not None or changed else feature.vocabulary,
-        media_type=declared.media_type if declared.media_type is not None or changed else feature.media_type,
-        timezone=declared.timezone if declared.timezone is not None or changed else feature.timezone,
+        media_type=declared.media_type or (feature.media_type if same_type else None),
+        vocabulary=vocabulary,
+        timezone=declared.timezone or kept_zone,
     )
 
 
-def _size(name: str, size: int | str | None) -> int | None:
-    if size is None or size == "*":
-        return None
-    if isinstance(size, str) or size < 0:
-        raise UsageError(f"feature {name!r} has the size {size!r}", next_step='Sizes are whole numbers, or "*" for any')
-    return size
+def _check(name: str, dtype: str, declared: ColumnSchema, path: str) -> None:
+    where = path or None
+    if declared.vocabulary is not None:
+        if not _INTEGER.fullmatch(dtype):
+            raise UsageError(
+                f"column {name!r} is {dtype} and cannot have a vocabulary",
+                where=where,
+                why="the classes of a vocabulary are counted by integers",
+                next_step='Declare it as {"dtype": "int64", "vocabulary": [...]}',
+            )
+        if len(set(declared.vocabulary)) < len(declared.vocabulary) or not declared.vocabulary:
+            raise UsageError(f"the vocabulary of column {name!r} is empty or repeats a name", where=where)
+    if declared.timezone is not None and not dtype.startswith("timestamp"):
+        raise UsageError(f"column {name!r} is {dtype} and cannot have a timezone", where=where)
+    if declared.media_type is not None and dtype not in ("bytes", "string"):
+        raise UsageError(f"column {name!r} is {dtype} and cannot have a media type", where=where)
 
 
-def _check_vocabulary(name: str, dtype: str, vocabulary: tuple[str, ...]) -> None:
-    if stored_as(dtype) != "int64_list" or "int" not in dtype:
-        raise UsageError(
-            f"feature {name!r} has a vocabulary and the dtype {dtype}",
-            why="a vocabulary names the values of an integer",
-            next_step="Declare the dtype int64",
-        )
-    if len(set(vocabulary)) != len(vocabulary):
-        raise UsageError(f"the vocabulary of feature {name!r} names a class twice")
+def _shape(name: str, shape: tuple[int | str | None, ...], path: str) -> Shape:
+    sizes: list[int | None] = []
+    for size in shape:
+        if size is None or size == _ANY_SIZE:
+            sizes.append(None)
+        elif isinstance(size, int) and size >= 1:
+            sizes.append(size)
+        else:
+            raise UsageError(
+                f"the shape of column {name!r} has a size {size!r}",
+                where=path or None,
+                why='sizes are positive integers, or "*" for any length',
+            )
+    return tuple(sizes)

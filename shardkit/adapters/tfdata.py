@@ -181,7 +181,8 @@ def shuffle_windows(records: tf.data.Dataset, num_window_examples: int, seed: tf
     def permute(window_index: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
         return tf.random.experimental.stateless_shuffle(window, fold_in(seed, window_index))
 
-    return records.rebatch(num_window_examples).enumerate().map(permute)
+    # The next window is read while this one is used up; otherwise every window begins with a stall.
+    return records.rebatch(num_window_examples).enumerate().map(permute).prefetch(1)
 
 
 def fold_in(seed: tf.Tensor, data: tf.Tensor) -> tf.Tensor:

@@ -21,10 +21,10 @@ from shardkit.sources.csv_parse import CsvParser, Parsed, explain, is_blank
 from shardkit.sources.fitting import UnfitValueError
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
-from shardkit.sources.streams import guard_unchanged, place, printable, shown
+from shardkit.sources.streams import guard_unchanged, place, printable
 from shardkit.sources.text_blocks import TextBlock
 from shardkit.sources.text_splits import line_at, numbered, read_blocks, split_file
-from shardkit.sources.text_types import Evidence, decide, examine, unite
+from shardkit.sources.text_types import Evidence, column_notes, decide, examine, unite
 
 _T = TypeVar("_T")
 _REMOTE_THREADS = 32
@@ -68,11 +68,7 @@ class CsvSource:
                     f"{dialect.other_delimiter!r}; --delimiter tells which it is"
                 )
                 break
-        file, dialect = written[0]
-        for name, evidence in _examine_head(file, dialect, options).items():
-            if evidence.num_leading_zeros:
-                notes.append(f"column {shown(name)} has numbers with leading zeros and is read as strings")
-        return tuple(notes)
+        return (*notes, *column_notes(_head_columns(*written[0], options), options.null_values))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
@@ -200,6 +196,11 @@ def _check_header(dialect: Dialect, features: Features, file: RawFile) -> None:
 
 
 def _examine_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, Evidence]:
+    columns = _head_columns(file, dialect, options)
+    return {name: examine(values, options.null_values) for name, values in columns.items()}
+
+
+def _head_columns(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, pa.Array]:
     blocks = read_blocks(
         file,
         dialect.rule,
@@ -211,7 +212,7 @@ def _examine_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> di
     )
     block = next(blocks, None)
     if block is None or is_blank(block.data):
-        return dict.fromkeys(dialect.columns, Evidence())
+        return dict.fromkeys(dialect.columns, pa.array([], pa.string()))
     features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
     try:
         table = pacsv.read_csv(
@@ -230,11 +231,9 @@ def _examine_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> di
         )
     except pa.ArrowInvalid as error:
         raise explain(block, dialect, features, options.null_values, file, dialect.first_line, error) from error
-    table = table.slice(0, HEAD_ROWS).combine_chunks()
-    return {
-        name: examine(pa.concat_arrays(table.column(name).chunks or [pa.array([], pa.string())]), options.null_values)
-        for name in dialect.columns
-    }
+    table = table.slice(0, HEAD_ROWS)
+    empty = pa.array([], pa.string())
+    return {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
 
 
 def _on_threads(files: list[RawFile], work: Callable[[int], _T]) -> list[_T]:

@@ -37,7 +37,7 @@ def list_inputs(patterns: Sequence[str]) -> Listing:
     """Returns the files that files, folders and globs name, sorted by their name relative to the common root.
 
     The root of a file is its folder, of a folder itself, of a glob the folder before its first wildcard; of several
-    inputs what their roots have in common. Among images, files that are called like a README are left out.
+    inputs what their roots have in common. Files that are called like a README are left out unless all are.
 
     Raises:
         UsageError: If an input names nothing, or cannot be read.
@@ -58,7 +58,7 @@ def list_inputs(patterns: Sequence[str]) -> Listing:
     files, left_out = _without_documents(files)
     notes = (
         *_some_notes([_name(path, root) for path in dict.fromkeys(repeated)], "was named twice and is read once"),
-        *_some_notes(left_out, "is no image and was left out"),
+        *_some_notes(left_out, "is called like a document and was left out"),
         *_some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows"),
     )
     return Listing(files=tuple(files), root=root, notes=notes)
@@ -115,9 +115,10 @@ def _sniffed(file: RawFile) -> RawFile:
 
 
 def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
-    if not any(sniff.has_image_suffix(f.name) for f in files):
+    among_images = any(sniff.has_image_suffix(f.name) for f in files)
+    left_out = {f.name for f in files if sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)}
+    if len(left_out) == len(files):
         return files, []
-    left_out = {f.name for f in files if sniff.is_document_name(f.name) and not _is_image(f)}
     return [f for f in files if f.name not in left_out], sorted(left_out)
 
 

@@ -38,6 +38,7 @@ _FOREIGN = (
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".md", ".txt", ".rst"})
+_DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "COPYRIGHT", "CHANGELOG"})
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -60,9 +61,18 @@ def has_image_suffix(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in _IMAGE_SUFFIXES
 
 
-def is_document_name(name: str) -> bool:
-    """Whether a file is called like something that accompanies data: no extension, or `.md`, `.txt`, `.rst`."""
-    return PurePosixPath(name).suffix.lower() in _DOCUMENT_SUFFIXES
+def is_document_name(name: str, *, among_images: bool) -> bool:
+    """Whether a file is called like something that accompanies data, such as `README.md` or `LICENSE`.
+
+    Args:
+        name: Of the file.
+        among_images: Where no extension, and `.txt`, cannot mean data.
+    """
+    path = PurePosixPath(name)
+    suffix = path.suffix.lower()
+    if among_images or suffix in (".md", ".rst"):
+        return suffix in _DOCUMENT_SUFFIXES
+    return path.stem.upper() in _DOCUMENT_STEMS and suffix in _DOCUMENT_SUFFIXES
 
 
 def foreign_format(head: bytes) -> str | None:

@@ -6,7 +6,8 @@ no value has more than six significant digits, which is what float32 holds exact
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature, make_feature
+from shardkit.sources.streams import shown
 
 Kind = Literal["int", "float", "nonfinite", "bool", "date", "timestamp", "zoned", "text"]
 
@@ -21,6 +23,7 @@ FLOAT32_DIGITS = 6
 
 _EXACT_INTEGER = 2**53
 _FLOAT32_SMALLEST, _FLOAT32_LARGEST = 1.1754944e-38, 3.4028234e38
+_USUAL_NULLS = ("NA", "N/A", "n/a", "na", "NULL", "null", "None", "none", "-", "?", "\\N", "#N/A", ".")
 _SPACE = r"[ \t]*"
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ("int", rf"^{_SPACE}(0|-?[1-9][0-9]{{0,18}}){_SPACE}$"),
@@ -129,6 +132,32 @@ def decide(name: str, evidence: Evidence) -> Feature:
     elif kinds == {"zoned"}:
         dtype, timezone = f"timestamp[{unit}]", "UTC"
     return make_feature(name, dtype, nullable=True, timezone=timezone)
+
+
+def column_notes(columns: Mapping[str, pa.Array], null_spellings: Sequence[str]) -> list[str]:
+    """Returns notes on columns that are read as strings although nearly all of their values are something else.
+
+    Args:
+        columns: Text values by column.
+        null_spellings: What counts as null already.
+    """
+    notes: list[str] = []
+    by_spelling: dict[tuple[str, ...], list[str]] = {}
+    for name, values in columns.items():
+        evidence = examine(values, null_spellings)
+        if decide(name, evidence).dtype != "string" or not evidence.kinds:
+            continue
+        if evidence.num_leading_zeros:
+            notes.append(f"column {shown(name)} has numbers with leading zeros and is read as strings")
+        without = examine(values, [*null_spellings, *_USUAL_NULLS])
+        if without.kinds and decide(name, without).dtype != "string":
+            found = {v for v in values.unique().to_pylist() if v in _USUAL_NULLS}
+            by_spelling.setdefault(tuple(sorted(found)), []).append(shown(name))
+    for spellings, names in by_spelling.items():
+        columns_are = "column {} is" if len(names) == 1 else "columns {} are"
+        options = " ".join(f"--null-value {shlex.quote(s)}" for s in spellings)
+        notes.append(f"{columns_are.format(', '.join(names))} read as strings; nulls and other types with {options}")
+    return notes
 
 
 def fits_float32(numbers: pa.Array) -> bool:

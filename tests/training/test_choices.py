@@ -11,7 +11,7 @@ from shardkit.features import Feature, make_feature
 from shardkit.manifest import Accounting, Created, FeatureStatistics, Manifest, ShardTableInfo, SplitInfo, TopValue
 from train.choices import choose_features, choose_model, choose_splits
 from train.columns import choose_columns, wants_vocabulary
-from train.labels import choose_task, classification_label, listed_values, regression_label
+from train.labels import choose_task, classification_label, listed_values, note_on_classes, regression_label
 
 AGE = make_feature("age", "int64")
 CITY = make_feature("city", "string", nullable=True)
@@ -127,6 +127,14 @@ def test_classes_stand_in_order_whatever_their_frequency() -> None:
         classification_label(AGE, tuple(range(10_001)), {})
 
 
+def test_numbers_stored_as_text_are_pointed_out() -> None:
+    delays = [str(i) for i in range(30)]
+    suspicious = classification_label(CITY, (*delays, "NA"), {})
+    assert "--null-value NA" in (note_on_classes(suspicious) or "")
+    assert note_on_classes(classification_label(CITY, delays[:5], {})) is None
+    assert note_on_classes(classification_label(CITY, [f"n{i}" for i in range(30)], {})) is None
+
+
 def test_named_classes_keep_their_indices() -> None:
     label = classification_label(make_feature("digit", "int64", vocabulary=("zero", "one")), (), {})
     assert label.classes == (0, 1)
@@ -162,7 +170,7 @@ def test_columns_that_a_table_cannot_take_are_named_with_the_reason() -> None:
         make_feature("empty", "float32", nullable=True),
     )
     own = {
-        "age": statistics(70, mean=40.0, std=10.0),
+        "age": statistics(5, mean=40.0, std=10.0),
         "city": statistics(3),
         "price": statistics(mean=1.0, std=2.0),
         "photo": statistics(),

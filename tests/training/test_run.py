@@ -1,0 +1,346 @@
+"""Whole runs in this process: they learn, go on exactly, count every example once, and explain what is wrong."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from shardkit.dataset import open_dataset
+from shardkit.errors import BadInputError, ConflictError, DamageError, UsageError
+from shardkit.features import make_feature
+from train.config import TrainOptions
+from train.metrics import EpochMetrics
+from train.report import Reporter
+from train.request import resolve
+from train.run import run
+from train.run_folder import RunFolder, list_checkpoints
+
+TABLE = (
+    make_feature("x", "float64", nullable=True),
+    make_feature("color", "string", nullable=True),
+    make_feature("count", "int64"),
+    make_feature("when", "timestamp[us]"),
+    make_feature("sides", "string", nullable=True),
+    make_feature("size", "float64"),
+)
+
+DROPOUT_MODEL = """
+    import keras
+
+    def build(features, statistics, label):
+        x = keras.Input([], name="x")
+        count = keras.Input([], name="count")
+        hidden = keras.layers.Concatenate()([keras.layers.Reshape([1])(x), keras.layers.Reshape([1])(count)])
+        hidden = keras.layers.BatchNormalization()(hidden / 10.0)
+        hidden = keras.layers.Dense(16, activation="relu", kernel_regularizer="l2")(hidden)
+        hidden = keras.layers.Dropout(0.5)(hidden)
+        return keras.Model([x, count], keras.layers.Dense(label.num_outputs)(hidden))
+"""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised by a reporter in the middle of an epoch."""
+
+
+class Recorder(Reporter):
+    """Keeps what a run says, and stops it after a step if asked to."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.num_steps = 0
+        self.stop_after = stop_after
+
+    def say(self, text: str) -> None:
+        self.texts.append(text)
+
+    def note(self, text: str) -> None:
+        self.texts.append(f"note: {text}")
+
+    def warn(self, text: str) -> None:
+        self.texts.append(f"warning: {text}")
+
+    def step(self, *args: Any) -> None:
+        self.num_steps += 1
+        if self.num_steps == self.stop_after:
+            raise Interrupted
+
+
+def table(num_rows: int, *, seed: int = 0) -> list[dict[str, Any]]:
+    draw = random.Random(seed)
+    rows = []
+    for i in range(num_rows):
+        x, color = draw.uniform(-1, 1), draw.choice(["red", "green", "blue"])
+        sides = "many" if (x > 0) != (color == "red") else "few"
+        rows.append(
+            {"x": None if i % 10 == 9 else x, "color": None if i % 17 == 3 else color, "count": draw.randrange(50),
+             "when": 1_600_000_000_000_000 + i, "sides": sides, "size": 1000 + 100 * x + (50 if color == "red" else 0)}
+        )  # fmt: skip
+    return rows
+
+
+def train(dataset: Path, output: Path, reporter: Recorder | None = None, **settings: Any) -> list[EpochMetrics]:
+    options = TrainOptions(**{"dataset": str(dataset), "output": str(output), "label": "sides", **settings})
+    folder = RunFolder(options.output)
+    request = resolve(options)
+    folder.open(resume=options.resume)
+    run(request, folder, reporter or Recorder())
+    return folder.read_metrics()
+
+
+def weights(output: Path) -> dict[str, Any]:
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(output / "checkpoints")))
+    names = [n for n in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in n]
+    return {n: reader.get_tensor(n) for n in names}
+
+
+def what_was_learned(lines: list[EpochMetrics]) -> list[tuple[Any, ...]]:
+    return [(line.epoch, line.step, line.train, line.validation) for line in lines]
+
+
+@pytest.fixture
+def dataset(write) -> Path:
+    return write(TABLE, {"train": table(500), "test": table(101, seed=1)})
+
+
+@pytest.fixture
+def user_model(tmp_path: Path) -> Callable[[str], str]:
+    def save(source: str) -> str:
+        (tmp_path / "my_model.py").write_text(textwrap.dedent(source))
+        return f"{tmp_path}/my_model.py:build"
+
+    return save
+
+
+def test_a_table_is_learned_and_everything_is_left_in_the_folder(dataset, tmp_path, capsys) -> None:
+    reporter = Recorder()
+    lines = train(dataset, tmp_path / "run", reporter, epochs=12, global_batch_size=20, learning_rate=1e-2)
+    assert lines[-1].validation is not None
+    assert lines[-1].validation["accuracy"] > 0.8
+    assert [line.step for line in lines] == [25 * (i + 1) for i in range(12)]
+    assert len(list_checkpoints(tmp_path / "run" / "checkpoints")) == 3
+    boards = list((tmp_path / "run" / "tensorboard").rglob("events.*"))
+    assert {b.parent.name for b in boards} == {"train", "validation"}
+    tags = {v.tag for b in boards for e in tf.compat.v1.train.summary_iterator(str(b)) for v in e.summary.value}
+    assert tags == {"epoch/loss", "epoch/accuracy", "input/examples_per_s", "input/waiting_share"}
+    shown = capsys.readouterr().out
+    assert f"{lines[-1].validation['accuracy']:.4f}" in shown
+    assert "25 steps of 20" in reporter.texts[1]
+
+
+def test_a_number_is_predicted_in_its_own_unit(dataset, tmp_path) -> None:
+    lines = train(
+        dataset, tmp_path / "run", label="size", ignore=("sides",), epochs=15, global_batch_size=20, learning_rate=1e-2
+    )
+    last = lines[-1].validation
+    assert last is not None
+    deviation = float(np.std([r["size"] for r in table(101, seed=1)]))
+    assert deviation > 50
+    assert last["mae"] < last["rmse"] < deviation / 2
+
+
+def test_validation_counts_every_example_once(dataset, tmp_path, user_model) -> None:
+    always_first = """
+        import keras
+
+        class First(keras.Model):
+            def __init__(self, num_outputs):
+                super().__init__()
+                self.num_outputs = num_outputs
+                self.scale = self.add_weight(shape=(), initializer="zeros", name="scale")
+
+            def call(self, inputs, training=False):
+                import tensorflow as tf
+                zeros = tf.zeros([tf.shape(inputs["count"])[0], self.num_outputs]) * self.scale
+                return zeros + tf.constant([[100.0] + [0.0] * (self.num_outputs - 1)])
+
+        def build(features, statistics, label):
+            return First(label.num_outputs)
+    """
+    rows = table(101, seed=1)
+    expected = sum(r["sides"] == "few" for r in rows) / 101
+    for batch in (7, 100, 101, 250):
+        lines = train(
+            dataset, tmp_path / f"run{batch}", model=user_model(always_first), epochs=1, global_batch_size=batch
+        )
+        assert lines[0].validation is not None
+        assert lines[0].validation["accuracy"] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("stop_after", "last_checkpoint"), [(3, 0), (17, 16)])
+def test_a_stopped_run_goes_on_bit_for_bit(dataset, tmp_path, user_model, stop_after, last_checkpoint) -> None:
+    settings = {"model": user_model(DROPOUT_MODEL), "epochs": 3, "global_batch_size": 33, "checkpoint_every": 4}
+    whole = train(dataset, tmp_path / "whole", **settings)
+    with pytest.raises(Interrupted):
+        train(dataset, tmp_path / "cut", Recorder(stop_after), **settings)
+    reporter = Recorder()
+    resumed = train(dataset, tmp_path / "cut", reporter, resume=True, **settings)
+    assert what_was_learned(resumed) == what_was_learned(whole)
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert any("seeds" in name for name in expected)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        if "save_counter" not in name:
+            np.testing.assert_array_equal(value, found[name], err_msg=name)
+    assert reporter.num_steps == 45 - last_checkpoint
+
+
+def test_a_damaged_newest_checkpoint_falls_back_loudly(dataset, tmp_path) -> None:
+    settings = {"epochs": 3, "global_batch_size": 100}
+    whole = train(dataset, tmp_path / "run", **settings)
+    before = weights(tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    assert list_checkpoints(folder) == [5, 10, 15]
+    data = folder / "step-15.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-3000])
+    (folder / "checkpoint").write_text("nonsense")
+    reporter = Recorder()
+    resumed = train(dataset, tmp_path / "run", reporter, resume=True, **settings)
+    assert [t for t in reporter.texts if t.startswith("warning: the checkpoint") and "step-15" in t]
+    assert "resumed after step 10" in reporter.texts
+    assert what_was_learned(resumed) == what_was_learned(whole)
+    for name, value in weights(tmp_path / "run").items():
+        np.testing.assert_array_equal(value, before[name])
+    for step in list_checkpoints(folder):
+        (folder / f"step-{step}.index").write_bytes(b"")
+    with pytest.raises(DamageError, match="no checkpoint can be read"):
+        train(dataset, tmp_path / "run", resume=True, **settings)
+
+
+def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path) -> None:
+    settings = {"epochs": 1, "global_batch_size": 100}
+    train(dataset, tmp_path / "run", **settings)
+    with pytest.raises(ConflictError, match="--resume"):
+        train(dataset, tmp_path / "run", **settings)
+    with pytest.raises(UsageError, match=r"another seed.*0 then, 1 now"):
+        train(dataset, tmp_path / "run", resume=True, seed=1, **settings)
+    reporter = Recorder()
+    more = train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100)
+    assert [line.epoch for line in more] == [0, 1]
+    assert any("began with 1 epochs" in t for t in reporter.texts)
+
+
+def test_examples_without_a_label_do_not_count(write, tmp_path) -> None:
+    rows = table(300)
+    for row in rows[::3]:
+        row["sides"] = None
+    data = write(TABLE, {"train": rows, "test": rows[:50]})
+    reporter = Recorder()
+    lines = train(data, tmp_path / "run", reporter, epochs=1, global_batch_size=10)
+    assert any("100 examples of train have no label" in t for t in reporter.texts)
+    assert lines[0].validation is not None
+    num_labelled = sum(r["sides"] is not None for r in rows[:50])
+    correct = lines[0].validation["accuracy"] * num_labelled
+    assert correct == pytest.approx(round(correct))
+
+
+def test_without_a_validation_split_the_user_is_told(write, tmp_path) -> None:
+    reporter = Recorder()
+    lines = train(write(TABLE, {"train": table(60)}), tmp_path / "run", reporter, epochs=1)
+    assert lines[0].validation is None
+    assert any("no split to validate on" in t for t in reporter.texts)
+
+
+def test_more_classes_than_the_statistics_list_are_counted(write, tmp_path) -> None:
+    features = (make_feature("key", "string"), make_feature("name", "string"))
+    rows = [{"key": f"k{i % 30}", "name": f"n{i % 30:02}"} for i in range(600)]
+    data = write(features, {"train": rows[:500], "test": rows[500:]})
+    reporter = Recorder()
+    lines = train(data, tmp_path / "run", reporter, label="name", epochs=8, global_batch_size=25, learning_rate=2e-2)
+    assert "30 classes: n00, n01" in reporter.texts[0]
+    assert lines[-1].validation is not None
+    assert lines[-1].validation["accuracy"] == 1.0
+
+
+def test_a_shard_that_lost_records_ends_the_run(dataset, tmp_path) -> None:
+    opened = open_dataset(str(dataset))
+    bad = Path(opened.shard_url(opened.split_shards("train")[1]))
+    records = [r.numpy() for r in tf.data.TFRecordDataset(str(bad), "GZIP")]
+    with tf.io.TFRecordWriter(str(bad), "GZIP") as writer:
+        for record in records[:-1]:
+            writer.write(record)
+    with pytest.raises(DamageError) as error:
+        train(dataset, tmp_path / "run", epochs=1, global_batch_size=100)
+    assert error.value.where == str(bad)
+    assert "shardkit verify" in str(error.value)
+
+
+def photo_rows(folder: Path, num_rows: int) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(0)
+    rows = []
+    for i in range(num_rows):
+        height, width = draw.integers(20, 60, 2)
+        pixels = draw.integers(0, 60, (height, width, 3), np.uint8)
+        pixels[:, :, i % 2] += 150
+        kind = ("PNG", "JPEG", "GIF", "BMP")[i % 4]
+        path = folder / f"{i}.{kind.lower()}"
+        Image.fromarray(pixels).save(path, kind)
+        rows.append({"image": path.read_bytes(), "label": i % 2, "filename": path.name})
+    return rows
+
+
+PHOTOS = (
+    make_feature("image", "bytes", media_type="image/*"),
+    make_feature("label", "int64", vocabulary=("red", "green")),
+    make_feature("filename", "string"),
+)
+
+
+@pytest.mark.slow
+def test_images_of_all_kinds_are_learned(write, tmp_path) -> None:
+    rows = photo_rows(tmp_path, 80)
+    data = write(PHOTOS, {"train": rows[:64], "test": rows[64:]})
+    settings = {"label": "label", "image_size": 16, "global_batch_size": 8}
+    lines = train(data, tmp_path / "run", epochs=4, **settings)
+    assert lines[-1].validation is not None
+    assert lines[-1].validation["accuracy"] == 1.0
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "cut", Recorder(21), epochs=4, checkpoint_every=3, **settings)
+    resumed = train(data, tmp_path / "cut", epochs=4, checkpoint_every=3, resume=True, **settings)
+    assert what_was_learned(resumed) == what_was_learned(lines)
+
+
+def test_an_image_that_cannot_be_decoded_is_named(write, tmp_path) -> None:
+    rows = photo_rows(tmp_path, 20)
+    rows[13]["image"] = rows[13]["image"][:40]
+    data = write(PHOTOS, {"train": rows}, num_shards=1)
+    with pytest.raises(BadInputError, match=r"record 14, filename '13\.jpeg'"):
+        train(data, tmp_path / "run", label="label", image_size=16, global_batch_size=4, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import keras\n\ndef build(features):\n    pass\n", "line|TypeError"),
+        ("def build(*arguments):\n    raise ValueError('odd')\n", r"line 2: ValueError: odd"),
+        ("def build(*arguments):\n    return 3\n", "returned int, not a keras.Model"),
+        ("def other():\n    pass\n", "no function 'build'"),
+        ("def build(:\n", "line 1: SyntaxError"),
+        (
+            "import keras\n\ndef build(f, s, label):\n    i = keras.Input([], name='nope')\n"
+            "    return keras.Model(i, keras.layers.Reshape([1])(i))\n",
+            "input 'nope', which is no feature",
+        ),
+        (
+            "import keras\n\ndef build(f, s, label):\n    i = keras.Input([], name='count')\n"
+            "    return keras.Model(i, keras.layers.Dense(5)(keras.layers.Reshape([1])(i)))\n",
+            r"gives shape \[None, 5\].*expected \[None, 2\]: one logit for each class",
+        ),
+    ],
+)
+def test_a_model_file_that_does_not_work_is_explained(dataset, tmp_path, user_model, source, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(dataset, tmp_path / "run", model=user_model(source), epochs=1)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(dataset, tmp_path) -> None:
+    with pytest.raises(UsageError, match="--learning-rate"):
+        train(dataset, tmp_path / "run", label="size", ignore=("sides",), epochs=3, learning_rate=1e30)

@@ -1,0 +1,111 @@
+"""Checkpoints: whole or absent, with everything that a run needs to go on exactly.
+
+Keras 3 does not save the state of its seed generators (dropout, augmentation layers) in a `tf.train.Checkpoint` of a
+model, and restores without complaint; they are added here by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from shardkit.errors import DamageError, UsageError
+from train.metrics import NUM_SUMS, Sums
+from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
+
+MAX_TO_KEEP = 3
+
+
+class Restored(NamedTuple):
+    """What a checkpoint says about the run. `sums` are those of the epoch that was under way."""
+
+    step: int
+    sums: Sums
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: Where they lie.
+        model: Built.
+        optimizer: Built.
+        warn: Told about checkpoints that cannot be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.folder = folder
+        self._warn = warn
+        self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._sums = tf.Variable(tf.zeros([NUM_SUMS], tf.float64), trainable=False)
+        seeds = [v.value for v in model.variables if "seed_generator" in v.path]
+        self._checkpoint = tf.train.Checkpoint(
+            model=model, optimizer=optimizer, step=self._step, sums=self._sums, seeds=seeds
+        )
+        self._manager = tf.train.CheckpointManager(
+            self._checkpoint, str(folder), max_to_keep=MAX_TO_KEEP, checkpoint_name=CHECKPOINT_PREFIX
+        )
+        self.last_saved: int | None = None
+
+    def save(self, step: int, sums: Sums) -> None:
+        """Writes a checkpoint after `step` steps and removes the oldest ones."""
+        if step == self.last_saved:
+            return
+        self._step.assign(step)
+        self._sums.assign(sums)
+        self._manager.save(checkpoint_number=step)
+        self.last_saved = step
+
+    def restore_newest(self) -> Restored | None:
+        """Restores the newest checkpoint that is whole; returns None if there is none at all.
+
+        Raises:
+            DamageError: If there are checkpoints and none can be read.
+            UsageError: If the checkpoint is of another model.
+        """
+        steps = list_checkpoints(self.folder)
+        for step in reversed(steps):
+            path = str(self.folder / f"{CHECKPOINT_PREFIX}-{step}")
+            if (damage := find_damage(path)) is not None:
+                self._warn(f"the checkpoint {path} is damaged and is passed over: {damage}")
+                continue
+            try:
+                self._checkpoint.read(path).assert_existing_objects_matched()
+            except (AssertionError, ValueError, TypeError) as error:
+                raise UsageError(
+                    "the checkpoint is of another model",
+                    where=path,
+                    why=str(error).strip().splitlines()[0],
+                    next_step="Use the model that the run began with, or another --output",
+                ) from error
+            self.last_saved = step
+            return Restored(int(self._step.numpy()), np.array(self._sums.numpy(), np.float64))
+        if steps:
+            raise DamageError(
+                "no checkpoint can be read",
+                where=str(self.folder),
+                next_step="Start again with another --output",
+            )
+        return None
+
+
+def find_damage(path: str) -> str | None:
+    """Returns why a checkpoint cannot be read, None if every tensor of it has the checksum that was stored."""
+    try:
+        reader = tf.train.load_checkpoint(path)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except Exception as error:  # noqa: BLE001 - TensorFlow raises IndexError, RuntimeError and more for damaged files
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return None

@@ -1,0 +1,110 @@
+"""Choices that need neither TensorFlow nor data: splits, features, the model and its defaults. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from shardkit.manifest import Manifest
+
+VALIDATION_SPLITS = ("validation", "test", "valid", "val")
+TABULAR = "tabular"
+IMAGE = "image"
+DEFAULT_IMAGE_SIZE = 96
+
+
+class Defaults(NamedTuple):
+    """What suits a kind of model where the user does not say.
+
+    Attributes:
+        epochs: Passes over the train split.
+        global_batch_size: Examples a step.
+        learning_rate: Peak of the schedule.
+        weight_decay: Of AdamW, per step and learning rate.
+    """
+
+    epochs: int
+    global_batch_size: int
+    learning_rate: float
+    weight_decay: float
+
+
+DEFAULTS = {
+    TABULAR: Defaults(epochs=5, global_batch_size=256, learning_rate=2e-3, weight_decay=1e-3),
+    IMAGE: Defaults(epochs=40, global_batch_size=32, learning_rate=2e-3, weight_decay=5e-2),
+}
+USER_DEFAULTS = Defaults(epochs=5, global_batch_size=64, learning_rate=1e-3, weight_decay=0.0)
+
+
+class Splits(msgspec.Struct, frozen=True, kw_only=True):
+    """The splits that a run reads. `validation` is None where only train metrics can be given."""
+
+    train: str
+    validation: str | None
+
+
+def choose_splits(manifest: Manifest, train_split: str | None, validation_split: str | None) -> Splits:
+    """Returns the split to train on, and the first of `VALIDATION_SPLITS` that holds examples unless one is named.
+
+    Raises:
+        UsageError: If a named split does not exist, or none can be chosen.
+    """
+    sizes = {s.name: s.num_examples for s in manifest.splits}
+    if train_split is None:
+        if "train" not in sizes and len(sizes) != 1:
+            raise UsageError(
+                "the dataset has no split 'train'", next_step=f"Choose one with --train-split: {', '.join(sizes)}"
+            )
+        train_split = "train" if "train" in sizes else next(iter(sizes))
+    if not manifest.split(train_split).num_examples:
+        raise UsageError(f"the split {train_split!r} holds no examples")
+    if validation_split is None:
+        validation_split = next((s for s in VALIDATION_SPLITS if sizes.get(s) and s != train_split), None)
+    elif not manifest.split(validation_split).num_examples:
+        raise UsageError(f"the split {validation_split!r} holds no examples")
+    return Splits(train=train_split, validation=validation_split)
+
+
+def choose_features(
+    manifest: Manifest, label: str, wanted: tuple[str, ...] | None, ignored: tuple[str, ...]
+) -> Features:
+    """Returns the features to learn from, in the manifest's order, never the label.
+
+    Raises:
+        UsageError: If a name is no feature, if the label is among the wanted ones, or if nothing is left.
+    """
+    for name in (label, *(wanted or ()), *ignored):
+        manifest.feature(name)
+    if wanted is not None and label in wanted:
+        raise UsageError(f"the label {label!r} is among --features", next_step="Take it out: it would be learned from")
+    if both := sorted(set(wanted or ()) & set(ignored)):
+        raise UsageError(f"{both[0]!r} is both in --features and in --ignore")
+    chosen = tuple(
+        f
+        for f in manifest.features
+        if f.name != label and f.name not in ignored and (wanted is None or f.name in wanted)
+    )
+    if not chosen:
+        raise UsageError("there is no feature left to learn from", why=f"the label is {label!r}")
+    return chosen
+
+
+def is_image(feature: Feature) -> bool:
+    """Whether a feature holds one encoded image an example."""
+    return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("image/")
+
+
+def choose_model(wanted: str | None, features: Features) -> str:
+    """Returns the name of the model: images have their own, everything else is a table.
+
+    Raises:
+        UsageError: If there is no such model.
+    """
+    if wanted is None:
+        return IMAGE if any(map(is_image, features)) else TABULAR
+    if wanted not in (TABULAR, IMAGE) and ":" not in wanted:
+        raise UsageError(f"there is no model {wanted!r}", next_step="Use tabular, image or FILE.py:function")
+    return wanted

@@ -1,0 +1,62 @@
+"""Choosing devices and the strategy over them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from shardkit.errors import UsageError
+from train.config import StrategyChoice
+
+
+class Devices(NamedTuple):
+    """Where a run computes.
+
+    Attributes:
+        strategy: TensorFlow's strategy; the default one for a single device.
+        num_replicas: Copies of the model.
+        summary: For the user.
+    """
+
+    strategy: tf.distribute.Strategy
+    num_replicas: int
+    summary: str
+
+
+def choose_devices(choice: StrategyChoice, replicas: int | None) -> Devices:
+    """Returns the devices for a run; must be called before TensorFlow computes anything.
+
+    Args:
+        choice: `auto` takes all GPUs of the host, one device otherwise.
+        replicas: Number of devices; without a GPU the CPU is divided into as many virtual ones.
+
+    Raises:
+        UsageError: If there are not as many devices, or they contradict the strategy.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if choice == "single" and replicas not in (None, 1):
+        raise UsageError(f"--strategy single has one replica, not {replicas}", next_step="Use --strategy mirrored")
+    if gpus and replicas is not None and replicas > len(gpus):
+        raise UsageError(f"there are {len(gpus)} GPUs, not {replicas}", next_step="Use fewer --replicas")
+    if choice == "single" or (choice == "auto" and (replicas or len(gpus)) <= 1):
+        return Devices(tf.distribute.get_strategy(), 1, "1 GPU" if gpus else "1 device (CPU)")
+    if gpus:
+        names = [f"GPU:{i}" for i in range(replicas or len(gpus))]
+        return Devices(tf.distribute.MirroredStrategy(names), len(names), f"{len(names)} GPUs, mirrored")
+    num_replicas = replicas or 1
+    _divide_cpu(num_replicas)
+    names = [f"CPU:{i}" for i in range(num_replicas)]
+    return Devices(tf.distribute.MirroredStrategy(names), num_replicas, f"{num_replicas} virtual CPU devices, mirrored")
+
+
+def _divide_cpu(num_devices: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    if len(tf.config.get_logical_device_configuration(cpu) or [None]) == num_devices:
+        return
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
+    except RuntimeError as error:
+        raise UsageError(
+            "the CPU cannot be divided any more", why="TensorFlow has already computed in this process"
+        ) from error

@@ -1,0 +1,53 @@
+"""What must be settled before TensorFlow is imported, and before it touches a device."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR", "ABSL_MIN_LOG_LEVEL": "3"}
+
+
+def import_quietly() -> None:
+    """Imports TensorFlow and Keras without their start-up messages.
+
+    Raises:
+        ModuleNotFoundError: If one of them is not installed.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    with native_messages_hidden():
+        import keras
+        import tensorflow as tf
+
+        # Listing devices makes TensorFlow load its GPU libraries, which it also comments on.
+        tf.config.list_physical_devices()
+        tf.get_logger().setLevel("ERROR")
+        keras.config.disable_traceback_filtering()
+
+
+@contextmanager
+def native_messages_hidden() -> Iterator[None]:
+    """Keeps what libraries write straight to the stderr descriptor from the user, unless the block fails.
+
+    TensorFlow logs before its log level applies, so no setting silences that.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as hidden:
+        shown = os.dup(2)
+        os.dup2(hidden.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            os.dup2(shown, 2)
+            hidden.seek(0)
+            os.write(2, hidden.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(shown, 2)
+            os.close(shown)

@@ -1,0 +1,79 @@
+"""What TensorFlow raises while it reads and computes, as errors that a user understands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from shardkit import storage
+from shardkit.adapters.tfdata import find_damage, first_line, parse_examples, shard_files
+from shardkit.dataset import Dataset
+from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, UsageError
+from shardkit.features import Features
+from train.choices import is_image
+from train.images import decode
+
+_IMAGE = re.compile(r"decode_?image|DecodeImage|image|jpeg|png|gif|bmp|webp", re.IGNORECASE)
+_DAMAGE = re.compile(r"shardkit-count|pars|unknown label|DecodeRaw|decode_raw|Feature:|record", re.IGNORECASE)
+_NAMES = ("filename", "path", "name", "id")
+
+
+@contextmanager
+def explained(dataset: Dataset, split: str, features: Features) -> Iterator[None]:
+    """Turns errors of TensorFlow in the block into errors of shardkit, where the user can do something about them."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        known = _explain(error, dataset, split, features)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _explain(error: tf.errors.OpError, dataset: Dataset, split: str, features: Features) -> ShardkitError | None:
+    message = str(error.message)
+    if "No space left" in message:
+        return OutOfSpaceError("no space left", why=first_line(message), next_step="Free some space, then use --resume")
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return UsageError(
+            "the device has not enough memory", why=first_line(message), next_step="Use a smaller --global-batch-size"
+        )
+    if isinstance(error, tf.errors.PermissionDeniedError):
+        return UsageError("permission denied", why=first_line(message))
+    if isinstance(error, tf.errors.DataLossError | tf.errors.NotFoundError):
+        return find_damage(error, dataset, split)
+    if isinstance(error, tf.errors.InvalidArgumentError):
+        images = tuple(f for f in features if is_image(f))
+        if images and "shardkit-count" not in message and _IMAGE.search(message):
+            return find_bad_image(dataset, split, images) or find_damage(error, dataset, split)
+        if _DAMAGE.search(message):
+            return find_damage(error, dataset, split)
+    return None
+
+
+def find_bad_image(dataset: Dataset, split: str, images: Features) -> BadInputError | None:
+    """Returns the error for the first image of a split that cannot be decoded, None if all can be."""
+    named = tuple(f for f in dataset.manifest.features if f.name in _NAMES and f.dtype == "string" and f.is_scalar)
+    files = shard_files(dataset, split)
+    for url in files.urls:
+        for i, record in enumerate(tf.data.TFRecordDataset(url, files.compression)):
+            batch = parse_examples(record[tf.newaxis], (*images, *named[:1]))
+            for feature in images:
+                try:
+                    decode(batch.values[feature.name][0])
+                except tf.errors.OpError as error:
+                    name = "".join(f", {f.name} {_text(batch.values[f.name])}" for f in named[:1])
+                    return BadInputError(
+                        f"an image in {feature.name!r} cannot be decoded",
+                        where=f"{storage.redact(url)}, record {i + 1}{name}",
+                        why=first_line(str(error.message)),
+                        next_step="Take the file out of the inputs and convert again",
+                    )
+    return None
+
+
+def _text(values: tf.Tensor) -> str:
+    return repr(values.numpy()[0].decode(errors="replace"))

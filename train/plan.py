@@ -1,0 +1,117 @@
+"""Arithmetic of a run: steps, batches and where a step stands. No I/O, no clock, no TensorFlow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from shardkit.errors import UsageError
+
+
+class Position(NamedTuple):
+    """Where a run stands: 0-based epoch, and steps completed in it."""
+
+    epoch: int
+    step: int
+
+
+class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a run. Every replica has the same steps and the same number of examples in each.
+
+    Attributes:
+        num_train_examples, num_validation_examples: Of the splits.
+        global_batch_size: Examples a step, over all replicas.
+        num_replicas: Devices.
+        num_epochs: Passes over the train split.
+    """
+
+    num_train_examples: int
+    num_validation_examples: int
+    global_batch_size: int
+    num_replicas: int
+    num_epochs: int
+
+    @property
+    def replica_batch_size(self) -> int:
+        """Examples a step on one replica."""
+        return self.global_batch_size // self.num_replicas
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full global batches in the train split."""
+        return self.num_train_examples // self.global_batch_size
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.steps_per_epoch * self.num_epochs
+
+    @property
+    def num_left_out(self) -> int:
+        """Examples that an epoch leaves out because they fill no batch; others in every epoch."""
+        return self.num_train_examples % self.global_batch_size
+
+    @property
+    def num_validation_steps(self) -> int:
+        """Global batches that cover the validation split, the last one padded."""
+        return -(-self.num_validation_examples // self.global_batch_size)
+
+    @property
+    def num_padding_examples(self) -> int:
+        """Examples of weight 0 that fill the last validation batch."""
+        return self.num_validation_steps * self.global_batch_size - self.num_validation_examples
+
+    def position(self, step: int) -> Position:
+        """Returns where the run stands after `step` steps."""
+        return Position(*divmod(step, self.steps_per_epoch))
+
+
+def plan_training(
+    *,
+    num_train_examples: int,
+    num_validation_examples: int,
+    num_replicas: int,
+    num_epochs: int,
+    global_batch_size: int | None,
+    default_batch_size: int,
+) -> TrainPlan:
+    """Returns the plan of a run.
+
+    Args:
+        num_train_examples, num_validation_examples: Of the splits.
+        num_replicas: Devices.
+        num_epochs: At least 1.
+        global_batch_size: As asked for; None takes the default, less where the split is small.
+        default_batch_size: What suits the model.
+
+    Raises:
+        UsageError: If the batch does not divide among the replicas, or the split does not fill one.
+    """
+    if global_batch_size is None:
+        largest = min(default_batch_size, max(1, num_train_examples // 2))
+        global_batch_size = max(num_replicas, largest - largest % num_replicas)
+    if global_batch_size % num_replicas:
+        raise UsageError(
+            f"the global batch size {global_batch_size} is not a multiple of {num_replicas}, the number of replicas",
+            next_step=f"Use --global-batch-size {nearest_sizes(global_batch_size, num_replicas)}",
+        )
+    if global_batch_size > num_train_examples:
+        raise UsageError(
+            f"the train split holds {num_train_examples:,} examples, less than one global batch of {global_batch_size}",
+            next_step="Use a smaller --global-batch-size" if global_batch_size > num_replicas else "Use fewer replicas",
+        )
+    return TrainPlan(
+        num_train_examples=num_train_examples,
+        num_validation_examples=num_validation_examples,
+        global_batch_size=global_batch_size,
+        num_replicas=num_replicas,
+        num_epochs=num_epochs,
+    )
+
+
+def nearest_sizes(global_batch_size: int, num_replicas: int) -> str:
+    """Returns the one or two batch sizes next to a given one that divide among the replicas, as text."""
+    below = global_batch_size - global_batch_size % num_replicas
+    above = below + num_replicas
+    return f"{below} or {above}" if below else str(above)

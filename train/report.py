@@ -1,0 +1,146 @@
+"""What a run tells the user: its plan, its progress, and a final table. Progress on stderr, the table on stdout."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from shardkit.units import format_duration
+from train.metrics import EpochMetrics, Meter
+
+_REFRESH_S = 0.2
+_LINE_EVERY_S = 30.0
+_PERCENTAGES = ("accuracy",)
+
+
+class Reporter:
+    """Writes to the terminal: a bar where there is one, lines where there is none."""
+
+    def __init__(self) -> None:
+        self._err = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._bar: Progress | None = None
+        self._title = ""
+        self._num_steps = 0
+        self._task = TaskID(0)
+        self._next_at = 0.0
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self._err.print(Text(_visible(text)))
+
+    def note(self, text: str) -> None:
+        """Prints something that the user should know."""
+        self._err.print(Text.assemble(("note: ", "yellow"), _visible(text)))
+
+    def warn(self, text: str) -> None:
+        """Prints something that the user has to see."""
+        self._err.print(Text.assemble(("warning: ", "bold red"), _visible(text)))
+
+    @contextmanager
+    def epoch(self, title: str, num_steps: int, num_done: int) -> Iterator[None]:
+        """Shows a bar of steps during the block."""
+        self._title, self._num_steps = title, num_steps
+        self._next_at = time.monotonic() + (_REFRESH_S if self._err.is_terminal else _LINE_EVERY_S)
+        if not self._err.is_terminal:
+            yield
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._err, transient=True, auto_refresh=False) as bar:
+            self._bar = bar
+            self._task = bar.add_task(title, total=num_steps, completed=num_done, status="")
+            bar.refresh()
+            try:
+                yield
+            finally:
+                self._bar = None
+
+    def step(self, num_done: int, loss: float | None, meter: Meter) -> None:
+        """Shows where the epoch stands; cheap, to be called after every step."""
+        now = time.monotonic()
+        if now < self._next_at:
+            return
+        status = _status(loss, meter)
+        if self._bar is not None:
+            self._next_at = now + _REFRESH_S
+            self._bar.update(self._task, completed=num_done, status=status, refresh=True)
+        else:
+            self._next_at = now + _LINE_EVERY_S
+            self.say(f"{self._title}  step {num_done:,} of {self._num_steps:,}  {status}")
+
+    def finished_epoch(self, metrics: EpochMetrics, num_epochs: int) -> None:
+        """Prints the line of an epoch."""
+        parts = [f"epoch {metrics.epoch + 1} of {num_epochs}", f"train {_metrics_text(metrics.train)}"]
+        if metrics.validation is not None:
+            parts.append(f"validation {_metrics_text(metrics.validation)}")
+        parts += [_rate(metrics.examples_per_s), _waiting(metrics.waiting_share)]
+        self.say("  ".join(p for p in parts if p))
+
+    def final_table(self, epochs: Sequence[EpochMetrics], split_names: Sequence[str]) -> None:
+        """Prints all epochs as a table on stdout."""
+        if not epochs:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("epoch", justify="right")
+        names = list(epochs[0].train)
+        for split in split_names:
+            for name in names:
+                table.add_column(f"{split}\n{name}", justify="right")
+        for title in ("examples/s", "waiting\nfor input", "time"):
+            table.add_column(title, justify="right")
+        for line in epochs:
+            parts = [line.train] if len(split_names) == 1 else [line.train, line.validation or {}]
+            values = [format_metric(name, part.get(name, math.nan)) for part in parts for name in names]
+            rate = "-" if line.examples_per_s is None else f"{line.examples_per_s:,.0f}"
+            waiting = "-" if line.waiting_share is None else f"{line.waiting_share:.0%}"
+            time_text = format_duration(line.train_s + line.validation_s)
+            table.add_row(str(line.epoch + 1), *values, rate, waiting, time_text)
+        out = Console(file=sys.stdout, highlight=False)
+        if not out.is_terminal:
+            out = Console(file=sys.stdout, highlight=False, width=160)
+        out.print(table)
+
+
+def format_metric(name: str, value: float) -> str:
+    """Returns a metric as a person reads it."""
+    if math.isnan(value):
+        return "-"
+    if name in _PERCENTAGES:
+        return f"{value:.4f}"
+    return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
+
+
+def _visible(text: str) -> str:
+    # Names and values of users must not steer a terminal.
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _metrics_text(metrics: dict[str, float]) -> str:
+    return " ".join(f"{name} {format_metric(name, value)}" for name, value in metrics.items())
+
+
+def _status(loss: float | None, meter: Meter) -> str:
+    parts = ["" if loss is None else f"loss {format_metric('loss', loss)}"]
+    parts += [_rate(meter.examples_per_s), _waiting(meter.waiting_share)]
+    return "  ".join(p for p in parts if p)
+
+
+def _rate(examples_per_s: float | None) -> str:
+    return "" if examples_per_s is None else f"{examples_per_s:,.0f} examples/s"
+
+
+def _waiting(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%} waiting for input"

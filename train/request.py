@@ -1,0 +1,89 @@
+"""From what was typed to what will be done, as far as that needs neither TensorFlow nor the shards."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shardkit.dataset import Dataset, open_dataset
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from shardkit.manifest import FeatureStatistics
+from train.choices import (
+    DEFAULT_IMAGE_SIZE,
+    DEFAULTS,
+    USER_DEFAULTS,
+    Defaults,
+    Splits,
+    choose_features,
+    choose_model,
+    choose_splits,
+)
+from train.config import Task, TrainOptions
+from train.labels import choose_task
+
+
+class Request(NamedTuple):
+    """A request that fits its dataset.
+
+    Attributes:
+        options: As typed.
+        dataset: Open.
+        splits: That are read.
+        features: Candidates to learn from.
+        label_feature: The label.
+        label_statistics: Of the label, by the name of each split that is read.
+        task: What the label asks for.
+        model: `tabular`, `image` or `FILE.py:function`.
+        defaults: What suits the model where the options do not say.
+        image_size: Height and width of images in pixels.
+    """
+
+    options: TrainOptions
+    dataset: Dataset
+    splits: Splits
+    features: Features
+    label_feature: Feature
+    label_statistics: dict[str, FeatureStatistics]
+    task: Task
+    model: str
+    defaults: Defaults
+    image_size: int
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """The splits that are read."""
+        return (self.splits.train,) if self.splits.validation is None else (self.splits.train, self.splits.validation)
+
+
+def resolve(options: TrainOptions) -> Request:
+    """Returns the request with everything filled in that the manifest decides.
+
+    Raises:
+        UsageError: If an option does not fit the dataset.
+        DamageError: If the manifest is damaged.
+    """
+    dataset = open_dataset(options.dataset)
+    manifest = dataset.manifest
+    splits = choose_splits(manifest, options.train_split, options.validation_split)
+    label_feature = manifest.feature(options.label)
+    features = choose_features(manifest, options.label, options.features, options.ignore)
+    names = [s for s in (splits.train, splits.validation) if s is not None]
+    label_statistics = {
+        name: own for name in names if (own := manifest.split(name).statistics.get(options.label)) is not None
+    }
+    own = label_statistics.get(splits.train)
+    if own is not None and not own.count:
+        raise UsageError(f"no example of split {splits.train!r} has a value for the label {options.label!r}")
+    model = choose_model(options.model, features)
+    return Request(
+        options=options,
+        dataset=dataset,
+        splits=splits,
+        features=features,
+        label_feature=label_feature,
+        label_statistics=label_statistics,
+        task=choose_task(label_feature, own, options.task),
+        model=model,
+        defaults=DEFAULTS.get(model, USER_DEFAULTS),
+        image_size=options.image_size or DEFAULT_IMAGE_SIZE,
+    )

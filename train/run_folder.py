@@ -1,0 +1,174 @@
+"""The folder of a run: what it trains, what it measured, and where its checkpoints and TensorBoard files lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardkit import storage
+from shardkit.errors import ConflictError, DamageError, UsageError
+from train.choices import Splits
+from train.config import LabelSpec
+from train.metrics import EpochMetrics, decode_lines, encode_line
+
+CHECKPOINT_PREFIX = "step"
+
+_INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
+# A run that goes on with other values of these would not be the same run.
+_IDENTITY = (
+    "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "learning_rate", "seed",
+)  # fmt: skip
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run trains; `train.json`.
+
+    Attributes:
+        dataset: Where it was read from.
+        version: Of the manifest.
+        fingerprint: Of the dataset.
+        splits: That are read.
+        label: What is predicted.
+        features: Those that are read.
+        model: `tabular`, `image` or `FILE.py:function`.
+        image_size: Height and width of images in pixels.
+        num_epochs: Passes over the train split.
+        global_batch_size: Examples a step.
+        num_replicas: Devices.
+        learning_rate: Peak of the schedule.
+        seed: Of initial weights, order and augmentation.
+        tool_versions: By package name.
+    """
+
+    dataset: str
+    version: int
+    fingerprint: str
+    splits: Splits
+    label: LabelSpec
+    features: tuple[str, ...]
+    model: str
+    image_size: int
+    num_epochs: int
+    global_batch_size: int
+    num_replicas: int
+    learning_rate: float
+    seed: int
+    tool_versions: dict[str, str]
+
+
+class RunFolder:
+    """The output folder of one run.
+
+    Args:
+        path: As typed.
+
+    Raises:
+        UsageError: If it is not local.
+    """
+
+    def __init__(self, path: str) -> None:
+        if not storage.is_local(path):
+            raise UsageError("the output must be a local folder", where=storage.redact(path))
+        self.path = storage.local_path(path)
+        self.record_path = self.path / "train.json"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.tensorboard = self.path / "tensorboard"
+
+    def open(self, *, resume: bool) -> None:
+        """Makes the folder, or checks that going on with it is wanted.
+
+        Raises:
+            ConflictError: If it holds a run and `resume` is False.
+            UsageError: If it cannot be written.
+        """
+        if self.record_path.exists() and not resume:
+            raise ConflictError(
+                "there is a run already",
+                where=str(self.path),
+                state="It is untouched",
+                next_step="Add --resume to go on with it, or choose another --output",
+            )
+        for folder in (self.path, self.checkpoints, self.tensorboard):
+            storage.make_folder(str(folder))
+
+    def read_record(self) -> RunRecord | None:
+        """Returns the record of the run that is there, None if there is none.
+
+        Raises:
+            DamageError: If it cannot be read.
+        """
+        try:
+            return msgspec.json.decode(self.record_path.read_bytes(), type=RunRecord)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise DamageError(
+                "the record of the run cannot be read",
+                where=str(self.record_path),
+                why=str(error),
+                next_step="Start again with another --output",
+            ) from error
+
+    def write_record(self, record: RunRecord) -> None:
+        """Stores the record, whole or not at all."""
+        self._replace(self.record_path, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+
+    def read_metrics(self) -> list[EpochMetrics]:
+        """Returns the epochs that were measured."""
+        return decode_lines(self.metrics_path.read_bytes()) if self.metrics_path.exists() else []
+
+    def write_metrics(self, epochs: Sequence[EpochMetrics]) -> None:
+        """Stores the epochs, whole or not at all."""
+        self._replace(self.metrics_path, b"".join(map(encode_line, epochs)))
+
+    def describe_stop(self) -> str:
+        """Returns the sentence for a user who stopped the run: what is saved, and how to go on."""
+        steps = list_checkpoints(self.checkpoints)
+        if steps:
+            return f"The last checkpoint is after step {steps[-1]:,}; the same command with --resume goes on from there"
+        if self.record_path.exists():
+            return "There is no checkpoint yet; the same command with --resume starts from the beginning"
+        return "Nothing was written yet"
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        with storage.translate_os_errors(path):
+            temporary = path.with_name(f".{path.name}.new")
+            temporary.write_bytes(content)
+            temporary.replace(path)
+
+
+def list_checkpoints(folder: Path) -> list[int]:
+    """Returns the steps after which there is a checkpoint, ascending.
+
+    The files decide, not the `checkpoint` file beside them: where that is damaged, TensorFlow finds no checkpoint.
+    """
+    if not folder.is_dir():
+        return []
+    matches = (_INDEX_NAME.fullmatch(path.name) for path in folder.iterdir())
+    return sorted(int(m.group(1)) for m in matches if m)
+
+
+def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
+    """Checks that a run that goes on is the run that began.
+
+    Raises:
+        UsageError: If what it trains differs; names the first difference.
+    """
+    for name in _IDENTITY:
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            raise UsageError(
+                f"the run that is there has another {name.replace('_', ' ')}",
+                where=str(folder),
+                why=f"{_shown(old)} then, {_shown(new)} now",
+                next_step="Give the options that the run began with, or choose another --output",
+            )
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -1,0 +1,49 @@
+"""Values of features whose statistics do not list them all, counted in one pass over the label and those columns.
+
+The pass reads shards in their stored order and stops after a fixed number of examples, so it finds the same values
+every time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardkit.adapters.tfdata import load_split
+from shardkit.dataset import Dataset
+from shardkit.features import Features
+from train.columns import MAX_VOCABULARY, Value
+
+NUM_SCANNED_EXAMPLES = 1_000_000
+_BATCH_SIZE = 4_096
+
+
+def scan_values(
+    dataset: Dataset, split: str, features: Features, num_examples: int | None = NUM_SCANNED_EXAMPLES
+) -> Mapping[str, Sequence[Value]]:
+    """Returns the values of features by name, most frequent first, ties by value.
+
+    Args:
+        dataset: An open dataset.
+        split: Where to look.
+        features: Strings, integers or truth values, one value an example.
+        num_examples: How many examples to look at; None means all.
+    """
+    if not features:
+        return {}
+    batches = load_split(dataset, split, batch_size=_BATCH_SIZE, features=features, with_presence=True)
+    if num_examples is not None:
+        batches = batches.take(-(-num_examples // _BATCH_SIZE))
+    counters: dict[str, Counter[Any]] = {f.name: Counter() for f in features}
+    for values, present in batches.as_numpy_iterator():
+        for name, counter in counters.items():
+            column = values[name][present[name]] if name in present else values[name]
+            counter.update(column.tolist())
+    return {f.name: _ordered(counters[f.name]) for f in features}
+
+
+def _ordered(counter: Counter[Any]) -> tuple[Value, ...]:
+    order = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+    kept = [value for value, _ in order[: MAX_VOCABULARY + 1]]
+    return tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in kept)
