@@ -9,6 +9,6 @@ if __name__ == "__main__":
     if here != home:
         sys.path[:] = [entry for entry in sys.path if entry not in ("", str(here))]
 
-    from shardkit.cli import main
+    from shardkit.cli import script
 
-    sys.exit(main())
+    script()

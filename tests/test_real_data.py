@@ -30,8 +30,8 @@ READER = textwrap.dedent(
     import tensorflow as tf
 
     job = json.load(open(sys.argv[1]))
-    kinds = {"int64_list": tf.int64, "float_list": tf.float32, "bytes_list": tf.string, "little_endian_bytes": tf.string}
-    spec = {f["name"]: tf.io.VarLenFeature(kinds[f["stored_as"]]) for f in job["features"]}
+    kinds = {"int64_list": tf.int64, "float_list": tf.float32, "bytes_list": tf.string}
+    spec = {f["name"]: tf.io.VarLenFeature(kinds.get(f["stored_as"], tf.string)) for f in job["features"]}
     frames, counts = [], {}
     for shard in job["shards"]:
         counts[shard] = 0
@@ -45,7 +45,7 @@ READER = textwrap.dedent(
                     values = tf.io.decode_raw(values, tf.float64)[:, 0]
                 columns[feature["name"]] = pd.Series(values.numpy(), index=rows).reindex(range(len(batch)))
             frames.append(pd.DataFrame(columns))
-    pd.concat(frames, ignore_index=True).to_pickle(sys.argv[2])
+    pd.concat(frames, ignore_index=True).to_parquet(sys.argv[2])
     json.dump(counts, open(sys.argv[3], "w"))
     """
 )
@@ -75,9 +75,11 @@ def convert(tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
         stated = json.loads(shardkit("inspect", destination, "--json"))
         found = json.loads(counts.read_text())
-        by_path = {str(destination / s["path"]): s["num_examples"] for s in stated["shards"]}
+        by_path = {
+            str(destination / s["path"]): s["num_examples"] for split in stated["splits"] for s in split["shards"]
+        }
         assert found == by_path
-        return pd.read_pickle(frame), manifest
+        return pd.read_parquet(frame), manifest
 
     return run
 

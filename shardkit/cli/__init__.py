@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -21,7 +22,7 @@ from shardkit.cli.shell import (
     survive_narrow_encodings,
 )
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "main", "script"]
 
 PROGRAM = "shardkit"
 COMMANDS = {
@@ -87,6 +88,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(sys.argv[1:] if argv is None else argv)
     except BaseException as error:  # noqa: BLE001 - the last frame there is
         return _end(error)
+
+
+def script() -> NoReturn:
+    """Runs the command line as a process of its own."""
+    exit_code = main()
+    if "apache_beam" in sys.modules:
+        # Threads of the runner outlive it; taken down with the interpreter, they may abort the process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 def _run(argv: Sequence[str]) -> int:

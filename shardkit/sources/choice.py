@@ -6,7 +6,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.base import RawFile, Source, SourceOptions
 from shardkit.sources.csv_files import CsvSource
-from shardkit.sources.image_folders import ImageSource
+from shardkit.sources.image_files import ImageSource
 from shardkit.sources.json_lines import JsonLinesSource
 from shardkit.sources.parquet_files import ParquetSource
 from shardkit.sources.sampling import sample_files
@@ -34,12 +34,16 @@ def source_for(format: str) -> Source:
 def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
     """Returns the source that reads the files: the one that is asked for, or what their content says.
 
+    Column names and a delimiter ask for CSV.
+
     Raises:
         UsageError: If files are of different formats, or of none that is read.
         BadInputError: If there is nothing to read.
     """
     if options.format is not None:
         return source_for(options.format)
+    if options.columns is not None or options.delimiter is not None:
+        return source_for("csv")
     filled = [f for f in files if f.num_bytes]
     if not filled:
         raise BadInputError("there are no rows", why="all input files are empty")
