@@ -92,23 +92,23 @@ class _JoinPieces(_PlannedDoFn):
         yield msgspec.msgpack.encode(info)
 
 
-class ExtractSplits(beam.PTransform):
-    """Positions of input splits -> the same positions, once their rows lie in the spool."""
+class _PlannedTransform(beam.PTransform):
+    """A transform whose steps know where the plan is stored."""
 
     def __init__(self, plan_path: str) -> None:
         super().__init__()
         self._plan_path = plan_path
+
+
+class ExtractSplits(_PlannedTransform):
+    """Positions of input splits -> the same positions, once their rows lie in the spool."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | "Extract" >> beam.ParDo(_ExtractSplit(self._plan_path)).with_output_types(int)
 
 
-class LayOutShards(beam.PTransform):
+class LayOutShards(_PlannedTransform):
     """Positions of all input splits -> one element, once the layout is stored."""
-
-    def __init__(self, plan_path: str) -> None:
-        super().__init__()
-        self._plan_path = plan_path
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return (
@@ -118,34 +118,22 @@ class LayOutShards(beam.PTransform):
         )
 
 
-class WriteGroups(beam.PTransform):
+class WriteGroups(_PlannedTransform):
     """(split, group) with segments -> outputs `shards` (rows) and `pieces` by (split, shard)."""
-
-    def __init__(self, plan_path: str) -> None:
-        super().__init__()
-        self._plan_path = plan_path
 
     def expand(self, pcoll: beam.PCollection) -> Any:
         return pcoll | "Write" >> beam.ParDo(_WriteGroup(self._plan_path)).with_outputs("shards", "pieces")
 
 
-class JoinPieces(beam.PTransform):
+class JoinPieces(_PlannedTransform):
     """(split, shard) with pieces -> rows of shards."""
-
-    def __init__(self, plan_path: str) -> None:
-        super().__init__()
-        self._plan_path = plan_path
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | "Join" >> beam.ParDo(_JoinPieces(self._plan_path)).with_output_types(bytes)
 
 
-class CommitDataset(beam.PTransform):
+class CommitDataset(_PlannedTransform):
     """Rows of all shards -> nothing; the manifest exists afterwards."""
-
-    def __init__(self, plan_path: str) -> None:
-        super().__init__()
-        self._plan_path = plan_path
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return (
