@@ -42,9 +42,13 @@ def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     if not value:
         return
     from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
 
     click.echo(f"{PROGRAM} {__version__}")
     click.echo(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    click.echo(
+        f"kernel {'compiled' if find_spec('shardkit._kernel') else 'not built; encoding takes many times longer'}"
+    )
     for name in _LIBRARIES:
         try:
             click.echo(f"{name} {version(name)}")

@@ -18,6 +18,7 @@ from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan, Recipe, check_destination, default_work_root, fingerprint, make_created
 from shardkit.conversion.write import forget_written
 from shardkit.dataset import list_versions, open_dataset
+from shardkit.encoder import HAS_KERNEL
 from shardkit.errors import ConflictError, DamageError, OutOfSpaceError, UsageError
 from shardkit.planning import parse_shares
 from shardkit.schema import apply_schema, load_schema
@@ -122,8 +123,14 @@ def prepare(options: ConvertOptions) -> Prepared:
     refuse_existing(plan)
     check_destination(destination)
     _check_space(plan)
-    notes = (*listing.notes, *source.notes(listing.files, source_options))
+    notes = (*listing.notes, *source.notes(listing.files, source_options), *_kernel_notes())
     return Prepared(plan=plan, notes=notes, num_finished_splits=_count_finished(plan))
+
+
+def _kernel_notes() -> tuple[str, ...]:
+    if HAS_KERNEL:
+        return ()
+    return ("the compiled kernel was not built: encoding takes many times longer (install with a C++ compiler)",)
 
 
 @contextlib.contextmanager
