@@ -1,6 +1,8 @@
-"""Renders what a command prints as a picture, as those in the README were:
+"""Renders what a command prints as a picture, as that in the README was.
 
     python examples/pictures/render.py inspect.svg shardkit inspect flights
+
+The picture is as wide as a terminal of 104 columns.
 """
 
 import fcntl

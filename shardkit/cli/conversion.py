@@ -27,10 +27,13 @@ from shardkit.conversion.prepare import ConvertOptions, prepare, remove_work_fol
 from shardkit.conversion.progress import Totals, read_totals
 from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
-from shardkit.units import MiB, format_count, format_duration, format_size
+from shardkit.units import MiB, format_count, format_duration, format_number, format_size
 
 # Below this, starting processes takes longer than the work.
 _ONE_WORKER_BYTES = 16 * MiB
+
+# Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
+_ending = threading.Lock()
 
 
 def convert(options: ConvertOptions, num_workers: int | None) -> None:
@@ -111,7 +114,7 @@ def _show_result(plan: Plan, destination: str, committed: Committed, seconds: fl
     accounting = dataset.manifest.accounting
     console.print(table)
     console.print(
-        f"{format_count(accounting.num_rows)} rows in, {format_count(accounting.num_examples)} examples out, "
+        f"{format_number(accounting.num_rows, 'row')} in, {format_number(accounting.num_examples, 'example')} out, "
         f"version {committed.version} of {destination} in {format_duration(seconds)} ({rate:.1f} MB/s of input)",
         soft_wrap=True,
     )
@@ -137,12 +140,15 @@ def _state_after_failure(plan: Plan) -> str:
 def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
     # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
     def stop(number: int, frame: FrameType | None) -> None:
+        if not _ending.acquire(blocking=False):
+            return
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
         text = f"\n{word}: Nothing was committed; run the same command again to go on where it stopped.\n"
         os.write(2, text.encode())
         _stop_and_exit(stop_workers, code)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # Whoever starts a command with nohup wants SIGHUP to stay ignored.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
@@ -152,6 +158,8 @@ def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
 
 
 def _end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
+    if not _ending.acquire(blocking=False):
+        return
     sys.stderr.write("\n")
     show(explain(error), error)
     sys.stderr.flush()

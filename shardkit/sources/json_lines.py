@@ -15,7 +15,7 @@ from shardkit.errors import BadInputError
 from shardkit.features import Features
 from shardkit.sources.base import BATCH_BYTES, SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.fitting import UnfitValueError
-from shardkit.sources.json_rows import LINE_ERRORS, DuplicateKeyError, Mode, RowDecoder
+from shardkit.sources.json_rows import LINE_ERRORS, Mode, RowDecoder
 from shardkit.sources.json_types import MAX_DEPTH, ShapeObserver, flatten, is_too_deep
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.streams import guard_unchanged, open_stream, place, read_exactly, read_head, shown
@@ -106,9 +106,12 @@ class JsonLinesSource:
                 data = bytes(block.data)
                 try:
                     batch, rounded = decoder.decode(data)
-                except (DuplicateKeyError, *LINE_ERRORS) as error:
+                except LINE_ERRORS as error:
                     line = line_at(file, _RULE, start=start, first_line=split.first_line, offset=block.offset)
                     raise _explain(data, block, features, decoder.modes, file, line, error) from error
+                if decoder.may_repeat_keys(data, batch) and (repeated := _first_repeated_key(data)):
+                    line = line_at(file, _RULE, start=start, first_line=split.first_line, offset=block.offset)
+                    raise _unfit(file, line + repeated[0], f"the key {shown(repeated[1])} appears twice", None)
                 identities = row_identities(file, split.start, first_row, batch.num_rows)
                 first_row += batch.num_rows
                 yield RowBatch(batch, identities, split.file_start, rounded)
@@ -213,22 +216,20 @@ def _explain(
 ) -> BadInputError:
     if block.offset in (0, len(BOM)):
         _refuse_array(data, file)
+    lines = data.split(b"\n")
     decoder = RowDecoder(features, dict(modes))
-    offset = block.offset
-    for line, text in enumerate(data.split(b"\n"), start=first_line):
-        if text.strip():
-            row, error = _parse(text, file, line, offset)
-            if error is not None:
-                return error
-            try:
-                decoder.decode(text)
-            except DuplicateKeyError:
-                if key := _repeated_key(text):
-                    return _unfit(file, line, f"the key {shown(key)} appears twice", None)
-            except LINE_ERRORS as cause:
-                return _misfit(text, row, features, decoder.modes, file, line, cause)
-        offset += len(text) + 1
-    return _not_json(file, first_line, str(reason))
+    good, bad = 0, len(lines)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            decoder.decode(b"\n".join(lines[good:middle]))
+            good = middle
+        except LINE_ERRORS:
+            bad = middle
+    text, line = lines[good], first_line + good
+    offset = block.offset + sum(len(t) + 1 for t in lines[:good])
+    row, error = _parse(text, file, line, offset)
+    return error or _misfit(text, row, features, decoder.modes, file, line, reason)
 
 
 def _misfit(
@@ -271,15 +272,17 @@ def _unfit(file: RawFile, line: int, what: str, why: str | None) -> BadInputErro
     )
 
 
-def _repeated_key(text: bytes) -> str | None:
+def _first_repeated_key(data: bytes) -> tuple[int, str] | None:
+    # The 0-based line and the key; None if all keys differ after all.
     repeated: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         keys = [key for key, _ in pairs]
         repeated.extend(k for k in keys if keys.count(k) > 1)
 
-    try:
-        json.loads(text, object_pairs_hook=look)
-    except (ValueError, RecursionError):
-        return None
-    return repeated[0] if repeated else None
+    for line, text in enumerate(data.split(b"\n")):
+        if text.strip():
+            json.loads(text, object_pairs_hook=look)
+        if repeated:
+            return line, repeated[0]
+    return None

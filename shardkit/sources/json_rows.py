@@ -19,7 +19,7 @@ from shardkit.features import Feature, Features, arrow_schema
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.json_types import flatten
 from shardkit.sources.streams import shown
-from shardkit.sources.text_blocks import NEWLINE, as_array
+from shardkit.sources.text_blocks import NEWLINE, RETURN, as_array
 
 Mode = Literal["native", "string", "written"]
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
@@ -37,12 +37,8 @@ LINE_ERRORS = (
 
 _OBJECTS = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = msgspec.Raw(b"null")
-_KEY = re.compile(rb'"\s*:')
+_KEY, _ESCAPED_KEY = re.compile(rb'"\s*:'), re.compile(rb'\\"\s*:')
 _TREE = dict[str, Any]
-
-
-class DuplicateKeyError(Exception):
-    """Some object in a block has the same key twice, or so it seems without parsing it slowly."""
 
 
 class RowDecoder:
@@ -71,7 +67,7 @@ class RowDecoder:
         """Returns the rows of some lines, and per column how many values were rounded.
 
         Raises:
-            DuplicateKeyError, or one of LINE_ERRORS: If a line does not fit.
+            LINE_ERRORS: If a line does not fit.
         """
         try:
             parsed = self._decode_rows(data)
@@ -85,9 +81,23 @@ class RowDecoder:
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
             if column.null_count < len(batch)
         }
-        if self._is_strict:
-            self._check_keys(data, batch)
         return parsed
+
+    def may_repeat_keys(self, data: bytes, batch: pa.RecordBatch) -> bool:
+        """Whether some object that was decoded may have held a key twice, of which the last value was kept.
+
+        Every key ends in a quote and a colon, and in a string that pair is escaped. So keys are counted in the text,
+        and compared with what an object with all keys must have, or else with what plain decoding keeps.
+        """
+        num_written = data.count(b'":') - data.count(b'\\":')
+        has_nulls = any(column.null_count for column in batch.columns)
+        if not has_nulls and num_written == self._num_keys * len(batch):
+            return False
+        is_nested = any("/" in feature.name for feature in self._features)
+        num_kept = sum(map(_count_keys if is_nested else len, _OBJECTS.decode_lines(data)))
+        if num_written == num_kept:
+            return False
+        return len(_KEY.findall(data)) - len(_ESCAPED_KEY.findall(data)) != num_kept
 
     def _build(self) -> None:
         tree: _TREE = {}
@@ -121,9 +131,8 @@ class RowDecoder:
 
     def _decode_rows(self, data: bytes) -> Parsed:
         rows = self._decoder.decode_lines(data)
-        num_lines = int(np.count_nonzero(as_array(data) == NEWLINE)) + (not data.endswith(b"\n"))
-        if len(rows) != num_lines:
-            # Blank lines, or objects that share or span lines.
+        if len(rows) != _count_object_lines(data):
+            # Objects share or span lines, or have spaces around them.
             rows = [self._decoder.decode(line) for line in data.split(b"\n") if line.strip()]
         columns, rounded = [], {}
         for feature, get in zip(self._features, self._getters, strict=True):
@@ -156,17 +165,20 @@ class RowDecoder:
             self._build()
         return bool(changed)
 
-    def _check_keys(self, data: bytes, batch: pa.RecordBatch) -> None:
-        # A struct keeps the last of several values for a key. Every key ends in a quote and a colon, and in a string
-        # that pair is escaped: so keys are counted, and compared with what an object with all keys must have.
-        num_written = data.count(b'":') - data.count(b'\\":')
-        has_nulls = any(column.null_count for column in batch.columns)
-        if not has_nulls and num_written == self._num_keys * len(batch):
-            return
-        is_nested = any("/" in feature.name for feature in self._features)
-        num_kept = sum(map(_count_keys if is_nested else len, _OBJECTS.decode_lines(data)))
-        if num_written != num_kept and len(_KEY.findall(data)) - len(re.findall(rb'\\"\s*:', data)) != num_kept:
-            raise DuplicateKeyError
+
+def _count_object_lines(data: bytes) -> int | None:
+    # The lines that are not empty; None if one does not begin and end with a brace, as an object of its own does.
+    if not data:
+        return 0
+    values = as_array(data)
+    ends = np.flatnonzero(values == NEWLINE)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends + 1])
+    stops = np.append(ends, len(data))
+    stops = stops - ((stops > starts) & (values[stops - 1] == RETURN))
+    starts, stops = starts[stops > starts], stops[stops > starts]
+    if (values[starts] != ord("{")).any() or (values[stops - 1] != ord("}")).any():
+        return None
+    return len(starts)
 
 
 def _prefixes(path: str) -> Iterable[str]:

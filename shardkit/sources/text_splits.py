@@ -100,14 +100,14 @@ def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_by
     with guard_unchanged(file):
         with open_stream(file) as stream:
             start = len(BOM) if stream.read(len(BOM)) == BOM else 0
-        scan_bytes = min(_SCAN_BYTES, split_bytes)
+        scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
         blocks = read_blocks(
             file, rule, options, start=start, stop=file.num_bytes, first_line=1, block_bytes=scan_bytes
         )
         for block in blocks:
             line += rule.count_lines(block.data)
             end = block.offset + len(block.data)
-            if end - cut >= split_bytes and end < last_cut:
+            if end - cut > split_bytes - scan_bytes and end < last_cut:
                 cut = end
                 yield cut, line
 

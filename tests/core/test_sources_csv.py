@@ -1,0 +1,424 @@
+"""CSV: what is read is what Python's csv module reads; what does not fit is named by file, line and column."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import arrow_schema, make_feature
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.csv_files import CsvSource
+
+PROPERTY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read(*paths: Path, features=None, source=None, **options) -> tuple[dict[str, str], list[dict]]:
+    """Returns the described features and all rows."""
+    source = source or CsvSource()
+    settings_ = SourceOptions(**options)
+    files = list_inputs([str(p) for p in paths]).files
+    features = features or source.infer(files, settings_)
+    rows = []
+    for split in source.split(files, settings_):
+        for part in source.read(split, files, features, settings_):
+            assert part.batch.schema == arrow_schema(features)
+            part.batch.validate(full=True)
+            assert len(part.identities) == part.batch.num_rows
+            rows += part.batch.to_pylist()
+    return {f.name: f.describe_type() for f in features}, rows
+
+
+def fails(folder: Path, content: str | bytes, **options) -> str:
+    with pytest.raises(BadInputError) as caught:
+        read(write(folder, content), **options)
+    return str(caught.value)
+
+
+def refuses(folder: Path, content: str | bytes, **options) -> str:
+    with pytest.raises(UsageError) as caught:
+        read(write(folder, content), **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "-2", ""], "int64"),
+        (["9223372036854775807", "-9223372036854775808"], "int64"),
+        (["9223372036854775808", "1"], "string"),
+        (["00123", "00456"], "string"),
+        (["1.5", "2"], "float32"),
+        (["1.234567", "2"], "float64"),
+        (["1.5", "9007199254740993"], "string"),
+        (["1e-50", "2"], "float64"),
+        (["1.5", "nan", "inf"], "float32"),
+        (["nan", "NaN"], "string"),
+        (["1e400", "1.5"], "string"),
+        (["true", "False", "TRUE"], "bool"),
+        (["2020-01-31", "1999-12-01"], "date"),
+        (["2020-01-31", "2020-02-30"], "string"),
+        (["2020-01-31 10:00", "2020-01-31T10:00:01.25"], "timestamp[us]"),
+        (["2020-01-31", "2020-01-31 10:00"], "timestamp[us]"),
+        (["2020-01-31T10:00:00.123456789"], "timestamp[ns]"),
+        (["2020-01-31T10:00:00Z", "2020-01-31T10:00:00+02:00"], "timestamp[us] UTC"),
+        (["2020-01-31T10:00:00Z", "2020-01-31T10:00:00"], "string"),
+        (["1", "true"], "string"),
+        (["x", "1"], "string"),
+        (["", ""], "string"),
+        (["0x10", "0x20"], "string"),
+    ],
+)
+def test_types_come_from_the_values(tmp_path, values, expected):
+    content = "a,b\n" + "".join(f"{v},x\n" for v in values)
+    described, rows = read(write(tmp_path, content))
+    assert described["a"] == expected
+    assert len(rows) == len(values)
+    if expected == "string":
+        assert [r["a"] for r in rows] == [v or None for v in values]
+
+
+def test_files_agree_on_the_wider_type(tmp_path):
+    paths = [write(tmp_path, "a,b\n1,x\n", "1.csv"), write(tmp_path, "b,a\ny,2.5\n", "2.csv")]
+    described, rows = read(*paths)
+    assert described == {"a": "float32", "b": "string"}
+    assert rows == [{"a": 1.0, "b": "x"}, {"a": 2.5, "b": "y"}]
+
+
+def test_quoted_empty_is_a_string_and_unquoted_empty_is_null(tmp_path):
+    assert read(write(tmp_path, 'a,b\n"",1\n,2\nx,3\n'))[1] == [
+        {"a": "", "b": 1},
+        {"a": None, "b": 2},
+        {"a": "x", "b": 3},
+    ]
+
+
+def test_quoted_empty_is_null_in_a_column_of_numbers(tmp_path):
+    described, rows = read(write(tmp_path, '"a","b"\n"1",""\n"","x"\n'))
+    assert described == {"a": "int64", "b": "string"}
+    assert rows == [{"a": 1, "b": ""}, {"a": None, "b": "x"}]
+
+
+def test_spellings_of_null(tmp_path):
+    path = write(tmp_path, 'a,b\n1,NA\nNA,"NA"\n')
+    assert read(path)[1][1] == {"a": "NA", "b": "NA"}
+    described, rows = read(path, null_values=("NA",))
+    assert described == {"a": "int64", "b": "string"}
+    assert rows == [{"a": 1, "b": None}, {"a": None, "b": "NA"}]
+
+
+def test_a_note_names_the_spelling_of_null(tmp_path):
+    files = list_inputs([str(write(tmp_path, "a,b,c\n1,NA,007\nNA,2.5,008\n"))]).files
+    notes = CsvSource().notes(files, SourceOptions())
+    assert any("--null-value NA" in n and "'a', 'b'" in n for n in notes)
+    assert any("'c'" in n and "leading zeros" in n for n in notes)
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+def test_delimiter_is_found(tmp_path, delimiter):
+    content = "".join(delimiter.join(row) + "\n" for row in (["a", "b"], ["1", "x, y; z"], ["2", "p|q"]))
+    if delimiter in ",;|":
+        content = content.replace("x, y; z", '"x, y; z"').replace("p|q", '"p|q"')
+    assert read(write(tmp_path, content))[1] == [{"a": 1, "b": "x, y; z"}, {"a": 2, "b": "p|q"}]
+
+
+def test_a_note_tells_of_another_delimiter(tmp_path):
+    files = list_inputs([str(write(tmp_path, "a;b\n1;2\n"))]).files
+    (note,) = CsvSource().notes(files, SourceOptions(delimiter=","))
+    assert "only one column" in note
+    assert "';'" in note
+
+
+def test_headerless_files_take_the_columns_that_are_given(tmp_path):
+    assert read(write(tmp_path, "1,x\n2,y\n"), columns=("n", "s"))[1] == [{"n": 1, "s": "x"}, {"n": 2, "s": "y"}]
+
+
+def test_byte_order_mark_and_blank_lines(tmp_path):
+    described, rows = read(write(tmp_path, b'\xef\xbb\xbf\r\n"a",b\r\n\r\n1,2\r\n\r\n'))
+    assert described == {"a": "int64", "b": "int64"}
+    assert rows == [{"a": 1, "b": 2}]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lambda d: pa.compress(d, "zstd", asbytes=True)])
+def test_compressed_files_are_read_whatever_they_are_called(tmp_path, pack):
+    raw = ("a,b\n" + "".join(f"{i},x{i}\n" for i in range(5000))).encode()
+    # Two members, as from `cat a.gz b.gz`.
+    path = write(tmp_path, pack(raw[:20000]) + pack(raw[20000:]), "a.csv")
+    _, rows = read(path, source=CsvSource(block_bytes=4096))
+    assert [r["a"] for r in rows] == list(range(5000))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_truncated_compression_is_an_error(tmp_path, suffix, pack):
+    packed = pack(os.urandom(200_000).hex().encode())
+    message = fails(tmp_path, packed[: len(packed) // 2])
+    assert "cut off or damaged" in message
+    assert "a.csv" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("a,b\n1,2\n1,2,3\n", ["line 3", "expected 2 fields, got 3"]),
+        ("a,b,c\n1,2,3\n\n1,2\n", ["line 4", "expected 3 fields, got 2"]),
+        ('a,b\n1,2\n3,"x\n4,5\n', ["a quote opened at line 3 is never closed"]),
+        (b"a,b\n1,x\n2,\xff\n", ["line 3", "not UTF-8 at byte 10"]),
+        (b"a\xff,b\n1,x\n", ["line 1", "not UTF-8 at byte 1"]),
+        (b"a,b\n1,x\n2,y\0z\n", ["line 3", "NUL"]),
+        ("a,b\n1,2\n".encode("utf-16"), ["UTF-16"]),
+        ("", ["there are no rows"]),
+        (b"\xef\xbb\xbf\n", ["there are no rows"]),
+    ],
+)
+def test_bad_text_is_named_by_line(tmp_path, content, parts):
+    message = fails(tmp_path, content)
+    for part in parts:
+        assert part in message
+
+
+LATE = "a,b,c\n" + '1,x,"two\nlines"\n' * 20_000
+
+
+@pytest.mark.parametrize(
+    ("row", "parts"),
+    [
+        ("abc,x,y\n", ["line 40002", "'a'", "expected int64, got 'abc'"]),
+        ("99999999999999999999,x,y\n", ["line 40002", "out of its range"]),
+        ("1.5,x,y\n", ["expected int64, got '1.5'"]),
+        ("1,x\n", ["line 40002", "expected 3 fields, got 2"]),
+        ('1,"x\n', ["a quote opened at line 40002 is never closed"]),
+    ],
+)
+def test_late_rows_are_named_by_line(tmp_path, row, parts):
+    path = write(tmp_path, LATE + row)
+    for source in (CsvSource(), CsvSource(split_bytes=50_000, block_bytes=7_000)):
+        with pytest.raises(BadInputError) as caught:
+            read(path, source=source)
+        for part in parts:
+            assert part in str(caught.value)
+
+
+def test_number_beyond_float64_is_no_infinity(tmp_path):
+    content = "a,b\n" + "1.5,x\n" * 20_000 + "inf,x\n1e400,x\n"
+    assert "line 20003" in fails(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("a,b,a\n1,2,3\n", "column 'a' appears twice"),
+        ("a,,c\n1,2,3\n", "column 2 of 3 has no name"),
+    ],
+)
+def test_bad_headers_are_refused(tmp_path, content, part):
+    assert part in refuses(tmp_path, content)
+
+
+def test_files_with_other_columns_are_refused(tmp_path):
+    paths = [write(tmp_path, "a,b\n1,2\n", "1.csv"), write(tmp_path, "a,c\n1,2\n", "2.csv")]
+    with pytest.raises(UsageError) as caught:
+        read(*paths)
+    assert "'b' only in 1.csv; 'c' only in 2.csv" in str(caught.value)
+
+
+def test_record_beyond_the_limit_is_refused(tmp_path):
+    content = "a,b\n1,x\n2," + "y" * 5000 + "\n"
+    assert "line 3" in fails(tmp_path, content, max_record_bytes=1000)
+    content = 'a,b\n1,x\n2,"' + "y\n" * 5000
+    message = fails(tmp_path, content, max_record_bytes=1000, source=CsvSource(block_bytes=512))
+    assert "line 3" in message
+    assert "never closed" in message
+
+
+def test_fields_larger_than_a_block_are_read(tmp_path):
+    text = 'a "quoted"\nline, and more' * 4000
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer).writerows([["a", "b"], ["1", text], ["2", "short"]])
+    _, rows = read(write(tmp_path, buffer.getvalue()), source=CsvSource(block_bytes=1024))
+    assert rows == [{"a": 1, "b": text}, {"a": 2, "b": "short"}]
+
+
+def test_declared_types_govern(tmp_path):
+    features = (
+        make_feature("zip", "string", nullable=True),
+        make_feature("n", "int8"),
+        make_feature("kind", "int64", vocabulary=("cat", "dog")),
+        make_feature("price", "decimal(6,2)"),
+        make_feature("raw", "bytes"),
+    )
+    path = write(tmp_path, "zip,n,kind,price,raw\n00123,7,dog,1.50,é\n,-8,cat,2,x\n")
+    _, rows = read(path, features=features)
+    assert [r["zip"] for r in rows] == ["00123", None]
+    assert [r["n"] for r in rows] == [7, -8]
+    assert [r["kind"] for r in rows] == [1, 0]
+    assert [str(r["price"]) for r in rows] == ["1.50", "2.00"]
+    assert rows[0]["raw"] == "é".encode()
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "parts"),
+    [
+        (make_feature("a", "int8"), "200", ["line 3", "expected int8, got '200'"]),
+        (make_feature("a", "int64"), "", ["line 3", "expected int64, got an empty field"]),
+        (make_feature("a", "int64", vocabulary=("1", "2")), "9", ["line 3", "one of '1', '2'"]),
+        (make_feature("a", "bool"), "maybe", ["line 3", "expected bool, got 'maybe'"]),
+        (make_feature("a", "float32"), "1e39", ["line 3", "float32"]),
+    ],
+)
+def test_values_that_do_not_fit_what_is_declared(tmp_path, feature, value, parts):
+    path = write(tmp_path, f"a,b\n1,x\n{value},x\n")
+    with pytest.raises(BadInputError) as caught:
+        read(path, features=(feature, make_feature("b", "string", nullable=True)))
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_shape_is_refused_in_a_field(tmp_path):
+    with pytest.raises(UsageError, match="one value"):
+        read(write(tmp_path, "a\n1\n"), features=(make_feature("a", "int64", (3,)),))
+
+
+def test_rounding_to_float32_is_counted(tmp_path):
+    path = write(tmp_path, "a,b\n" + "0.1,x\n" * 12_000 + "0.123456789,x\n0.5,x\n1.17549435e-40,x\n,x\n")
+    files = list_inputs([str(path)]).files
+    source, options = CsvSource(), SourceOptions()
+    features = source.infer(files, options)
+    assert features[0].dtype == "float32"
+    (split,) = source.split(files, options)
+    assert sum(part.num_rounded.get("a", 0) for part in source.read(split, files, features, options)) == 2
+
+
+def test_file_that_changes_while_it_is_read(tmp_path):
+    path = write(tmp_path, "a,b\n" + "1,x\n" * 1000)
+    files = list_inputs([str(path)]).files
+    source, options = CsvSource(), SourceOptions()
+    features = source.infer(files, options)
+    (split,) = source.split(files, options)
+    path.write_text("a,b\n" + "1,x\n" * 999 + "y,x\n")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(BadInputError, match="changed during conversion"):
+        list(source.read(split, files, features, options))
+    path.unlink()
+    with pytest.raises(BadInputError, match="no longer there"):
+        list(source.read(split, files, features, options))
+
+
+def test_identities_differ_and_do_not_depend_on_blocks(tmp_path):
+    path = write(tmp_path, "a,b\n" + "".join(f"{i},x\n" for i in range(3000)))
+    files = list_inputs([str(path)]).files
+    found = []
+    for block_bytes in (1000, 1_000_000):
+        source, options = CsvSource(split_bytes=8000, block_bytes=block_bytes), SourceOptions()
+        features = source.infer(files, options)
+        splits = source.split(files, options)
+        assert len(splits) > 2
+        parts = [p for s in splits for p in source.read(s, files, features, options)]
+        found.append(np.concatenate([p.identities for p in parts]))
+    assert len(set(found[0].tolist())) == 3000
+    assert (found[0] == found[1]).all()
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    with gzip.open(path, "wb", compresslevel=1) as out:
+        out.write(b"a,b\n")
+        for _ in range(80):
+            out.write(b"1,some text that is repeated\n" * 20_000)
+    files = list_inputs([str(path)]).files
+    source, options = CsvSource(), SourceOptions()
+    features = source.infer(files, options)
+    (split,) = source.split(files, options)
+    num_rows, largest = 0, 0
+    before = pa.total_allocated_bytes()
+    for part in source.read(split, files, features, options):
+        num_rows += part.batch.num_rows
+        largest = max(largest, pa.total_allocated_bytes() - before)
+    assert num_rows == 1_600_000
+    assert largest < 64 * 2**20
+
+
+FIELD = st.text(alphabet='ab0 ,"\n\r\té', max_size=5)
+
+
+@st.composite
+def tables(draw):
+    width = draw(st.integers(2, 4))
+    return draw(st.lists(st.lists(FIELD, min_size=width, max_size=width), min_size=1, max_size=30))
+
+
+@PROPERTY
+@given(tables(), st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 200), st.integers(8, 64), st.booleans())
+def test_splits_and_blocks_never_change_what_is_read(tmp_path, table, line_end, split_bytes, block_bytes, with_bom):
+    buffer = io.StringIO(newline="")
+    names = [f"c{i}" for i in range(len(table[0]))]
+    csv.writer(buffer, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([names, *table])
+    path = write(tmp_path, ("\ufeff" if with_bom else "") + buffer.getvalue())
+    features = tuple(make_feature(n, "string", nullable=True) for n in names)
+    source = CsvSource(split_bytes=split_bytes, block_bytes=block_bytes)
+    _, rows = read(path, source=source, features=features, delimiter=",")
+    assert [[r[n] for n in names] for r in rows] == table
+
+
+@PROPERTY
+@given(st.text(alphabet='ab,"\n\r', max_size=60), st.integers(4, 32), st.integers(4, 16))
+def test_careless_text_reads_as_pythons_csv_module_reads_it(tmp_path, text, split_bytes, block_bytes):
+    # Quotes inside unquoted fields, text behind closing quotes, mixed line ends.
+    rows = [r for r in csv.reader(io.StringIO("x,y\n" + text, newline="")) if r]
+    path = write(tmp_path, "x,y\n" + text)
+    features = (make_feature("x", "string", nullable=True), make_feature("y", "string", nullable=True))
+    source = CsvSource(split_bytes=split_bytes, block_bytes=block_bytes)
+    try:
+        _, found = read(path, source=source, features=features, delimiter=",")
+    except BadInputError as error:
+        unclosed = "never closed" in str(error)
+        assert unclosed or any(len(r) != 2 for r in rows)
+    else:
+        assert [[r["x"] or "", r["y"] or ""] for r in found] == rows[1:]
+
+
+@PROPERTY
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+            st.one_of(st.none(), st.floats()),
+            st.text(max_size=8),
+            st.one_of(st.none(), st.booleans()),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_values_survive_without_loss(tmp_path, values):
+    values = [(i, f, s.replace("\0", ""), b) for i, f, s, b in values]
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer)
+    writer.writerow("ifsb")
+    writer.writerows([["" if v is None else v for v in row] for row in values])
+    described, rows = read(write(tmp_path, buffer.getvalue()))
+    for row, (integer, number, text, flag) in zip(rows, values, strict=True):
+        assert described["i"] == "string" or row["i"] == integer
+        if described["f"] == "float64" and row["f"] is not None and not math.isnan(row["f"]):
+            assert row["f"] == number
+        if described["f"] == "float32" and row["f"] is not None and not math.isnan(row["f"]):
+            assert row["f"] == np.float32(number)
+        assert described["s"] != "string" or (row["s"] or "") == text
+        assert described["b"] != "bool" or row["b"] == flag
