@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import apache_beam as beam
 import psutil
@@ -41,7 +43,7 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
     environment = None
     if num_workers > 1:
         environment = SubprocessSDKEnvironment.from_command_string(worker_command())
-    with _quiet_beam(), _watched_workers(on_lost_worker):
+    with _quiet_beam(), _temporary_files_in(plan.work_path("tmp")), _watched_workers(on_lost_worker):
         try:
             pipeline = beam.Pipeline(FnApiRunner(default_environment=environment), options)
             convert_pipeline(pipeline, plan_path)
@@ -73,6 +75,18 @@ def _quiet_beam() -> Iterator[None]:
         yield
     finally:
         logging.disable(previous)
+
+
+@contextlib.contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    # Beam makes folders for its staging that a killed process would leave behind; here the next run finds them.
+    folder.mkdir(parents=True, exist_ok=True)
+    previous = tempfile.tempdir
+    tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = previous
 
 
 @contextlib.contextmanager

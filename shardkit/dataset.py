@@ -84,7 +84,11 @@ def open_dataset(url: str, version: int | None = None) -> Dataset:
         )
     chosen = versions[-1] if version is None else version
     if chosen not in versions:
-        raise UsageError(f"there is no version {chosen}", where=storage.redact(root), next_step=f"It has: {versions}")
+        raise UsageError(
+            f"there is no version {chosen}",
+            where=storage.redact(root),
+            next_step=f"It has: {', '.join(map(str, versions))}",
+        )
     path = storage.join(root, manifest_path(chosen))
     try:
         manifest = decode_manifest(storage.read_bytes(path), storage.redact(path))

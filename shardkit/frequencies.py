@@ -87,7 +87,8 @@ class Frequencies:
 
     def add_integers(self, values: npt.NDArray[Any]) -> None:
         """Adds integers of any width."""
-        self.add(pa.array(values.astype(self._key_type.to_pandas_dtype(), copy=False)))
+        # Arrow's own way to the NumPy type (`to_pandas_dtype`) imports pandas, which is no dependency.
+        self.add(pa.array(values.astype(np.dtype(str(self._key_type)), copy=False)))
 
     def add_counted(self, values: Hashes, counts: npt.NDArray[np.int64]) -> None:
         """Adds integers that are already counted, as their two's complement."""

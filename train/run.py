@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from shardkit.adapters.tfdata import shard_files
 from shardkit.features import Features
+from shardkit.units import format_number
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.choices import IMAGE, TABULAR
@@ -173,7 +174,7 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         f"{learner.model.count_params():,} parameters"
     )
     reporter.say(
-        f"{request.splits.train}  {plan.num_train_examples:,} examples, {plan.num_epochs} epochs of "
+        f"{request.splits.train}  {plan.num_train_examples:,} examples, {format_number(plan.num_epochs, 'epoch')} of "
         f"{plan.steps_per_epoch:,} steps of {plan.global_batch_size}"
         + (f" ({plan.num_left_out} examples left out, others each time)" if plan.num_left_out else "")
         + f"  learning rate {learning_rate_of(request):g}  {devices.summary}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from shardkit.cli.options import SizeType, SplitType
 from shardkit.cli.shell import ExampleCommand
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 @click.option("--columns", metavar="A,B,...", help="Column names of CSV files without a header line.")
 @click.option("--delimiter", metavar="CHAR", help="Field delimiter of CSV files; found out if not given.")
 @click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="Also null in CSV files, such as NA.")
-@click.option("--max-pixels", type=int, default=64_000_000, show_default=True, help="Refuse larger images.")
+@click.option(
+    "--max-pixels", type=click.IntRange(min=1), default=64_000_000, show_default=True, help="Refuse larger images."
+)
 @click.option(
     "--split",
     "splits",
@@ -62,7 +65,9 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes; the number of cores if not given.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
 @click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     inputs: tuple[str, ...],
     destination: str,
     format_name: str | None,
@@ -88,6 +93,8 @@ def command(
     are read as they are. DESTINATION is the folder of the dataset. A conversion that was cut off goes on when the
     same command is run again.
     """
+    if num_shards is not None and ctx.get_parameter_source("shard_size") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--shard-size and --num-shards exclude each other.", ctx)
     from shardkit.cli.conversion import convert
     from shardkit.conversion.prepare import ConvertOptions
     from shardkit.sources.base import SourceOptions

@@ -24,7 +24,7 @@ from shardkit.planning import parse_shares
 from shardkit.schema import apply_schema, load_schema
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.units import MiB, format_size
+from shardkit.units import KiB, MiB, format_size
 
 
 class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +86,8 @@ def prepare(options: ConvertOptions) -> Prepared:
     shares = parse_shares(options.splits)
     if options.num_shards is not None and options.num_shards < 1:
         raise UsageError(f"--num-shards is {options.num_shards}", why="it must be at least 1")
+    if options.num_shards is None and options.shard_bytes < KiB:
+        raise UsageError(f"a shard size of {options.shard_bytes} bytes is too small", why="it must be at least 1 KiB")
     if options.tfds and options.compression != "none":
         raise UsageError(
             "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"

@@ -208,6 +208,13 @@ def _damaged(error: Exception, file: RawFile) -> BadInputError:
     text = str(error).splitlines()[0].strip() if str(error) else type(error).__name__
     if "encrypted metadata" in text:
         return BadInputError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
+    if "Expected all lists to be of size" in text:
+        return BadInputError(
+            "a column of fixed-size lists holds nulls",
+            where=place(file),
+            why="Arrow writes such a column and cannot read it",
+            next_step="Write the column as lists of any length, and declare its shape in a --schema file",
+        )
     why = f"{text.rstrip('.')} ({format_size(file.num_bytes)})"
     return BadInputError("the Parquet file is cut off or damaged", where=place(file), why=why)
 
