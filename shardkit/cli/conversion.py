@@ -122,9 +122,9 @@ def _show_result(plan: Plan, destination: str, committed: Committed, seconds: fl
         for name, statistics in split.statistics.items():
             if statistics.num_rounded:
                 _show_note(
-                    console,
-                    f"{format_count(statistics.num_rounded)} values of {name!r} were rounded to float32; declare "
-                    "float64 in a --schema file to keep every digit",
+                    Console(stderr=True, highlight=False),
+                    f"{name!r}: {format_number(statistics.num_rounded, 'value')} rounded to float32; declare float64 "
+                    "in a --schema file to keep every digit",
                 )
     console.print(f"Next: shardkit inspect {destination}", soft_wrap=True)
 

@@ -19,21 +19,21 @@ from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageErr
 from shardkit.features import Features, arrow_schema, feature_from_arrow
 from shardkit.sources.base import BATCH_BYTES, SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.parquet_footer import RowGroup, parse_row_groups
 from shardkit.sources.parquet_schema import Column, flatten_batch, flatten_schema, unite_columns
 from shardkit.sources.streams import guard_unchanged, open_raw, place, shown
 from shardkit.units import KiB, MiB, format_size
 
 _REMOTE_THREADS = 32
 _PROBED_ROWS = 64
+_TAIL_BYTES = 8
 _MAX_BATCH_ROWS = 65_536
 _OPEN_BUFFERS_BYTES = 64 * MiB
 
 
 class _Footer(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
-    group_rows: tuple[int, ...]
-    group_bytes: tuple[int, ...]
-    group_stored_bytes: tuple[int, ...]
+    groups: tuple[RowGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,11 @@ class ParquetSource:
         filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
         splits: list[InputSplit] = []
         for (file_index, _), footer in zip(filled, _read_footers([f for _, f in filled]), strict=True):
-            start = 0
-            for stop in range(1, len(footer.group_rows) + 1):
-                is_full = sum(footer.group_bytes[start:stop]) >= self.split_bytes
-                if is_full or stop == len(footer.group_rows):
+            start = num_bytes = 0
+            for stop, group in enumerate(footer.groups, start=1):
+                num_bytes += group.num_uncompressed_bytes
+                if num_bytes >= self.split_bytes or stop == len(footer.groups):
+                    stored = sum(c.num_bytes for g in footer.groups[start:stop] for c in g.columns)
                     splits.append(
                         InputSplit(
                             index=len(splits),
@@ -96,10 +97,10 @@ class ParquetSource:
                             file_stop=file_index + 1,
                             start=start,
                             stop=stop,
-                            num_bytes=sum(footer.group_stored_bytes[start:stop]),
+                            num_bytes=stored,
                         )
                     )
-                    start = stop
+                    start, num_bytes = stop, 0
         return splits
 
     def read(
@@ -112,7 +113,7 @@ class ParquetSource:
                 listed.
         """
         file = files[split.file_start]
-        with guard_unchanged(file), _open(file) as parquet:
+        with guard_unchanged(file), _open(file) as (parquet, _):
             _check_columns(parquet, features, file)
             metadata = parquet.metadata
             rows_before = sum(metadata.row_group(g).num_rows for g in range(split.start))
@@ -143,36 +144,26 @@ def _read_footers(files: list[RawFile]) -> list[_Footer]:
 
 
 def _read_footer(file: RawFile) -> _Footer:
-    with _open(file) as parquet:
-        metadata = parquet.metadata
-        groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    with _open(file) as (parquet, footer):
         columns = flatten_schema(parquet.schema_arrow, place(file))
+        groups = parse_row_groups(footer)
+        if len(groups) != parquet.num_row_groups:
+            raise ValueError("the footer counts its row groups in two ways")
         # One leaf a column, unless some type has no place in an example: that is told later, by name.
-        if len(columns) == metadata.num_columns:
+        if len(columns) == parquet.metadata.num_columns:
             columns = tuple(
-                msgspec.structs.replace(c, nullable=c.nullable and not _is_known_full(groups, position))
-                for position, c in enumerate(columns)
+                msgspec.structs.replace(column, nullable=column.nullable and not _is_known_full(groups, position))
+                for position, column in enumerate(columns)
             )
-        return _Footer(
-            columns=columns,
-            group_rows=tuple(g.num_rows for g in groups),
-            group_bytes=tuple(g.total_byte_size for g in groups),
-            group_stored_bytes=tuple(
-                sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups
-            ),
-        )
+        return _Footer(columns, groups)
 
 
-def _is_known_full(groups: list[pq.RowGroupMetaData], position: int) -> bool:
-    for group in groups:
-        statistics = group.column(position).statistics
-        if statistics is None or not statistics.has_null_count or statistics.null_count != 0:
-            return False
-    return True
+def _is_known_full(groups: tuple[RowGroup, ...], position: int) -> bool:
+    return all(position < len(g.columns) and g.columns[position].num_nulls == 0 for g in groups)
 
 
 @contextmanager
-def _open(file: RawFile) -> Iterator[pq.ParquetFile]:
+def _open(file: RawFile) -> Iterator[tuple[pq.ParquetFile, bytes]]:
     if file.compression is not None:
         raise UsageError(
             f"a Parquet file inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
@@ -181,12 +172,12 @@ def _open(file: RawFile) -> Iterator[pq.ParquetFile]:
         try:
             # A column chunk is read in pieces, so that no row group is ever held whole.
             probe = pq.read_metadata(raw)
-            _refuse_encrypted(raw, probe, file)
+            footer = _read_footer_bytes(raw, probe, file)
             buffer_bytes = max(64 * KiB, min(MiB, _OPEN_BUFFERS_BYTES // max(1, probe.num_columns)))
             with pq.ParquetFile(
                 raw, metadata=probe, buffer_size=buffer_bytes, pre_buffer=False, page_checksum_verification=True
             ) as parquet:
-                yield parquet
+                yield parquet, footer
         except ShardkitError:
             raise
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -195,13 +186,14 @@ def _open(file: RawFile) -> Iterator[pq.ParquetFile]:
             raise _damaged(error, file) from error
 
 
-def _refuse_encrypted(raw: BinaryIO, metadata: pq.FileMetaData, file: RawFile) -> None:
-    # A footer in plain text is signed when columns are encrypted. Arrow ends the process, by an exception that no
-    # caller can catch, when it is asked about such a column.
-    raw.seek(-8, io.SEEK_END)
-    (footer_bytes,) = struct.unpack("<I", raw.read(4))
-    if footer_bytes != metadata.serialized_size:
+def _read_footer_bytes(raw: BinaryIO, metadata: pq.FileMetaData, file: RawFile) -> bytes:
+    raw.seek(-_TAIL_BYTES, io.SEEK_END)
+    (num_bytes,) = struct.unpack("<I", raw.read(4))
+    # A footer in plain text is signed when columns are encrypted.
+    if num_bytes != metadata.serialized_size:
         raise BadInputError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
+    raw.seek(-_TAIL_BYTES - num_bytes, io.SEEK_END)
+    return raw.read(num_bytes)
 
 
 def _damaged(error: Exception, file: RawFile) -> BadInputError:

@@ -1,0 +1,204 @@
+"""Sizes and null counts from a Parquet footer, read without Arrow.
+
+Arrow's accessors for column chunks end the process, by an exception that no caller can catch, where a footer is
+damaged or a column encrypted. So the few numbers that planning needs are taken from the footer itself: a Thrift struct
+in the compact protocol (https://github.com/apache/parquet-format, file src/main/thrift/parquet.thrift).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_INTEGERS = (_I16, _I32, _I64)
+_MAX_DEPTH = 32
+# Numbers of fields in parquet.thrift.
+_FILE_ROW_GROUPS = 4
+_GROUP_COLUMNS, _GROUP_TOTAL_BYTE_SIZE, _GROUP_NUM_ROWS = 1, 2, 3
+_COLUMN_META_DATA = 3
+_META_TOTAL_COMPRESSED_SIZE, _META_STATISTICS = 7, 12
+_STATISTICS_NULL_COUNT = 3
+
+
+class ColumnChunk(NamedTuple):
+    """What a footer says of one column in one row group.
+
+    Attributes:
+        num_bytes: As stored.
+        num_nulls: None where the writer did not say.
+    """
+
+    num_bytes: int
+    num_nulls: int | None
+
+
+class RowGroup(NamedTuple):
+    """What a footer says of one row group.
+
+    Attributes:
+        num_rows: Rows.
+        num_uncompressed_bytes: Of all columns.
+        columns: In the order of the schema's leaves.
+    """
+
+    num_rows: int
+    num_uncompressed_bytes: int
+    columns: tuple[ColumnChunk, ...]
+
+
+def parse_row_groups(footer: bytes) -> tuple[RowGroup, ...]:
+    """Returns the row groups of a footer.
+
+    Raises:
+        ValueError: If the footer is damaged.
+    """
+    reader = _CompactReader(footer)
+    groups: tuple[RowGroup, ...] = ()
+    try:
+        for field, kind in reader.fields():
+            if field == _FILE_ROW_GROUPS and kind == _LIST:
+                groups = tuple(_row_group(reader) for _ in reader.structs())
+            else:
+                reader.skip(kind)
+    except IndexError as error:
+        raise ValueError("the footer ends too early") from error
+    return groups
+
+
+def _row_group(reader: _CompactReader) -> RowGroup:
+    num_rows = num_bytes = 0
+    columns: tuple[ColumnChunk, ...] = ()
+    for field, kind in reader.fields():
+        if field == _GROUP_COLUMNS and kind == _LIST:
+            columns = tuple(_column_chunk(reader) for _ in reader.structs())
+        elif field == _GROUP_TOTAL_BYTE_SIZE and kind == _I64:
+            num_bytes = reader.integer()
+        elif field == _GROUP_NUM_ROWS and kind == _I64:
+            num_rows = reader.integer()
+        else:
+            reader.skip(kind)
+    return RowGroup(num_rows, max(0, num_bytes), columns)
+
+
+def _column_chunk(reader: _CompactReader) -> ColumnChunk:
+    chunk = ColumnChunk(0, None)
+    for field, kind in reader.fields():
+        if field == _COLUMN_META_DATA and kind == _STRUCT:
+            chunk = _meta_data(reader)
+        else:
+            reader.skip(kind)
+    return chunk
+
+
+def _meta_data(reader: _CompactReader) -> ColumnChunk:
+    num_bytes, num_nulls = 0, None
+    for field, kind in reader.fields():
+        if field == _META_TOTAL_COMPRESSED_SIZE and kind == _I64:
+            num_bytes = reader.integer()
+        elif field == _META_STATISTICS and kind == _STRUCT:
+            num_nulls = _null_count(reader)
+        else:
+            reader.skip(kind)
+    return ColumnChunk(max(0, num_bytes), num_nulls)
+
+
+def _null_count(reader: _CompactReader) -> int | None:
+    found = None
+    for field, kind in reader.fields():
+        if field == _STATISTICS_NULL_COUNT and kind == _I64:
+            found = reader.integer()
+        else:
+            reader.skip(kind)
+    return found
+
+
+class _CompactReader:
+    """Walks a Thrift struct. Reading past the end raises IndexError, anything unknown ValueError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Yields number and type of each field of a struct; the caller takes or skips its value."""
+        number = 0
+        while True:
+            header = self._byte()
+            if header == 0:
+                return
+            delta, kind = header >> 4, header & 15
+            number = number + delta if delta else self.integer()
+            yield number, kind
+
+    def structs(self) -> Iterator[None]:
+        """Yields once for each struct of a list; the caller takes it."""
+        kind, size = self._list_header()
+        if kind != _STRUCT:
+            raise ValueError("a list in the footer does not hold structs")
+        for _ in range(size):
+            yield
+
+    def integer(self) -> int:
+        """Returns a signed integer."""
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Passes over a value."""
+        if depth > _MAX_DEPTH:
+            raise ValueError("the footer is nested too deeply")
+        if kind in _INTEGERS:
+            self._varint()
+        elif kind == _BINARY:
+            self._move(self._varint())
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        elif kind in (_LIST, _SET):
+            inner, size = self._list_header()
+            for _ in range(size):
+                self._skip_element(inner, depth)
+        elif kind == _MAP:
+            size = self._varint()
+            kinds = self._byte() if size else 0
+            for _ in range(size):
+                self._skip_element(kinds >> 4, depth)
+                self._skip_element(kinds & 15, depth)
+        elif kind not in (_TRUE, _FALSE):
+            self._move({_BYTE: 1, _DOUBLE: 8}.get(kind) or self._unknown(kind))
+
+    def _skip_element(self, kind: int, depth: int) -> None:
+        if kind in (_TRUE, _FALSE):
+            self._move(1)
+        else:
+            self.skip(kind, depth + 1)
+
+    def _list_header(self) -> tuple[int, int]:
+        header = self._byte()
+        size = header >> 4
+        return header & 15, self._varint() if size == 15 else size
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number in the footer is too long")
+
+    def _byte(self) -> int:
+        byte = self._data[self._position]
+        self._position += 1
+        return byte
+
+    def _move(self, num_bytes: int) -> None:
+        self._position += num_bytes
+        if self._position > len(self._data):
+            raise IndexError
+
+    def _unknown(self, kind: int) -> int:
+        raise ValueError(f"the footer holds a value of unknown type {kind}")

@@ -1,0 +1,102 @@
+"""`shardkit convert` as a user meets it: what it shows, what it refuses, and with which exit code."""
+
+import pytest
+
+from shardkit.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    def invoke(*arguments):
+        code = main(["convert", *map(str, arguments)])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, captured.out, captured.err
+
+    return invoke
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("id,zip,x\n" + "".join(f"{i},{i:05d},{i / 8}\n" for i in range(200)))
+    return path
+
+
+def test_features_are_shown_first_and_the_result_last(run, table, tmp_path):
+    code, out, err = run(table, tmp_path / "out", "--split", "train=0.8", "--split", "test=0.2", "--num-shards", "3")
+    assert code == 0
+    assert [line.split()[0] for line in err.splitlines()[2:5]] == ["id", "zip", "x"]
+    assert "string" in err.splitlines()[3], "leading zeros are no number"
+    assert "200 rows in, 200 examples out, version 1" in out
+    assert [line.split()[:2] for line in out.splitlines()[1:3]] == [["train", "3"], ["test", "3"]]
+    assert out.splitlines()[-1] == f"Next: shardkit inspect {tmp_path / 'out'}"
+
+
+def test_too_little_data_for_a_shard_is_said(run, table, tmp_path):
+    _, _, err = run(table, tmp_path / "out")
+    assert "is too little data for 128 MiB; it becomes 1 shard of" in " ".join(err.split())
+
+
+def test_rounded_floats_are_said(run, tmp_path):
+    (tmp_path / "a.csv").write_text("x\n" + "0.5\n" * 20_000 + "0.123456789\n")
+    code, _, err = run(tmp_path / "a.csv", tmp_path / "out")
+    assert code == 0
+    assert "note: 'x': 1 value rounded to float32" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["missing.csv", "out"], 2, "no such file"),
+        (["nothing*.csv", "out"], 2, "no file matches"),
+        (["table.csv", "table.csv"], 2, "the destination is a file"),
+        (["table.csv", "out", "--split", "train=0.5"], 2, "add up to 0.5"),
+        (["table.csv", "out", "--split", "train"], 2, "is not NAME=FRACTION"),
+        (["table.csv", "out", "--split", "train=x"], 2, "is not a fraction"),
+        (["table.csv", "out", "--shard-size", "big"], 2, "is not a size"),
+        (["table.csv", "out", "--shard-size", "10"], 2, "at least 1 KiB"),
+        (["table.csv", "out", "--shard-size", "1MiB", "--num-shards", "2"], 2, "exclude each other"),
+        (["table.csv", "out", "--num-shards", "0"], 2, "--num-shards"),
+        (["table.csv", "out", "--num-shards", "201"], 2, "--num-shards 200 or less"),
+        (["table.csv", "out", "--max-pixels", "-1"], 2, "--max-pixels"),
+        (["table.csv", "out", "--workers", "0"], 2, "--workers"),
+        (["table.csv", "out", "--tfds"], 2, "--compression none"),
+        (["table.csv", "out", "--format", "images"], 2, "class folder"),
+        (["table.csv", "out", "--schema", "missing.json"], 2, "no such file"),
+        (["table.csv", "http://example.com/x"], 7, "is refused"),
+        (["ragged.csv", "out"], 3, "ragged.csv, line 3: expected 2 fields, got 1"),
+        (["empty.csv", "out"], 3, "no rows"),
+        (["cut.parquet", "out"], 3, "cut.parquet"),
+        (["photos", "out", "--format", "images"], 3, "content is text"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_leaves_nothing(run, table, tmp_path, monkeypatch, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1\x15\x04\x15" + bytes(100))
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "1.jpg").write_text("not found")
+    found, _, err = run(*arguments)
+    assert (found, message in " ".join(err.split())) == (code, True), err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_that_is_there_is_kept_unless_told_otherwise(run, table, tmp_path):
+    assert run(table, tmp_path / "out")[0] == 0
+    code, _, err = run(table, tmp_path / "out")
+    assert code == 4
+    assert "It is untouched" in err
+    assert "--overwrite" in err
+    code, out, _ = run(table, tmp_path / "out", "--overwrite")
+    assert code == 0
+    assert "version 2" in out
+
+
+def test_control_characters_of_the_data_never_reach_the_terminal(run, tmp_path):
+    (tmp_path / "a.csv").write_text("\x1b[31mred,b\n1,2\n")
+    code, out, err = run(tmp_path / "a.csv", tmp_path / "out")
+    assert code == 0
+    assert "\x1b[31mred" not in out + err
+    assert r"\x1b[31mred" in err
