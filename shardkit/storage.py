@@ -16,6 +16,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -335,18 +336,10 @@ def _expand_remote(pattern: str) -> list[FileInfo]:
 
 
 def _remote_version(info: dict[str, Any]) -> str:
-    for key in (
-        "ETag",
-        "etag",
-        "generation",
-        "md5Hash",
-        "mtime",
-        "LastModified",
-        "last_modified",
-        "created",
-    ):
-        if info.get(key):
-            return str(info[key])
+    for key in ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "created"):
+        if found := info.get(key):
+            # Listing and asking for one file may give the same time as a number and as a datetime.
+            return str(found.timestamp() if isinstance(found, datetime) else found)
     return ""
 
 

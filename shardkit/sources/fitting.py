@@ -86,10 +86,11 @@ def _fit_values(values: pa.Array, feature: Feature) -> Fitted:
         return _narrow(wide.cast(pa.float64()), feature)
     if pa.types.is_boolean(wanted) and pa.types.is_integer(values.type):
         _refuse(pc.invert(pc.is_in(values, value_set=pa.array([0, 1], values.type))), values, feature)
-    fitted = _cast(values, wanted, feature)
     if pa.types.is_string(wanted) and not pa.types.is_primitive(values.type):
-        _check_utf8(fitted, feature)
-    return Fitted(fitted)
+        texts = values.cast(pa.binary()).view(pa.string()) if _is_bytes(values.type) else _cast(values, wanted, feature)
+        _check_utf8(texts, feature)
+        return Fitted(texts)
+    return Fitted(_cast(values, wanted, feature))
 
 
 def _fit_lists(column: pa.Array, feature: Feature) -> Fitted:
@@ -265,7 +266,8 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_))
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(test(type_) for test in tests)
 
 
 def _as_python(scalar: Any) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 from typing import NamedTuple
 
-from PIL import BmpImagePlugin, GifImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from shardkit.sources.sniff import image_type_of, text_kind
 
@@ -61,9 +62,14 @@ def read_header(data: bytes, max_pixels: int) -> ImageHeader:
     if media_type is None:
         raise ImageHeaderError(f"content is {text_kind(data)}, not an image")
     try:
-        image = _OPENERS[media_type](io.BytesIO(data))
+        with warnings.catch_warnings():
+            # Pillow warns of sizes that the limit below decides on.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = _OPENERS[media_type](io.BytesIO(data))
         width, height = image.size
         channels = _channels(image)
+    except Image.DecompressionBombError as error:
+        raise ImageHeaderError(f"it has more than the {max_pixels:,} pixels that --max-pixels allows") from error
     except _HEADER_ERRORS as error:
         raise ImageHeaderError(
             f"its header is cut off or damaged ({str(error)[:200] or type(error).__name__})"
