@@ -1,8 +1,8 @@
 """The document that defines a dataset, as frozen values and as canonical JSON.
 
-`manifests/00000001.json` is the commit; `manifests/00000001.shards.parquet` is the shard table it names by hash.
-Decoding is strict: an unknown field is refused, except below `extensions`, where a reader may pass over what it does
-not know. Counts that follow from the shard table are checked against it when both are loaded.
+`manifests/00000001.json` is the commit; `manifests/00000001.shards.parquet` is the shard table it names by hash. It
+holds the SHA-256 of its own content. Decoding is strict: an unknown field is refused, except below `extensions`, where
+a reader may pass over what it does not know. Counts of the shard table are checked against it when both are loaded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardkit.errors import DamageError, ShardkitError, UnsafeError, UsageError
+from shardkit.errors import DamageError, ShardkitError, UsageError
 from shardkit.features import Feature
+from shardkit.naming import check_relative_path
 
 FORMAT_VERSION = 1
 MANIFESTS_DIR = "manifests"
@@ -27,7 +28,6 @@ DATA_DIR = "data"
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 
-_SAFE_SEGMENT = re.compile(r"[A-Za-z0-9._=-]{1,255}")
 _MANIFEST_NAME = re.compile(r"(\d{8})\.json")
 
 
@@ -272,9 +272,10 @@ def parse_manifest_name(file_name: str) -> int | None:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Returns canonical JSON: sorted keys, two spaces, one final newline."""
-    raw = msgspec.json.encode(manifest, order="sorted")
-    return msgspec.json.format(raw, indent=2) + b"\n"
+    """Returns canonical JSON: sorted keys, two spaces, one final newline, and the SHA-256 of everything else."""
+    document = msgspec.to_builtins(manifest)
+    document["sha256"] = _digest(document)
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
 def decode_manifest(raw: bytes, where: str) -> Manifest:
@@ -297,11 +298,21 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
             next_step="Install a newer shardkit",
         )
     try:
-        manifest = msgspec.json.decode(raw, type=Manifest)
-    except (msgspec.DecodeError, RecursionError, ShardkitError) as error:
+        document = msgspec.json.decode(raw, type=dict[str, Any])
+        stated = document.pop("sha256", None)
+        manifest = msgspec.convert(document, Manifest)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, ShardkitError) as error:
         raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
     check_relative_path(manifest.shard_table.path, where)
+    if stated != _digest(document):
+        raise DamageError(
+            "the manifest is not as it was written", where=where, why="its content does not match its own SHA-256"
+        )
     return manifest
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()
 
 
 def encode_shard_table(shards: list[ShardInfo]) -> bytes:
@@ -336,17 +347,6 @@ def decode_shard_table(raw: bytes, manifest: Manifest, where: str) -> list[Shard
         _check_blocks(shard, where)
     _check_totals(manifest.splits, shards, where)
     return shards
-
-
-def check_relative_path(path: str, where: str) -> None:
-    """Checks that a stored path stays inside the dataset.
-
-    Raises:
-        UnsafeError: If it has a segment other than `[A-Za-z0-9._=-]+`, a `..`, or is longer than 1,024 bytes.
-    """
-    segments = path.split("/")
-    if len(path) > 1024 or not all(_SAFE_SEGMENT.fullmatch(s) and s not in (".", "..") for s in segments):
-        raise UnsafeError(f"the path {path[:200]!r} is refused", where=where, why="it may lead out of the dataset")
 
 
 def _check_listing(manifest: Manifest, shards: Sequence[ShardInfo], where: str) -> None:

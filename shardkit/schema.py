@@ -61,7 +61,10 @@ def load_schema(path: str) -> Schema:
     Raises:
         UsageError: If the file cannot be read, is neither, or says something that is not known.
     """
-    info = storage.stat_file(path)
+    try:
+        info = storage.stat_file(path)
+    except UsageError as error:
+        raise UsageError("cannot read the schema file", where=error.where, why=error.why) from error
     if info.num_bytes > _MAX_BYTES:
         raise UsageError("the schema file is too large", where=path, why=f"it has {info.num_bytes} bytes")
     raw = storage.read_bytes(path)

@@ -26,7 +26,7 @@ from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import ConvertOptions, prepare, remove_work_folder, work_folder
 from shardkit.conversion.progress import Totals, read_totals
 from shardkit.dataset import open_dataset
-from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
+from shardkit.errors import BadInputError, ConflictError, ShardkitError, StorageError, UsageError
 from shardkit.units import MiB, format_count, format_duration, format_number, format_size
 
 # Below this, starting processes takes longer than the work.
@@ -57,7 +57,7 @@ def convert(options: ConvertOptions, num_workers: int | None) -> None:
         try:
             run_local(plan_path, workers, lambda error: _end_now(error, stop_workers))
         except ShardkitError as error:
-            if isinstance(error, BadInputError | UsageError):
+            if isinstance(error, BadInputError | UsageError | ConflictError):
                 # The inputs or the command must change, and with them the name of the work folder.
                 remove_work_folder(plan)
             raise error.with_state(_state_after_failure(plan)) from error

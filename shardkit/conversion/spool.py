@@ -125,9 +125,10 @@ def write_run(
     ordered = rows.take(pa.array(order)) if not np.array_equal(order, np.arange(len(order))) else rows
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     sizes: list[npt.NDArray[np.int64]] = []
-    with storage.translate_os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+    try:
+        # Inside, so that the free space is measured before the cut-off file is removed.
+        with storage.translate_os_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as file:
                 for batch in _encodable_batches(ordered):
                     encoded = encode_batch(batch, features)
@@ -139,8 +140,8 @@ def write_run(
                 index = msgspec.msgpack.encode(_index_of(split_positions, buckets, all_sizes))
                 file.write(index + len(index).to_bytes(8, "little"))
             temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_run_entries(path: str) -> RunEntries:

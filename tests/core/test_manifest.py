@@ -22,7 +22,6 @@ from shardkit.manifest import (
     ShardTableInfo,
     SplitInfo,
     TopValue,
-    check_relative_path,
     decode_manifest,
     decode_shard_table,
     encode_manifest,
@@ -31,6 +30,7 @@ from shardkit.manifest import (
     parse_manifest_name,
     shard_table_path,
 )
+from shardkit.naming import check_relative_path
 
 COUNT = st.integers(0, 2**63 - 1)
 NAME = st.from_regex(r"[A-Za-z0-9_]{1,8}", fullmatch=True)
@@ -219,8 +219,16 @@ def test_split_names_are_unique():
 
 
 def test_what_is_under_extensions_may_be_unknown():
-    manifest = decode_manifest(change(MANIFEST, extensions={"later": {"deep": [1]}}), "here")
-    assert manifest.extensions == {"later": {"deep": [1]}}
+    extended = msgspec.structs.replace(MANIFEST, extensions={"later": {"deep": [1]}})
+    assert decode_manifest(encode_manifest(extended), "here").extensions == {"later": {"deep": [1]}}
+
+
+@pytest.mark.parametrize(
+    "edit", [{"name": "other"}, {"fingerprint": "0" * 32}, {"recipe": {"seed": 1}}, {"extensions": {"x": 1}}]
+)
+def test_a_manifest_that_was_edited_by_hand_is_refused(edit):
+    with pytest.raises(DamageError, match="does not match its own SHA-256"):
+        decode_manifest(change(MANIFEST, **edit), "here")
 
 
 def test_a_newer_format_asks_for_a_newer_shardkit_even_if_all_else_is_unknown():
