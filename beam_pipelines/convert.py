@@ -12,8 +12,10 @@ from typing import Any
 
 import apache_beam as beam
 import msgspec
+import pyarrow as pa
 
 from beam_pipelines.failures import reported
+from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.commit import commit_dataset
 from shardkit.conversion.extract import Extracted, extract_split, find_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
@@ -29,32 +31,41 @@ from shardkit.planning import SplitLayout
 COMMITTED_FILE = "committed.msgpack"
 
 GroupKey = tuple[int, int]
+_RUNS_A_PORTION = 128
+_ALL = 0  # The one key under which everything comes together.
 
 
-def convert_pipeline(pipeline: beam.Pipeline, plan_path: str) -> None:
-    """Adds the whole conversion of a stored plan to a pipeline."""
+def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int = 1) -> None:
+    """Adds the whole conversion of a stored plan to a pipeline.
+
+    Args:
+        pipeline: To add to.
+        plan_path: Of the plan, where every worker can read it.
+        num_threads: Pieces of work that one worker process does at the same time.
+    """
     plan = load_plan(plan_path)
-    # Bundles are dealt round-robin and never rebalanced: the largest first evens them out.
+    # Keys are dealt to processes in turn and never rebalanced: the largest first evens them out.
     order = sorted(plan.input_splits, key=lambda s: -s.num_bytes)
+    # Grouping deals the keys out; every ParDo costs the runner 15 ms, and beam.Reshuffle is made of many.
     extracted = (
         pipeline
-        | "List input splits" >> beam.Create([s.index for s in order])
-        | "Deal input splits" >> beam.Reshuffle()
-        | ExtractSplits(plan_path)
+        | "List input splits" >> beam.Create([(s.index, b"") for s in order]).with_output_types(tuple[int, bytes])
+        | "Deal input splits" >> beam.GroupByKey()
+        | ExtractSplits(plan_path, num_threads)
     )
-    layout = extracted | LayOutShards(plan_path)
-    segments = extracted | "Find segments" >> beam.FlatMap(
-        find_segments, plan_path, beam.pvalue.AsSingleton(layout)
-    ).with_output_types(tuple[GroupKey, bytes])
-    written = segments | "Group segments" >> beam.GroupByKey() | WriteGroups(plan_path)
-    joined = written.pieces | "Group pieces" >> beam.GroupByKey() | JoinPieces(plan_path)
-    _ = (written.shards, joined) | "Gather shards" >> beam.Flatten() | CommitDataset(plan_path)
+    segments = extracted | "Gather input splits" >> beam.GroupByKey() | LayOutShards(plan_path, num_threads)
+    written = segments | "Group segments" >> beam.GroupByKey() | WriteGroups(plan_path, num_threads)
+    joined = written.pieces | "Group pieces" >> beam.GroupByKey() | JoinPieces(plan_path, num_threads)
+    shards = (written.shards, joined) | "All shards" >> beam.Flatten()
+    _ = shards | "Gather shards" >> beam.GroupByKey() | CommitDataset(plan_path)
 
 
-class _PlannedDoFn(beam.DoFn):
+class _PlannedDoFn(ThreadedDoFn):
     """A step that knows where the plan is stored."""
 
-    def __init__(self, plan_path: str) -> None:
+    def __init__(self, plan_path: str, num_threads: int = 1) -> None:
+        super().__init__(num_threads)
+        self._num_threads = num_threads
         self._plan_path = plan_path
 
     def setup(self) -> None:
@@ -63,115 +74,114 @@ class _PlannedDoFn(beam.DoFn):
 
 
 class _ExtractSplit(_PlannedDoFn):
-    def process(self, input_split_index: int) -> Iterator[int]:
+    def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
+        input_split_index, _ = element
         with reported(self._plan):
             extract_split(self._plan, input_split_index, self._progress)
-        yield input_split_index
+        yield _ALL, input_split_index
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Yields what the threads gave."""
+        yield from super().finish_bundle()
+        # Nothing reads Arrow data from here on, and its pool would keep 50 MB until the end.
+        pa.default_memory_pool().release_unused()
+
+
+class _LayOutShards(_PlannedDoFn):
+    def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[GroupKey, bytes]]:
+        with reported(self._plan):
+            extracted = _load_extracted(self._plan)
+            layout = plan_layout(self._plan, extracted, self._num_threads)
+            runs = [run for part in extracted for run in runs_of(self._plan, part)]
+            # Together, because every element has its price; in portions, because the whole may be large.
+            for first in range(0, len(runs), _RUNS_A_PORTION):
+                found: dict[GroupKey, list[Segment]] = {}
+                for order, path in runs[first : first + _RUNS_A_PORTION]:
+                    for key, segment in segments_of_run(self._plan, layout, order, path):
+                        found.setdefault(key, []).append(segment)
+                yield from ((key, msgspec.msgpack.encode(segments)) for key, segments in found.items())
 
 
 class _WriteGroup(_PlannedDoFn):
-    def process(self, element: tuple[GroupKey, Iterable[bytes]]) -> Iterator[Any]:
+    def work(self, element: tuple[GroupKey, Iterable[bytes]]) -> Iterator[Any]:
         (position, group), encoded = element
         with reported(self._plan):
             split = _split_layout(self._plan, position)
-            segments = [msgspec.msgpack.decode(s, type=Segment) for s in encoded]
+            segments = [s for part in encoded for s in msgspec.msgpack.decode(part, type=list[Segment])]
             done = write_group(self._plan, split, group, segments, self._progress)
         for shard in done.shards:
-            yield beam.pvalue.TaggedOutput("shards", msgspec.msgpack.encode(shard))
+            yield beam.pvalue.TaggedOutput("shards", (_ALL, msgspec.msgpack.encode(shard)))
         for piece in done.pieces:
             yield beam.pvalue.TaggedOutput("pieces", ((position, piece.shard_index), msgspec.msgpack.encode(piece)))
 
 
 class _JoinPieces(_PlannedDoFn):
-    def process(self, element: tuple[GroupKey, Iterable[bytes]]) -> Iterator[bytes]:
+    def work(self, element: tuple[GroupKey, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
         (position, _), encoded = element
         with reported(self._plan):
             split = _split_layout(self._plan, position)
             pieces = [msgspec.msgpack.decode(p, type=Piece) for p in encoded]
             info = join_pieces(self._plan, split, pieces)
-        yield msgspec.msgpack.encode(info)
+        yield _ALL, msgspec.msgpack.encode(info)
+
+
+class _CommitDataset(_PlannedDoFn):
+    def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[None]:
+        _, rows = element
+        with reported(self._plan):
+            shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows]
+            committed = commit_dataset(self._plan, load_layout(self._plan), _load_extracted(self._plan), shards)
+            write_whole(self._plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
+        yield from ()
 
 
 class _PlannedTransform(beam.PTransform):
     """A transform whose steps know where the plan is stored."""
 
-    def __init__(self, plan_path: str) -> None:
+    def __init__(self, plan_path: str, num_threads: int = 1) -> None:
         super().__init__()
         self._plan_path = plan_path
+        self._num_threads = num_threads
 
 
 class ExtractSplits(_PlannedTransform):
-    """Positions of input splits -> the same positions, once their rows lie in the spool."""
+    """Positions of input splits, as keys -> the same positions under one key, once their rows lie in the spool."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return pcoll | "Extract" >> beam.ParDo(_ExtractSplit(self._plan_path)).with_output_types(int)
+        step = _ExtractSplit(self._plan_path, self._num_threads)
+        return pcoll | "Extract" >> beam.ParDo(step).with_output_types(tuple[int, int])
 
 
 class LayOutShards(_PlannedTransform):
-    """Positions of all input splits -> one element, once the layout is stored."""
+    """The positions of all input splits -> segments by (split, group), once the layout is stored."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return (
-            pcoll
-            | "Gather splits" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
-            | "Lay out" >> beam.Map(lay_out_shards, self._plan_path)
+        return pcoll | "Lay out" >> beam.ParDo(_LayOutShards(self._plan_path, self._num_threads)).with_output_types(
+            tuple[GroupKey, bytes]
         )
 
 
 class WriteGroups(_PlannedTransform):
-    """(split, group) with segments -> outputs `shards` (rows) and `pieces` by (split, shard)."""
+    """(split, group) with segments -> outputs `shards` (rows, under one key) and `pieces` by (split, shard)."""
 
     def expand(self, pcoll: beam.PCollection) -> Any:
-        return pcoll | "Write" >> beam.ParDo(_WriteGroup(self._plan_path)).with_outputs("shards", "pieces")
+        step = _WriteGroup(self._plan_path, self._num_threads)
+        return pcoll | "Write" >> beam.ParDo(step).with_outputs("shards", "pieces")
 
 
 class JoinPieces(_PlannedTransform):
-    """(split, shard) with pieces -> rows of shards."""
+    """(split, shard) with pieces -> rows of shards, under one key."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return pcoll | "Join" >> beam.ParDo(_JoinPieces(self._plan_path)).with_output_types(bytes)
+        step = _JoinPieces(self._plan_path, self._num_threads)
+        return pcoll | "Join" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
 class CommitDataset(_PlannedTransform):
-    """Rows of all shards -> nothing; the manifest exists afterwards."""
+    """The rows of all shards -> nothing; the manifest exists afterwards."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return (
-            pcoll
-            | "Gather rows" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
-            | "Commit" >> beam.Map(commit_shards, self._plan_path)
-        )
-
-
-def lay_out_shards(input_split_indices: list[int], plan_path: str) -> int:
-    """Stores the layout and returns the number of input splits that it rests on."""
-    plan = load_plan(plan_path)
-    with reported(plan):
-        plan_layout(plan, _load_extracted(plan))
-    return len(input_split_indices)
-
-
-def find_segments(input_split_index: int, plan_path: str, _: int) -> Iterator[tuple[GroupKey, bytes]]:
-    """Yields the segments of the runs of one input split by (split, group), once the layout is stored."""
-    plan = load_plan(plan_path)
-    with reported(plan):
-        layout = load_layout(plan)
-        extracted = _extracted(plan, input_split_index)
-        found = [
-            (key, msgspec.msgpack.encode(segment))
-            for order, path in runs_of(plan, extracted)
-            for key, segment in segments_of_run(plan, layout, order, path)
-        ]
-    yield from found
-
-
-def commit_shards(rows: list[bytes], plan_path: str) -> None:
-    """Commits the dataset and stores what was made for the command to show."""
-    plan = load_plan(plan_path)
-    with reported(plan):
-        shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows]
-        committed = commit_dataset(plan, load_layout(plan), _load_extracted(plan), shards)
-        write_whole(plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
+        return pcoll | "Commit" >> beam.ParDo(_CommitDataset(self._plan_path))
 
 
 def _split_layout(plan: Plan, position: int) -> SplitLayout:

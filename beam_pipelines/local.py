@@ -24,6 +24,7 @@ from beam_pipelines.failures import read_failure
 from beam_pipelines.worker import worker_command
 from shardkit.conversion.plan import load_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
+from shardkit.planning import deal_workers
 
 
 def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[StorageError], None]) -> None:
@@ -31,7 +32,7 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
 
     Args:
         plan_path: Of the plan.
-        num_workers: Worker processes; one works in this process.
+        num_workers: Pieces of work at the same time; up to four work in this process.
         on_lost_worker: Called from another thread when a worker process has died. The runner will never return, so
             this must end the process.
 
@@ -39,14 +40,15 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
         ShardkitError: What a worker reported.
     """
     plan = load_plan(plan_path)
-    options = PipelineOptions([f"--direct_num_workers={num_workers}"])
+    num_processes, num_threads = deal_workers(num_workers)
+    options = PipelineOptions([f"--direct_num_workers={num_processes}"])
     environment = None
-    if num_workers > 1:
+    if num_processes > 1:
         environment = SubprocessSDKEnvironment.from_command_string(worker_command())
     with _quiet_beam(), _temporary_files_in(plan.work_path("tmp")), _watched_workers(on_lost_worker):
         try:
             pipeline = beam.Pipeline(FnApiRunner(default_environment=environment), options)
-            convert_pipeline(pipeline, plan_path)
+            convert_pipeline(pipeline, plan_path, num_threads)
             pipeline.run().wait_until_finish()
         except Exception as error:
             failure = read_failure(plan)

@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 
+from beam_pipelines.imports import leave_out_data_frames
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -22,6 +24,7 @@ def worker_command() -> str:
 def main() -> None:
     """Runs until the runner lets it go."""
     _die_with_parent()
+    leave_out_data_frames()
     # Ctrl-C reaches the whole group of processes; the command stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not os.environ.get("SHARDKIT_DEBUG"):

@@ -7,15 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit import example
+from shardkit.codec_kernel import HAS_KERNEL
 from shardkit.example import EncodedRows, stored_array
 from shardkit.features import Feature, Features
 
-try:
+if HAS_KERNEL:
     from shardkit import _kernel
-except ImportError:
-    HAS_KERNEL = False
-else:
-    HAS_KERNEL = True
 
 
 def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
@@ -30,7 +27,7 @@ def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
     columns = [_stored_column(batch.column(f.name), f) for f in ordered]
     stored = pa.RecordBatch.from_arrays(columns, names=[f.name for f in ordered])
     data, sizes = _kernel.encode(*stored.__arrow_c_array__())
-    return EncodedRows(data, np.frombuffer(sizes, dtype=np.int64))
+    return EncodedRows(memoryview(data), np.frombuffer(sizes, dtype=np.int64))
 
 
 def _stored_column(column: pa.Array, feature: Feature) -> pa.Array:

@@ -1,8 +1,11 @@
 """Arrow batches to framed `tf.train.Example` records and back, by protobuf: the definition of the stored bytes.
 
 The message types are declared here under a package name of their own, because TensorFlow and other packages register
-`tensorflow.Example` in the same process; the wire format is the same. Features stand in the byte order of their names,
-as protobuf's deterministic form has them. A null is an absent key.
+`tensorflow.Example` in the same process. They stand for the same bytes, read more plainly than the declared types do:
+the map is a list of entries (the last of a key counts), keys are bytes and float32 values their bits. So a key that is
+not UTF-8 is one more unknown key, an entry with an unknown field counts, and the bits of a NaN survive.
+
+Features stand in the byte order of their names, as protobuf's deterministic form has them. A null is an absent key.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from shardkit.tfrecord import frame
 
 Entries = Sequence[bytes]
 
+_BITS, _FLOAT = struct.Struct("<I"), struct.Struct("<f")
+
 
 class EncodedRows(NamedTuple):
     """Framed records.
@@ -34,7 +39,7 @@ class EncodedRows(NamedTuple):
         sizes: int64 per record; framed bytes.
     """
 
-    data: bytes
+    data: bytes | memoryview
     sizes: npt.NDArray[np.int64]
 
 
@@ -65,30 +70,41 @@ def decode_record(record: bytes, features: Features, where: str) -> dict[str, An
     return {f.name: _logical_value(stored, f, where) for f in features}
 
 
-def parse_record(record: bytes, where: str) -> Any:
-    """Returns the map of feature names to protobuf features of one record.
+def parse_record(record: bytes, where: str) -> dict[str, Any]:
+    """Returns the protobuf features of one record by name; bytes that are not UTF-8 as surrogate escapes.
 
     Raises:
         DamageError: If it is no `tf.train.Example`.
     """
     try:
-        return _Example.FromString(record).features.feature
+        stored = stored_features(record)
     except DecodeError as error:
         raise DamageError("a record is not a tf.train.Example", where=where, why=str(error)) from error
+    return {key.decode(errors="surrogateescape"): feature for key, feature in stored.items()}
 
 
-def stored_values(stored: Any, feature: Feature, where: str) -> Sequence[Any] | None:
+def stored_features(record: bytes) -> dict[bytes, Any]:
+    """Returns the protobuf features of one record by key; float32 values are their bits.
+
+    Raises:
+        DecodeError: If it is no `tf.train.Example`.
+    """
+    return {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
+
+
+def stored_values(stored: dict[str, Any], feature: Feature, where: str) -> Sequence[Any] | None:
     """Returns the raw values of one feature, None if it is absent, after checking kind and number.
 
     Raises:
         DamageError: If the kind or the number of values is not the feature's, or a required feature is absent.
     """
-    if feature.name not in stored:
+    found = stored.get(feature.name)
+    # A feature without a kind is what stock TensorFlow takes for an absent one.
+    kind = found.WhichOneof("kind") if found is not None else None
+    if kind is None:
         if not feature.nullable:
             raise DamageError(f"feature {feature.name!r} is absent", where=where, why="the manifest requires it")
         return None
-    found = stored[feature.name]
-    kind = found.WhichOneof("kind")
     expected = "bytes_list" if feature.stored_as == "little_endian_bytes" else feature.stored_as
     if kind != expected:
         raise DamageError(
@@ -97,8 +113,9 @@ def stored_values(stored: Any, feature: Feature, where: str) -> Sequence[Any] | 
     values: Sequence[Any] = getattr(found, kind).value
     if feature.stored_as == "little_endian_bytes":
         _check_number(feature, len(values), 1, where)
-        if feature.num_values is not None:
-            _check_number(feature, len(values[0]), 8 * feature.num_values, where)
+        num_bytes = len(values[0])
+        expected_bytes = num_bytes - num_bytes % 8 if feature.num_values is None else 8 * feature.num_values
+        _check_number(feature, num_bytes, expected_bytes, where)
     elif feature.num_values is not None:
         _check_number(feature, len(values), feature.num_values, where)
     return values
@@ -119,7 +136,7 @@ def _encode_column(column: pa.Array, feature: Feature) -> Entries:
     if feature.media_type is not None or feature.dtype == "bytes":
         # Large values that hardly repeat: looking for equal ones costs more than it saves.
         return [b"" if v is None else write((v,)) for v in stored.to_pylist()]
-    encoded = stored.dictionary_encode()
+    encoded = _wire_values(stored).dictionary_encode()
     entries = np.array([*(write((v,)) for v in encoded.dictionary.to_pylist()), b""], dtype=object)
     positions = encoded.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False)
     taken: Entries = entries[positions].tolist()
@@ -141,7 +158,7 @@ def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
     if feature.stored_as == "bytes_list":
         items = values.to_pylist()
         return [write(items[a:b]) if ok else b"" for ok, a, b in spans]
-    numbers = values.to_numpy(zero_copy_only=False)
+    numbers = _wire_values(values).to_numpy(zero_copy_only=False)
     return [write(numbers[a:b].tolist()) if ok else b"" for ok, a, b in spans]
 
 
@@ -180,6 +197,11 @@ def stored_array(values: pa.Array, feature: Feature) -> pa.Array:
     return values.cast(pa.int64())
 
 
+def _wire_values(values: pa.Array) -> pa.Array:
+    """Returns float32 values as their bits, others as they are. Numbers would lose which NaN it was."""
+    return values.view(pa.uint32()) if pa.types.is_float32(values.type) else values
+
+
 def float64_values(values: pa.Array) -> npt.NDArray[np.float64]:
     """Returns float64 values without nulls as little-endian numbers."""
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype="<f8")
@@ -188,12 +210,14 @@ def float64_values(values: pa.Array) -> npt.NDArray[np.float64]:
 def _entry_writer(feature: Feature) -> Callable[[Iterable[Any]], bytes]:
     kind = "bytes_list" if feature.stored_as == "little_endian_bytes" else feature.stored_as
 
+    key = feature.name.encode()
+
     def write(values: Iterable[Any]) -> bytes:
-        # One entry of the map serialises to the same bytes alone as among others, so entries can be joined.
+        # One entry serialises to the same bytes alone as among others, so entries can be joined.
         features = _Features()
-        getattr(features.feature[feature.name], kind).value.extend(values)
-        if not features.feature[feature.name].HasField(kind):
-            getattr(features.feature[feature.name], kind).SetInParent()
+        stored = getattr(features.feature.add(key=key).value, kind)
+        stored.SetInParent()
+        stored.value.extend(values)
         serialized: bytes = features.SerializeToString()
         return serialized
 
@@ -227,8 +251,10 @@ def _logical_value(stored: Any, feature: Feature, where: str) -> Any:
 def _logical_scalar(value: Any, feature: Feature, where: str) -> Any:
     type_ = feature.value_type
     try:
-        if feature.dtype == "bytes" or feature.stored_as == "float_list":
+        if feature.dtype == "bytes":
             return value
+        if feature.stored_as == "float_list":
+            return _FLOAT.unpack(_BITS.pack(value))[0]
         if feature.stored_as == "bytes_list":
             text = value.decode()
             return Decimal(text) if pa.types.is_decimal(type_) else text
@@ -247,7 +273,7 @@ def _message_classes() -> tuple[Any, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="shardkit/example.proto", package="shardkit", syntax="proto3")
     for name, kind in (
         ("BytesList", field.TYPE_BYTES),
-        ("FloatList", field.TYPE_FLOAT),
+        ("FloatList", field.TYPE_FIXED32),
         ("Int64List", field.TYPE_INT64),
     ):
         message = file.message_type.add(name=name)
@@ -265,18 +291,17 @@ def _message_classes() -> tuple[Any, Any]:
             label=field.LABEL_OPTIONAL,
             oneof_index=0,
         )
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    entry = file.message_type.add(name="FeatureEntry")
+    entry.field.add(name="key", number=1, type=field.TYPE_BYTES, label=field.LABEL_OPTIONAL)
     entry.field.add(
         name="value", number=2, type=field.TYPE_MESSAGE, type_name=".shardkit.Feature", label=field.LABEL_OPTIONAL
     )
+    features = file.message_type.add(name="Features")
     features.field.add(
         name="feature",
         number=1,
         type=field.TYPE_MESSAGE,
-        type_name=".shardkit.Features.FeatureEntry",
+        type_name=".shardkit.FeatureEntry",
         label=field.LABEL_REPEATED,
     )
     example = file.message_type.add(name="Example")

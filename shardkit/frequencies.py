@@ -1,6 +1,7 @@
 """How often each value occurs: exactly while few are distinct, estimated with bounded memory beyond.
 
-Up to NUM_COUNTED distinct values every one is counted. Beyond, the number of distinct values is estimated from the
+Up to NUM_COUNTED distinct values every one is counted. Values are taken in pieces, so that a column of ever new values
+is found out after a few thousand of them. Beyond, the number of distinct values is estimated from the
 NUM_HASHES smallest hashes (Bar-Yossef et al. 2002; standard error 1.6 %), which does not depend on how rows were dealt
 to parts, and frequent values from every SAMPLE_STEP-th value in a Misra-Gries summary (mergeable: Agarwal et al.
 2012). Values longer than MAX_VALUE_BYTES make a feature free text: its distinct values are counted by hash, and none
@@ -15,7 +16,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from shardkit.hashing import mix64
@@ -28,6 +28,8 @@ SAMPLE_STEP = 16
 MAX_VALUE_BYTES = 256
 _MIN_SHARE = 1_000  # An estimated value is listed if it is at least one in so many, and was sampled 16 times.
 _MAX_PENDING = 16_384
+_FIRST_PIECE = 2 * NUM_COUNTED  # Shows whether a column repeats its values.
+_PIECE = 32_768  # Stays in the cache.
 
 Hashes = npt.NDArray[np.uint64]
 _MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
@@ -39,16 +41,16 @@ class FrequenciesPart(msgspec.Struct, array_like=True):
     """Frequencies as they cross a process border.
 
     Attributes:
-        values: Counted values; strings as UTF-8 bytes.
-        counts: How often each occurs.
+        values: Counted values: strings as UTF-8 bytes, integers together as little-endian two's complement.
+        counts: How often each occurs, as little-endian int64.
         num_values: All values seen.
         is_exact: Whether every value seen is counted exactly.
         is_free_text: Whether a value was too long to be counted.
         hashes: Smallest hashes as little-endian uint64, ascending; empty while exact.
     """
 
-    values: list[bytes | int]
-    counts: list[int]
+    values: list[bytes] | bytes
+    counts: bytes
     num_values: int
     is_exact: bool
     is_free_text: bool
@@ -72,35 +74,60 @@ class Frequencies:
         self._is_exact = True
         self._is_free_text = False
         self._hashes: Hashes = np.empty(0, np.uint64)
+        self._new_hashes: list[Hashes] = []
+        self._num_new_hashes = 0
 
-    def add(self, values: pa.Array) -> None:
-        """Adds values of the key type, without nulls."""
+    def add(self, values: pa.Array, longest: int) -> None:
+        """Adds binary values without nulls.
+
+        Args:
+            values: The values.
+            longest: Bytes of the longest of them.
+        """
         self._num_values += len(values)
-        if not self._is_free_text and self._longest(values) > MAX_VALUE_BYTES:
+        if not self._is_free_text and longest > MAX_VALUE_BYTES:
             self._become_free_text()
-        if self._is_exact:
-            self._append_counted(values)
-            return
-        self._add_hashes(hash_values(values))
-        if not self._is_free_text:
-            self._append_counted(values.take(np.arange(0, len(values), SAMPLE_STEP)), SAMPLE_STEP)
+        start, size = 0, _FIRST_PIECE
+        while self._is_exact and start < len(values):
+            self._append(*_count_binary(values[start : start + size]))
+            start, size = start + size, 4 * size
+        for first in range(start, len(values), _PIECE):
+            self._add_hashes(hash_values(values[first : first + _PIECE]))
+        if not self._is_free_text and start < len(values):
+            found, counts = _count_binary(values.take(np.arange(start, len(values), SAMPLE_STEP)))
+            self._append(*_most_frequent(found, counts * SAMPLE_STEP))
 
     def add_integers(self, values: npt.NDArray[Any]) -> None:
         """Adds integers of any width."""
-        # Arrow's own way to the NumPy type (`to_pandas_dtype`) imports pandas, which is no dependency.
-        self.add(pa.array(values.astype(np.dtype(str(self._key_type)), copy=False)))
+        self._num_values += len(values)
+        if values.dtype.itemsize < 8:
+            values = values.astype(np.int64)
+        values = values.view(np.uint64)
+        start, size = 0, _FIRST_PIECE
+        while self._is_exact and start < len(values):
+            found, counts = np.unique(values[start : start + size], return_counts=True)
+            self._append(self._keys_of(found), counts)
+            start, size = start + size, 4 * size
+        for first in range(start, len(values), _PIECE):
+            self._add_hashes(mix64(values[first : first + _PIECE]))
+        if start < len(values):
+            found, counts = np.unique(values[start::SAMPLE_STEP], return_counts=True)
+            self._append(*_most_frequent(self._keys_of(found), counts * SAMPLE_STEP))
 
     def add_counted(self, values: Hashes, counts: npt.NDArray[np.int64]) -> None:
         """Adds integers that are already counted, as their two's complement."""
-        keys = pa.array(values).view(self._key_type)
         self._num_values += int(counts.sum())
         if not self._is_exact:
-            self._add_hashes(hash_values(keys))
-        self._append(keys, counts)
+            self._add_hashes(mix64(values))
+        self._append(self._keys_of(values), counts)
 
     def merge(self, part: FrequenciesPart) -> None:
         """Adds what another collector saw."""
-        keys = pa.array(part.values, self._key_type)
+        keys = part.values
+        if isinstance(keys, bytes):
+            keys = self._keys_of(np.frombuffer(keys, "<u8").astype(np.uint64))
+        else:
+            keys = pa.array(keys, self._key_type)
         self._num_values += part.num_values
         if part.is_free_text:
             self._become_free_text()
@@ -111,14 +138,16 @@ class Frequencies:
             if part.is_exact:
                 self._add_hashes(hash_values(keys))
         if not self._is_free_text:
-            self._append(keys, np.array(part.counts, np.int64))
+            self._append(keys, np.frombuffer(part.counts, "<i8").astype(np.int64))
 
     def to_part(self) -> FrequenciesPart:
         """Returns what was seen, the same for the same calls."""
         self._consolidate()
+        self._merge_hashes()
+        is_binary = pa.types.is_binary(self._key_type)
         return FrequenciesPart(
-            self._values.to_pylist(),
-            self._counts.tolist(),
+            self._values.to_pylist() if is_binary else self._values.to_numpy().astype("<i8", copy=False).tobytes(),
+            self._counts.astype("<i8").tobytes(),
             self._num_values,
             self._is_exact,
             self._is_free_text,
@@ -128,6 +157,7 @@ class Frequencies:
     def num_distinct(self) -> tuple[int, bool]:
         """Returns the number of distinct values, and whether it is exact."""
         self._consolidate()
+        self._merge_hashes()
         if self._is_exact:
             return len(self._values), True
         if len(self._hashes) < NUM_HASHES:
@@ -147,17 +177,13 @@ class Frequencies:
             TopValue(value=_shown_value(value, dtype), count=-count) for count, value in order[:NUM_TOP_VALUES]
         )
 
-    def _longest(self, values: pa.Array) -> int:
-        return int(pc.max(pc.binary_length(values)).as_py()) if pa.types.is_binary(self._key_type) else 0
-
-    def _append_counted(self, values: pa.Array, weight: int = 1) -> None:
-        found = values.value_counts()
-        self._append(found.field(0), found.field(1).to_numpy() * weight)
+    def _keys_of(self, values: Hashes) -> pa.Array:
+        return pa.array(values).view(self._key_type)
 
     def _append(self, values: pa.Array, counts: npt.NDArray[np.int64]) -> None:
         self._pending.append((values, counts))
         self._num_pending += len(values)
-        if self._num_pending > _MAX_PENDING:
+        if self._num_pending > _MAX_PENDING or (self._is_exact and len(values) > NUM_COUNTED):
             self._consolidate()
 
     def _consolidate(self) -> None:
@@ -165,20 +191,12 @@ class Frequencies:
             return
         values = pa.concat_arrays([self._values, *(v for v, _ in self._pending)])
         counts = np.concatenate([self._counts, *(c for _, c in self._pending)])
+        is_merged = len(self._values) > 0 or len(self._pending) > 1
         self._pending, self._num_pending = [], 0
-        encoded = values.dictionary_encode()
-        self._values = encoded.dictionary
-        self._counts = np.zeros(len(self._values), np.int64)
-        np.add.at(self._counts, encoded.indices.to_numpy(), counts)
+        self._values, self._counts = _add_up(values, counts) if is_merged else (values, counts)
         if len(self._values) > NUM_COUNTED:
             self._stop_counting()
-            self._truncate()
-
-    def _truncate(self) -> None:
-        # Misra and Gries: what the first value left out counts is taken from all, so no estimate is too high.
-        kept = self._counts - np.partition(self._counts, -NUM_COUNTED - 1)[-NUM_COUNTED - 1]
-        self._values = self._values.filter(pa.array(kept > 0))
-        self._counts = kept[kept > 0]
+            self._values, self._counts = _most_frequent(self._values, self._counts)
 
     def _stop_counting(self) -> None:
         self._consolidate()
@@ -195,15 +213,41 @@ class Frequencies:
     def _add_hashes(self, hashes: Hashes) -> None:
         if len(self._hashes) == NUM_HASHES:
             hashes = hashes[hashes < self._hashes[-1]]
-        if len(hashes):
-            found = np.sort(np.concatenate([self._hashes, hashes]))
+        self._new_hashes.append(hashes)
+        self._num_new_hashes += len(hashes)
+        if self._num_new_hashes > NUM_HASHES:
+            self._merge_hashes()
+
+    def _merge_hashes(self) -> None:
+        if self._num_new_hashes:
+            found = np.sort(np.concatenate([self._hashes, *self._new_hashes]))
             self._hashes = found[np.concatenate([[True], found[1:] != found[:-1]])][:NUM_HASHES]
+        self._new_hashes, self._num_new_hashes = [], 0
+
+
+def _count_binary(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    found = values.value_counts()
+    return found.field(0), found.field(1).to_numpy()
+
+
+def _most_frequent(values: pa.Array, counts: npt.NDArray[np.int64]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    # Misra and Gries: what the first value left out counts is taken from all, so no estimate is too high.
+    if len(values) <= NUM_COUNTED:
+        return values, counts
+    kept = counts - np.partition(counts, -NUM_COUNTED - 1)[-NUM_COUNTED - 1]
+    return values.filter(pa.array(kept > 0)), kept[kept > 0]
+
+
+def _add_up(values: pa.Array, counts: npt.NDArray[np.int64]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    # Counts of equal values are added; the values keep the order in which they came.
+    encoded = values.dictionary_encode()
+    return encoded.dictionary, np.bincount(encoded.indices.to_numpy(), counts).astype(np.int64)
 
 
 def hash_values(values: pa.Array) -> Hashes:
     """Returns a 64-bit hash of each value of a binary or 64-bit integer array without nulls."""
     if not pa.types.is_binary(values.type):
-        return mix64(values.to_numpy().astype(np.uint64))
+        return mix64(values.to_numpy().view(np.uint64))
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 _DENSE_RANGE = 65_536
+_EXACT_FLOAT = 1 << 53
+_PIECE = 131_072
+_FAR_SHARE = 0.5  # Of the sum of squares: what cancels then costs one bit.
 _LOW_WORD = np.uint64(0xFFFF_FFFF)
 _WRAP = (1 << 64) - 1
 
@@ -111,48 +115,130 @@ class Lengths(msgspec.Struct, array_like=True):
 def moments_of_integers(values: npt.NDArray[Any]) -> tuple[Moments, CountedIntegers | None]:
     """Returns the moments of at least one integer, and the counts of each where they fell out on the way."""
     low, high = int(values.min()), int(values.max())
-    # Distances from the minimum fit uint64 whatever the type; wrapping makes the subtraction exact.
-    distances = values.astype(np.uint64)
-    distances -= np.uint64(low & _WRAP)
     counted = None
     if high - low < _DENSE_RANGE and high - low <= 4 * len(values):
-        counts = np.bincount(distances.view(np.int64))
-        distinct = np.flatnonzero(counts)
-        counts = counts[distinct]
-        total = int((distinct * counts).sum())
-        differences = distinct - total / len(values)
-        deviation = float((differences * differences * counts).sum())
-        counted = CountedIntegers(distinct.astype(np.uint64) + np.uint64(low & _WRAP), counts)
+        counted, total, deviation = _count_integers(values, low, high)
+    elif high - low < _EXACT_FLOAT and max(abs(low), abs(high)) * len(values) < 1 << 63:
+        # Neither the sum nor a difference from the mean can leave int64.
+        values = values.view(np.int64) if values.dtype.itemsize == 8 else values
+        total = int(values.sum(dtype=np.int64))
+        centre = total // len(values)
+        squares = sum(_shifted_sums(piece, np.int64(centre))[1] for piece in _pieces(values))
+        rest = total - centre * len(values)
+        deviation = max(squares - rest * rest / len(values), 0.0)
     else:
-        total = (int((distances >> np.uint64(32)).sum()) << 32) + int((distances & _LOW_WORD).sum())
-        differences = distances.astype(np.float64)
-        differences -= total / len(values)
-        differences *= differences
-        deviation = float(differences.sum())
+        total, deviation = _sum_far_apart(values, low)
     moments = Moments(
         is_integer=True,
         count=len(values),
         min=low,
         max=high,
-        total_text=str(total + low * len(values)),
+        total_text=str(total),
         deviation=deviation,
     )
     return moments, counted
 
 
-def moments_of_floats(values: npt.NDArray[np.float64]) -> Moments:
-    """Returns the moments of at least one finite number."""
+def moments_of_floats(values: npt.NDArray[Any]) -> Moments | None:
+    """Returns the moments of at least one float of any width, None if one of them is not finite.
+
+    What float64 cannot hold is dealt with here; NumPy may be told not to warn of it.
+    """
     count = len(values)
+    # One pass around a guess of the mean; another one around the mean where the guess was too far from it.
+    shift = float(values[:_PIECE].mean(dtype=np.float64))
+    sums = _sums_of_floats(values, shift)
+    if sums is None:
+        return None
+    if math.isfinite(sums.second) and sums.first / count * sums.first > sums.second * _FAR_SHARE:
+        shift += sums.first / count
+        sums = _sums_of_floats(values, shift) or sums
+    low, high, first, second = sums
+    if not math.isfinite(second):
+        return _moments_of_huge(values, low, high)
+    correction = first / count
+    return Moments(
+        is_integer=False,
+        count=count,
+        min=low,
+        max=high,
+        running_mean=min(max(shift + correction, low), high),
+        deviation=max(second - correction * first, 0.0),
+    )
+
+
+class _Sums(NamedTuple):
+    low: float
+    high: float
+    first: float
+    second: float
+
+
+def _sums_of_floats(values: npt.NDArray[Any], shift: float) -> _Sums | None:
+    low, high, first, second = math.inf, -math.inf, 0.0, 0.0
+    for piece in _pieces(values):
+        # Nothing is least or greatest beside a NaN.
+        lowest, highest = float(np.minimum.reduce(piece)), float(np.maximum.reduce(piece))
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            return None
+        low, high = min(low, lowest), max(high, highest)
+        sums = _shifted_sums(piece, np.float64(shift))
+        first, second = first + sums[0], second + sums[1]
     # Adding zero turns -0.0 into 0.0: which of the two a minimum is would depend on the order of the rows.
-    low, high = float(values.min()) + 0.0, float(values.max()) + 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = float(values.sum()) / count
-        if not math.isfinite(mean):
-            mean = float((values / count).sum())
-        mean = min(max(mean, low), high)
-        differences = values - mean
-        correction = float(differences.sum()) / count
-        deviation = float((differences * differences).sum()) - correction * correction * count
+    return _Sums(low + 0.0, high + 0.0, first, second)
+
+
+def _pieces(values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    # Small enough to stay in the cache while they are looked at several times.
+    return (values[start : start + _PIECE] for start in range(0, len(values), _PIECE))
+
+
+def _shifted_sums(piece: npt.NDArray[Any], shift: Any) -> tuple[float, float]:
+    # The sum of the differences from the shift, and that of their squares.
+    # Integers are subtracted as such: their differences are exact where float64 cannot hold them.
+    differences = np.empty(len(piece), np.float64)
+    np.subtract(piece, shift, out=differences, casting="same_kind")
+    first = float(np.add.reduce(differences))
+    np.multiply(differences, differences, out=differences)
+    return first, float(np.add.reduce(differences))
+
+
+def _count_integers(values: npt.NDArray[Any], low: int, high: int) -> tuple[CountedIntegers, int, float]:
+    base = 0
+    if low < 0 or high >= _DENSE_RANGE:
+        # Distances from the minimum fit uint64 whatever the type; wrapping makes the subtraction exact.
+        base = low
+        values = values.astype(np.uint64)
+        values -= np.uint64(low & _WRAP)
+    counts = np.bincount(values.view(np.int64) if values.dtype.itemsize == 8 else values)
+    distinct = np.flatnonzero(counts)
+    counts = counts[distinct]
+    total = int((distinct * counts).sum())
+    num_values = len(values)
+    differences = distinct - total / num_values
+    deviation = float((differences * differences * counts).sum())
+    counted = CountedIntegers(distinct.astype(np.uint64) + np.uint64(base & _WRAP), counts)
+    return counted, total + base * num_values, deviation
+
+
+def _sum_far_apart(values: npt.NDArray[Any], low: int) -> tuple[int, float]:
+    distances = values.astype(np.uint64)
+    distances -= np.uint64(low & _WRAP)
+    total = (int((distances >> np.uint64(32)).sum()) << 32) + int((distances & _LOW_WORD).sum())
+    differences = distances.astype(np.float64)
+    differences -= total / len(values)
+    differences *= differences
+    return total + low * len(values), float(differences.sum())
+
+
+def _moments_of_huge(values: npt.NDArray[Any], low: float, high: float) -> Moments:
+    # Squares, perhaps even differences, are beyond float64.
+    values = values.astype(np.float64, copy=False)
+    count = len(values)
+    mean = min(max(float((values / count).sum()), low), high)
+    differences = values - mean
+    correction = float(differences.sum()) / count
+    deviation = float((differences * differences).sum()) - correction * correction * count
     if math.isfinite(correction):
         mean = min(max(mean + correction, low), high)
     # The difference of two infinities: such numbers have a deviation that float64 cannot hold.

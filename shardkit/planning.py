@@ -16,8 +16,11 @@ import numpy.typing as npt
 from shardkit.errors import UsageError
 from shardkit.units import MiB, format_size
 
-GROUP_BYTES = 48 * MiB
+MIN_GROUP_BYTES = 8 * MiB
+MAX_GROUP_BYTES = 24 * MiB
 MAX_SHARDS = 1_000_000
+# What holds the interpreter is small enough for this many threads.
+MAX_THREADS = 4
 
 Int64s = npt.NDArray[np.int64]
 
@@ -115,7 +118,16 @@ def parse_shares(shares: Sequence[tuple[str, float]]) -> tuple[SplitShare, ...]:
     return tuple(SplitShare(name=name, fraction=fraction) for name, fraction in shares)
 
 
-def form_groups(totals: BucketTotals, group_bytes: int = GROUP_BYTES) -> tuple[GroupLayout, ...]:
+def choose_group_bytes(num_bytes: int) -> int:
+    """Returns the size of the groups of all splits together: no core waits long for the last one.
+
+    Args:
+        num_bytes: Framed bytes of all splits.
+    """
+    return max(MIN_GROUP_BYTES, min(num_bytes // 32, MAX_GROUP_BYTES))
+
+
+def form_groups(totals: BucketTotals, group_bytes: int) -> tuple[GroupLayout, ...]:
     """Returns consecutive buckets merged into groups of at most `group_bytes`; a larger bucket is a group alone."""
     groups: list[GroupLayout] = []
     start, first_byte = 0, 0
@@ -233,3 +245,12 @@ def block_bounds(sizes: Int64s, block_bytes: int) -> list[tuple[int, int]]:
 def shard_file_name(split: str, shard_index: int, num_shards: int, suffix: str) -> str:
     """Returns a name such as `train-00003-of-00016.tfrecord.gz`."""
     return f"{split}-{shard_index:05d}-of-{num_shards:05d}{suffix}"
+
+
+def deal_workers(num_workers: int) -> tuple[int, int]:
+    """Returns how many processes of how many threads each do `num_workers` pieces of work at the same time.
+
+    As few processes as can be: each imports everything again.
+    """
+    num_threads = next(n for n in range(min(MAX_THREADS, num_workers), 0, -1) if num_workers % n == 0)
+    return num_workers // num_threads, num_threads

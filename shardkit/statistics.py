@@ -37,8 +37,9 @@ class StatisticsCollector:
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Adds the rows of a batch whose columns are the features, each of the feature's `arrow_type`."""
-        for column, values in zip(self._columns, batch.columns, strict=True):
-            column.update(values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for column, values in zip(self._columns, batch.columns, strict=True):
+                column.update(values)
 
     def add_rounded(self, counts: dict[str, int]) -> None:
         """Adds, by feature name, how many float64 values float32 could not hold."""
@@ -214,14 +215,16 @@ class _Column:
         else:
             if self._kind == "decimal":
                 values = values.cast(pa.float64())
-            self._add_floats(values.to_numpy().astype(np.float64, copy=False))
+            self._add_floats(values.to_numpy())
 
     def _add_bytes(self, values: pa.Array) -> None:
         keys = values.view(pa.binary())
+        lengths = Lengths()
+        lengths.add(pc.binary_length(keys).to_numpy())
         if self.feature.is_scalar:
-            self._lengths.add(pc.binary_length(keys).to_numpy())
+            self._lengths.merge(lengths)
         if self._frequencies is not None:
-            self._frequencies.add(keys)
+            self._frequencies.add(keys, lengths.max or 0)
 
     def _add_integers(self, values: npt.NDArray[Any]) -> None:
         moments, counted = moments_of_integers(values)
@@ -233,15 +236,16 @@ class _Column:
         else:
             self._frequencies.add_counted(counted.values, counted.counts)
 
-    def _add_floats(self, values: npt.NDArray[np.float64]) -> None:
-        finite = np.isfinite(values)
-        if not finite.all():
-            num_nans = int(np.isnan(values).sum())
+    def _add_floats(self, values: npt.NDArray[Any]) -> None:
+        moments = moments_of_floats(values)
+        if moments is None:
+            finite = values[np.isfinite(values)]
+            num_nans = int(np.count_nonzero(np.isnan(values)))
             self._num_nans += num_nans
-            values = values[finite]
-            self._num_infs += len(finite) - len(values) - num_nans
-        if len(values):
-            self._moments.merge(moments_of_floats(values))
+            self._num_infs += len(values) - len(finite) - num_nans
+            moments = moments_of_floats(finite) if len(finite) else None
+        if moments is not None:
+            self._moments.merge(moments)
 
 
 def _kind_of(feature: Feature) -> str:

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,7 +23,7 @@ import fsspec
 import msgspec
 
 from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError
-from shardkit.local_files import list_local_files
+from shardkit.local_files import LocalFile, find_local_file, list_local_files
 from shardkit.units import format_size
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -32,7 +31,7 @@ _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs
 _COPY_CHUNK = 4 * 1024 * 1024
 
 
-class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A file as its store describes it.
 
     Attributes:
@@ -64,7 +63,7 @@ def protocol_of(path: str) -> str:
 
 def is_local(path: str) -> bool:
     """Whether a path lies on a mounted file system."""
-    return protocol_of(path) == "file"
+    return path.startswith("/") or protocol_of(path) == "file"
 
 
 def local_path(path: str) -> Path:
@@ -110,7 +109,7 @@ def expand_input(pattern: str) -> list[FileInfo]:
     """
     if not is_local(pattern):
         return _expand_remote(pattern)
-    return [stat_file(path) for path in list_local_files(_without_scheme(pattern))]
+    return [_info_of(file) for file in list_local_files(_without_scheme(pattern))]
 
 
 def stat_file(path: str) -> FileInfo:
@@ -122,16 +121,7 @@ def stat_file(path: str) -> FileInfo:
     if not is_local(path):
         info = _filesystem(path).info(path)
         return FileInfo(path=path, num_bytes=int(info["size"]), version=_remote_version(info))
-    local = local_path(path)
-    try:
-        found = local.stat()
-    except OSError as error:
-        raise UsageError("cannot read the input", where=str(local), why=_reason(error)) from error
-    if not stat.S_ISREG(found.st_mode):
-        raise UsageError("the input is not a regular file", where=str(local))
-    if not os.access(local, os.R_OK):
-        raise UsageError("cannot read the input", where=str(local), why="permission denied")
-    return FileInfo(path=str(local), num_bytes=found.st_size, version=str(found.st_mtime_ns))
+    return _info_of(find_local_file(str(local_path(path))))
 
 
 def open_read(path: str) -> BinaryIO:
@@ -318,6 +308,10 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+def _info_of(file: LocalFile) -> FileInfo:
+    return FileInfo(path=file.path, num_bytes=file.num_bytes, version=str(file.modified_ns))
 
 
 def _expand_remote(pattern: str) -> list[FileInfo]:

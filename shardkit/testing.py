@@ -82,7 +82,7 @@ def write_dataset(
 def _records(batch: pa.RecordBatch, features: Features) -> list[bytes]:
     data, sizes = encode_batch(batch, features)
     ends = list(itertools.accumulate(sizes.tolist(), initial=0))
-    return [data[a:b] for a, b in itertools.pairwise(ends)]
+    return [bytes(data[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def _write_shard(

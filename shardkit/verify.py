@@ -20,15 +20,19 @@ import numpy as np
 
 from shardkit import storage
 from shardkit.codec import GZIP_HEADER, GZIP_HEADER_BYTES, GZIP_TRAILER_BYTES, crc32, gzip_trailer, inflate_block
+from shardkit.codec_kernel import scan
 from shardkit.dataset import Dataset
+from shardkit.decoder import RecordDecoder
 from shardkit.errors import DamageError
-from shardkit.frames import check_frames
 from shardkit.manifest import Manifest, ShardInfo, manifest_path
-from shardkit.wire import ExampleChecker
+from shardkit.record_index import index_lines
+from shardkit.reference import WHOLE
+from shardkit.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, iter_records
 
 MAX_LISTED = 100
 _CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_DEFLATE_RATIO = 1032
+_DAMAGED_RECORD = "a record is damaged: its CRC32C does not match"
 _BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
 
 
@@ -150,7 +154,7 @@ class _Stopped(Exception):  # noqa: N818 - no error: another thread failed
 def _check_shards(
     dataset: Dataset, shards: Sequence[ShardInfo], progress: Callable[[int], None] | None, num_threads: int
 ) -> list[_ShardResult]:
-    checker = ExampleChecker(dataset.manifest.features)
+    decoder = RecordDecoder(dataset.manifest.features)
     path_of_hash = {s.sha256: s.path for s in shards}
     results: dict[int, _ShardResult] = {}
     stop = threading.Event()
@@ -169,7 +173,7 @@ def _check_shards(
                 index, shard = next(waiting, (-1, None))
             if shard is None:
                 return
-            results[index] = _ShardReader(dataset, shard, checker, path_of_hash, report).check()
+            results[index] = _ShardReader(dataset, shard, decoder, path_of_hash, report).check()
 
     with ThreadPoolExecutor(max(1, min(num_threads, len(shards)))) as pool:
         try:
@@ -188,14 +192,14 @@ class _ShardReader:
         self,
         dataset: Dataset,
         shard: ShardInfo,
-        checker: ExampleChecker,
+        decoder: RecordDecoder,
         path_of_hash: dict[str, str],
         report: Callable[[int], None],
     ) -> None:
         self._url = dataset.shard_url(shard)
         self._is_gzip = dataset.manifest.compression == "gzip"
         self._shard = shard
-        self._checker = checker
+        self._decoder = decoder
         self._path_of_hash = path_of_hash
         self._report = report
         self._sha256 = hashlib.sha256()
@@ -272,19 +276,23 @@ class _ShardReader:
 
     def _check_block(self, frames: bytes, block: int, at: int) -> None:
         first_record = self._first_records[block]
-        found = check_frames(frames)
-        problems = dict(found.problems)
-        for i, problem in self._checker.find_problems(frames, found.starts, found.lengths):
-            problems[int(found.indices[i])] = problem
+        found = scan(frames)
+        positions = found.starts - HEADER_BYTES
+        problems = dict.fromkeys(np.flatnonzero(found.states).tolist(), _DAMAGED_RECORD)
+        whole = np.flatnonzero(found.states == WHOLE)
+        for i, problem in self._decoder.find_problems(frames, found.starts[whole], found.lengths[whole]):
+            problems[int(whole[i])] = problem
+        if found.end != len(frames):
+            problems[len(positions)] = _why_it_ends(frames, found.end)
+            positions = np.append(positions, found.end)
         for i, problem in sorted(problems.items()):
-            byte = at if self._is_gzip else at + int(found.positions[i])
+            byte = at if self._is_gzip else at + int(positions[i])
             self._add(problem, block=block, byte=byte, record=first_record + i)
         expected = self._shard.block_num_examples[block]
-        if found.is_chain_whole and found.num_followed != expected:
-            self._add(f"it holds {found.num_followed} records, the index says {expected}", block=block, byte=at)
+        if found.end == len(frames) and len(positions) != expected:
+            self._add(f"it holds {len(positions)} records, the index says {expected}", block=block, byte=at)
         if not self._is_gzip:
-            starts, sizes = found.positions.tolist(), np.diff(found.positions).tolist()
-            self._record_index.update("".join(f"{at + a} {n}\n" for a, n in zip(starts, sizes, strict=False)).encode())
+            self._record_index.update(index_lines(at + found.starts - HEADER_BYTES, found.lengths + OVERHEAD_BYTES))
 
     def _compare_whole(self) -> None:
         """Compares size and hashes; names what the file is instead, where that explains all other damages."""
@@ -381,3 +389,12 @@ def _count_other_files(dataset: Dataset) -> int:
 
 def _problem_of(error: DamageError) -> str:
     return error.what if error.why is None else f"{error.what}: {error.why}"
+
+
+def _why_it_ends(frames: bytes, end: int) -> str:
+    try:
+        for _ in iter_records(frames[end:], ""):
+            break
+    except DamageError as error:
+        return _problem_of(error)
+    raise AssertionError("a frame that can be followed was not")

@@ -11,7 +11,7 @@ from shardkit.cli.options import SizeType, SplitType
 from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
-    from shardkit.codec import Compression
+    from shardkit.codec import Compression, CompressionLevel
     from shardkit.conversion.prepare import ConvertOptions
 
 
@@ -61,8 +61,16 @@ if TYPE_CHECKING:
     show_default=True,
     help="gzip that can seek, or plain TFRecords with an index of their records.",
 )
+@click.option(
+    "--compression-level",
+    type=click.Choice(["fast", "balanced", "small"]),
+    show_default="balanced",
+    help="'fast' is up to 5 % larger and hardly faster, 'small' 4 to 25 % smaller and compresses 5 to 9 times as long.",
+)
 @click.option("--tfds", is_flag=True, help="Also write what tfds.builder_from_directory needs; uncompressed only.")
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes; the number of cores if not given.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Parts worked on at the same time; the number of cores if not given."
+)
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
 @click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
 @click.pass_context
@@ -82,6 +90,7 @@ def command(
     shuffle: bool,
     seed: int,
     compression: Compression,
+    compression_level: CompressionLevel | None,
     tfds: bool,
     workers: int | None,
     overwrite: bool,
@@ -116,6 +125,7 @@ def command(
         shard_bytes=shard_size,
         num_shards=num_shards,
         compression=compression,
+        compression_level=compression_level,
         tfds=tfds,
         overwrite=overwrite,
         work_dir=work_dir,

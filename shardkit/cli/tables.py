@@ -23,7 +23,7 @@ from shardkit.cli.values import (
 )
 from shardkit.dataset import Dataset
 from shardkit.features import Feature
-from shardkit.manifest import FeatureStatistics, ShardInfo, SplitInfo
+from shardkit.manifest import FeatureStatistics, Manifest, ShardInfo, SplitInfo
 from shardkit.preview import first_examples
 from shardkit.statistics import combine_statistics
 from shardkit.units import format_count, format_number, format_size
@@ -103,11 +103,16 @@ def _print_head(console: Console, dataset: Dataset) -> None:
         ("created", manifest.created.at.replace("T", " ").replace("Z", " UTC")),
         ("inputs", f"{format_number(len(account.inputs), 'file')}, {format_size(num_input_bytes)}"),
         ("rows", rows),
-        ("format", f"{compression} (format version {manifest.format_version})"),
+        ("format", f"{compression}{_level_note(manifest)} (format version {manifest.format_version})"),
         ("fingerprint", manifest.fingerprint[:12]),
     )
     for name, value in facts:
         console.print(Text(f"  {name:<12}{visible(value)}"), soft_wrap=True)
+
+
+def _level_note(manifest: Manifest) -> str:
+    level = manifest.recipe.get("compression_level")
+    return f", level {level}" if isinstance(level, str) else ""
 
 
 def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo]) -> None:

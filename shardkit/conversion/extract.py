@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.progress import Progress
-from shardkit.conversion.spool import RUN_ARROW_BYTES, run_order, write_run
+from shardkit.conversion.spool import RUN_BYTES, EncodedPart, run_order, write_run
+from shardkit.encoder import encode_batch
 from shardkit.hashing import assign_splits, row_keys
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RowBatch
@@ -51,14 +53,18 @@ def extract_split(plan: Plan, input_split_index: int, progress: Progress | None 
         return done
     collectors = [StatisticsCollector(plan.features) for _ in plan.recipe.splits]
     rows_by_file: Counter[int] = Counter()
-    num_runs = 0
-    for run_index, rows in enumerate(_gather_runs(plan, input_split, rows_by_file, collectors, progress)):
-        _write_rows(plan, input_split, run_index, rows, collectors)
-        num_runs = run_index + 1
+    writer = _RunWriter(plan, input_split)
+    fractions = tuple(s.fraction for s in plan.recipe.splits)
+    for rows in _read_rows(plan, input_split, progress):
+        _count_rows(rows, rows_by_file)
+        split_positions = assign_splits(rows.identities, plan.recipe.seed, fractions)
+        _collect(rows, split_positions, collectors)
+        writer.add(rows, split_positions)
+    writer.flush()
     extracted = Extracted(
         input_split_index=input_split_index,
         versions=_versions(plan, input_split),
-        num_runs=num_runs,
+        num_runs=writer.num_runs,
         rows_by_file=dict(rows_by_file),
         statistics=tuple(c.to_bytes() for c in collectors),
     )
@@ -84,71 +90,65 @@ def run_names(extracted: Extracted) -> list[str]:
     return [f"spool/{extracted.input_split_index}-{i}.run" for i in range(extracted.num_runs)]
 
 
-class _Rows(msgspec.Struct):
-    table: pa.Table
-    identities: np.ndarray
-    first_row: int
+class _RunWriter:
+    """Takes encoded rows of one input split and writes a run whenever there is enough for one."""
+
+    def __init__(self, plan: Plan, input_split: InputSplit) -> None:
+        self._plan = plan
+        self._input_split = input_split
+        self._parts: list[EncodedPart] = []
+        self._num_bytes = 0
+        self._num_rows = 0
+        self.num_runs = 0
+
+    def add(self, rows: RowBatch, split_positions: npt.NDArray[np.int64]) -> None:
+        """Encodes and takes the rows of one batch."""
+        recipe = self._plan.recipe
+        if recipe.shuffle:
+            keys = row_keys(rows.identities, recipe.seed)
+        else:
+            keys = np.arange(self._num_rows, self._num_rows + rows.batch.num_rows, dtype=np.uint64)
+        encoded = encode_batch(rows.batch, self._plan.features)
+        self._parts.append(EncodedPart(encoded.data, encoded.sizes, split_positions, keys))
+        self._num_rows += rows.batch.num_rows
+        self._num_bytes += len(encoded.data)
+        if self._num_bytes >= RUN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is left."""
+        if not self._parts:
+            return
+        bucket = None if self._plan.recipe.shuffle else run_order(self._input_split.index, self.num_runs)
+        name = f"{self._input_split.index}-{self.num_runs}.run"
+        write_run(self._plan.work_path("spool", name), self._parts, bucket)
+        self._parts, self._num_bytes = [], 0
+        self.num_runs += 1
 
 
-def _gather_runs(
-    plan: Plan,
-    input_split: InputSplit,
-    rows_by_file: Counter[int],
-    collectors: list[StatisticsCollector],
-    progress: Progress | None,
-) -> Iterator[_Rows]:
+def _read_rows(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Iterator[RowBatch]:
+    """Yields the batches of one input split that hold rows, and tells the progress."""
     source = source_for(plan.recipe.source.format or "")
-    pending: list[RowBatch] = []
-    num_pending_bytes, num_rows, num_reported_bytes = 0, 0, 0
+    num_reported_bytes = 0
     for rows in source.read(input_split, plan.files, plan.features, plan.recipe.source):
         if rows.batch.num_rows == 0:
             continue
-        _count_rows(rows, rows_by_file)
-        collectors[0].add_rounded(dict(rows.num_rounded))
-        pending.append(rows)
-        num_pending_bytes += rows.batch.nbytes
+        yield rows
         if progress is not None:
             # A batch tells no bytes of input; spread what is left so that the bar never runs past the end.
             step = min(rows.batch.nbytes, (input_split.num_bytes - num_reported_bytes) // 2)
             num_reported_bytes += step
             progress.add(num_rows=rows.batch.num_rows, num_input_bytes=step)
-        if num_pending_bytes >= RUN_ARROW_BYTES:
-            yield _concat(pending, num_rows)
-            num_rows += sum(r.batch.num_rows for r in pending)
-            pending, num_pending_bytes = [], 0
-    if pending:
-        yield _concat(pending, num_rows)
     if progress is not None:
         progress.add(num_input_bytes=input_split.num_bytes - num_reported_bytes)
 
 
-def _concat(pending: list[RowBatch], first_row: int) -> _Rows:
-    table = pa.Table.from_batches([r.batch for r in pending]).combine_chunks()
-    return _Rows(table, np.concatenate([r.identities for r in pending]), first_row)
-
-
-def _write_rows(
-    plan: Plan, input_split: InputSplit, run_index: int, rows: _Rows, collectors: list[StatisticsCollector]
-) -> None:
-    recipe = plan.recipe
-    positions = assign_splits(rows.identities, recipe.seed, tuple(s.fraction for s in recipe.splits))
+def _collect(rows: RowBatch, split_positions: npt.NDArray[np.int64], collectors: list[StatisticsCollector]) -> None:
+    collectors[0].add_rounded(dict(rows.num_rounded))
     for position, collector in enumerate(collectors):
-        own = rows.table if len(collectors) == 1 else rows.table.filter(pa.array(positions == position))
-        for batch in own.to_batches():
-            collector.update(batch)
-    if recipe.shuffle:
-        keys, bucket = row_keys(rows.identities, recipe.seed), None
-    else:
-        keys = np.arange(rows.first_row, rows.first_row + len(positions), dtype=np.uint64)
-        bucket = run_order(input_split.index, run_index)
-    write_run(
-        plan.work_path("spool", f"{input_split.index}-{run_index}.run"),
-        rows=rows.table,
-        features=plan.features,
-        split_positions=positions,
-        keys=keys,
-        bucket=bucket,
-    )
+        own = rows.batch if len(collectors) == 1 else rows.batch.filter(pa.array(split_positions == position))
+        if own.num_rows:
+            collector.update(own)
 
 
 def _count_rows(rows: RowBatch, rows_by_file: Counter[int]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from shardkit.codec import BLOCK_BYTES, compress_block
 from shardkit.conversion.extract import Extracted, run_names
 from shardkit.conversion.plan import Plan, write_whole
-from shardkit.conversion.spool import Segment, find_segments, load_segments, read_run_entries, run_order
+from shardkit.conversion.spool import Segment, find_segments, loaded_segments, read_run_entries, run_order
 from shardkit.conversion.write import order_group
 from shardkit.errors import BadInputError
 from shardkit.planning import (
@@ -21,6 +23,7 @@ from shardkit.planning import (
     SplitLayout,
     block_bounds,
     check_num_shards,
+    choose_group_bytes,
     count_shards,
     describe_shard_size,
     even_cuts,
@@ -32,9 +35,18 @@ from shardkit.planning import (
 # 24 windows of one block in the final order tell the compressed size to about 1 %.
 _NUM_SAMPLES = 24
 
+# Per bucket, ascending: its number, examples, framed bytes.
+_Counts = tuple[Int64s, Int64s, Int64s]
+_NO_COUNTS = (np.array([], dtype=np.int64),) * 3
 
-def plan_layout(plan: Plan, extracted: Sequence[Extracted]) -> Layout:
+
+def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1) -> Layout:
     """Lays out all dataset splits and stores the layout in the work folder.
+
+    Args:
+        plan: The plan.
+        extracted: Of all input splits.
+        num_threads: To compress samples with.
 
     Raises:
         BadInputError: If there are no rows at all.
@@ -43,12 +55,13 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted]) -> Layout:
     runs = _list_runs(plan, extracted)
     splits: list[SplitLayout] = []
     notes: list[str] = []
-    for position, share in enumerate(plan.recipe.splits):
-        totals = _sum_buckets(runs, position)
+    all_totals = _sum_buckets(runs, len(plan.recipe.splits))
+    group_bytes = choose_group_bytes(sum(int(t.num_bytes.sum()) for t in all_totals))
+    for position, (share, totals) in enumerate(zip(plan.recipe.splits, all_totals, strict=True)):
         if len(totals.buckets) == 0:
             notes.append(f"split {share.name!r} got no rows and is left out")
             continue
-        split, note = _lay_out_split(plan, runs, position, totals)
+        split, note = _lay_out_split(plan, runs, position, totals, group_bytes, num_threads)
         splits.append(split)
         notes += [note] if note else []
     if not splits:
@@ -89,40 +102,51 @@ def _list_runs(plan: Plan, extracted: Sequence[Extracted]) -> list[tuple[int, st
     return sorted(run for e in extracted for run in runs_of(plan, e))
 
 
-def _sum_buckets(runs: list[tuple[int, str]], position: int) -> BucketTotals:
-    num_examples: dict[int, int] = {}
-    num_bytes: dict[int, int] = {}
-    largest = 0
+def _sum_buckets(runs: list[tuple[int, str]], num_positions: int) -> list[BucketTotals]:
+    found: list[_Counts] = [_NO_COUNTS] * num_positions
+    largest = [0] * num_positions
     for _, path in runs:
         entries = read_run_entries(path)
-        own = entries.split_positions == position
-        largest = max(largest, entries.max_record_bytes.get(position, 0))
-        columns = (entries.buckets[own], entries.num_examples[own], entries.sizes[own])
-        for bucket, count, size in zip(*(c.tolist() for c in columns), strict=True):
-            num_examples[bucket] = num_examples.get(bucket, 0) + count
-            num_bytes[bucket] = num_bytes.get(bucket, 0) + size
-    buckets = sorted(num_examples)
-    return BucketTotals(
-        buckets=np.array(buckets, dtype=np.int64),
-        num_examples=np.array([num_examples[b] for b in buckets], dtype=np.int64),
-        num_bytes=np.array([num_bytes[b] for b in buckets], dtype=np.int64),
-        max_record_bytes=largest,
-    )
+        for position, num_bytes in entries.max_record_bytes.items():
+            own = entries.split_positions == position
+            found[position] = _add(
+                found[position], (entries.buckets[own], entries.num_examples[own], entries.sizes[own])
+            )
+            largest[position] = max(largest[position], num_bytes)
+    return [
+        BucketTotals(buckets=b, num_examples=n, num_bytes=s, max_record_bytes=m)
+        for (b, n, s), m in zip(found, largest, strict=True)
+    ]
+
+
+def _add(totals: _Counts, more: _Counts) -> _Counts:
+    buckets, num_examples, num_bytes = (np.concatenate(pair) for pair in zip(totals, more, strict=True))
+    order = np.argsort(buckets, kind="stable")
+    buckets = buckets[order]
+    firsts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    return buckets[firsts], np.add.reduceat(num_examples[order], firsts), np.add.reduceat(num_bytes[order], firsts)
 
 
 def _lay_out_split(
-    plan: Plan, runs: list[tuple[int, str]], position: int, totals: BucketTotals
+    plan: Plan,
+    runs: list[tuple[int, str]],
+    position: int,
+    totals: BucketTotals,
+    group_bytes: int,
+    num_threads: int,
 ) -> tuple[SplitLayout, str | None]:
     recipe, name = plan.recipe, plan.recipe.splits[position].name
     num_examples, num_bytes = int(totals.num_examples.sum()), int(totals.num_bytes.sum())
-    groups = form_groups(totals)
+    groups = form_groups(totals, group_bytes)
     note = None
     if recipe.num_shards is not None:
         check_num_shards(name, recipe.num_shards, num_examples)
         num_shards = recipe.num_shards
     else:
         assert recipe.shard_bytes is not None
-        fraction = 1.0 if recipe.compression == "none" else _measure_compression(plan, runs, position, totals)
+        fraction = 1.0
+        if recipe.compression != "none":
+            fraction = _measure_compression(plan, runs, position, totals, num_threads)
         num_shards = count_shards(
             num_examples=num_examples,
             num_bytes=num_bytes,
@@ -153,28 +177,32 @@ def _segments(runs: list[tuple[int, str]], position: int, groups: tuple[GroupLay
     return by_group
 
 
-def _measure_compression(plan: Plan, runs: list[tuple[int, str]], position: int, totals: BucketTotals) -> float:
+def _measure_compression(
+    plan: Plan, runs: list[tuple[int, str]], position: int, totals: BucketTotals, num_threads: int
+) -> float:
     # Small groups stand for windows in the final order; what they compress to is what the shards will.
     windows = form_groups(totals, BLOCK_BYTES)
     if len(windows) > _NUM_SAMPLES:
         chosen = np.linspace(0, len(windows) - 1, _NUM_SAMPLES).round().astype(int)
         windows = tuple(windows[i] for i in chosen)
-    num_bytes = num_compressed = 0
-    for segments in _segments(runs, position, windows):
-        loaded = load_segments(segments, max_bytes=BLOCK_BYTES)
+    with ThreadPoolExecutor(num_threads) as pool:
+        sizes = list(pool.map(functools.partial(_compress_head, plan), _segments(runs, position, windows)))
+    return sum(compressed for _, compressed in sizes) / sum(framed for framed, _ in sizes)
+
+
+def _compress_head(plan: Plan, segments: list[Segment]) -> tuple[int, int]:
+    with loaded_segments(segments, max_bytes=BLOCK_BYTES) as loaded:
         ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
         first, stop = block_bounds(ordered.sizes, BLOCK_BYTES)[0]
         block = ordered.join(first, stop)
-        num_bytes += len(block)
-        num_compressed += len(compress_block(block, plan.recipe.compression))
-    return num_compressed / num_bytes
+    return len(block), len(compress_block(block, plan.recipe.compression, plan.recipe.compression_level))
 
 
 def _record_starts(plan: Plan, runs: list[tuple[int, str]], position: int, groups: tuple[GroupLayout, ...]) -> Int64s:
     sizes: list[Int64s] = []
     for segments in _segments(runs, position, groups):
-        loaded = load_segments(segments)
-        sizes.append(order_group(loaded, shuffle=plan.recipe.shuffle).sizes)
+        with loaded_segments(segments) as loaded:
+            sizes.append(order_group(loaded, shuffle=plan.recipe.shuffle).sizes)
     all_sizes = np.concatenate(sizes)
     starts: Int64s = np.cumsum(all_sizes) - all_sizes
     return starts

@@ -17,7 +17,7 @@ import xxhash
 
 from shardkit import storage
 from shardkit._version import __version__
-from shardkit.codec import Compression
+from shardkit.codec import Compression, CompressionLevel
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created
@@ -38,6 +38,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         shard_bytes: Wanted size of a shard on disk; None with `num_shards`.
         num_shards: Number of shards of each split; None with `shard_bytes`.
         compression: `gzip` or `none`.
+        compression_level: `fast`, `balanced` or `small`; None without compression.
         tfds: Whether to write what `tfds.builder_from_directory` needs beside uncompressed shards.
     """
 
@@ -48,6 +49,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shard_bytes: int | None
     num_shards: int | None
     compression: Compression
+    compression_level: CompressionLevel | None
     tfds: bool = False
 
 
@@ -99,7 +101,7 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
 
 def make_created(inputs: Sequence[str]) -> Created:
     """Returns when and by what the conversion is made."""
-    packages = ("apache-beam", "numpy", "protobuf", "pyarrow", "isal")
+    packages = ("apache-beam", "numpy", "protobuf", "pyarrow", "isal", "zlib-ng")
     versions = {name: v for name in packages if (v := _version_of(name)) is not None}
     return Created(
         at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

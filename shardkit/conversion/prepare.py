@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from shardkit import storage
-from shardkit.codec import Compression
+from shardkit.codec import DEFAULT_LEVEL, Compression, CompressionLevel
+from shardkit.codec_kernel import HAS_KERNEL
 from shardkit.conversion.commit import refuse_existing
 from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan, Recipe, check_destination, default_work_root, fingerprint, make_created
 from shardkit.conversion.write import forget_written
 from shardkit.dataset import list_versions, open_dataset
-from shardkit.encoder import HAS_KERNEL
 from shardkit.errors import ConflictError, DamageError, OutOfSpaceError, UsageError
 from shardkit.planning import parse_shares
 from shardkit.schema import apply_schema, load_schema
@@ -41,6 +41,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         shard_bytes: Wanted size of a shard on disk, unless `num_shards` is given.
         num_shards: Shards of each split.
         compression: `gzip` or `none`.
+        compression_level: `fast`, `balanced` or `small`; None takes the default of gzip.
         tfds: Whether to write what `tfds.builder_from_directory` needs; without compression only.
         overwrite: Whether to make the next version where a dataset is already.
         work_dir: Where the spool goes; None puts it beside the data.
@@ -56,6 +57,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     shard_bytes: int = 128 * MiB
     num_shards: int | None = None
     compression: Compression = "gzip"
+    compression_level: CompressionLevel | None = None
     tfds: bool = False
     overwrite: bool = False
     work_dir: str | None = None
@@ -92,6 +94,7 @@ def prepare(options: ConvertOptions) -> Prepared:
         raise UsageError(
             "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"
         )
+    compression_level = _choose_level(options)
     listing = list_inputs(options.inputs)
     _refuse_own_output(listing.files, destination)
     source = choose_source(listing.files, options.source)
@@ -107,6 +110,7 @@ def prepare(options: ConvertOptions) -> Prepared:
         shard_bytes=None if options.num_shards is not None else options.shard_bytes,
         num_shards=options.num_shards,
         compression=options.compression,
+        compression_level=compression_level,
         tfds=options.tfds,
     )
     name = fingerprint(listing.files, features, recipe)
@@ -127,6 +131,17 @@ def prepare(options: ConvertOptions) -> Prepared:
     _check_space(plan)
     notes = (*listing.notes, *source.notes(listing.files, source_options), *_kernel_notes())
     return Prepared(plan=plan, notes=notes, num_finished_splits=_count_finished(plan))
+
+
+def _choose_level(options: ConvertOptions) -> CompressionLevel | None:
+    if options.compression == "gzip":
+        return options.compression_level or DEFAULT_LEVEL
+    if options.compression_level is not None:
+        raise UsageError(
+            f"--compression-level {options.compression_level} has no meaning with --compression {options.compression}",
+            next_step="Drop one of them",
+        )
+    return None
 
 
 def _kernel_notes() -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import secrets
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
-import google_crc32c
 import msgspec
 import numpy as np
 
@@ -22,10 +22,13 @@ from shardkit.codec import (
     crc32_combine,
     gzip_trailer,
 )
+from shardkit.codec_kernel import crc32c
 from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.spool import write_all
 from shardkit.errors import ConflictError
 from shardkit.manifest import ShardInfo
 from shardkit.planning import Int64s, SplitLayout, shard_file_name
+from shardkit.record_index import index_lines
 
 _COPY_BYTES = 4 * 1024 * 1024
 
@@ -60,6 +63,7 @@ class ShardFile:
         self._split = split
         self._shard_index = shard_index
         self._compression: Compression = plan.recipe.compression
+        self._level = plan.recipe.compression_level
         self._path = plan.work_path("tmp", f"{split.name}-{shard_index}.{secrets.token_hex(4)}")
         self._sha256 = hashlib.sha256()
         self._crc32c = 0
@@ -67,12 +71,12 @@ class ShardFile:
         self._num_bytes = 0
         self._blocks: tuple[list[int], list[int], list[int]] = ([], [], [])
         self._record_sizes: list[bytes] = []
-        self._file: BinaryIO
+        self._file: io.RawIOBase
 
     def __enter__(self) -> Self:
         with storage.translate_os_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("wb")
+            self._file = self._path.open("wb", buffering=0)
             if self._compression == "gzip":
                 self._write(GZIP_HEADER)
         return self
@@ -93,9 +97,9 @@ class ShardFile:
         self._blocks[2].extend(piece.block_num_examples)
         self._record_sizes.append(piece.record_sizes)
 
-    def add_block(self, records: bytes, sizes: Int64s) -> None:
+    def add_block(self, records: memoryview, sizes: Int64s) -> None:
         """Compresses and appends framed records as one block."""
-        packed = compress_block(records, self._compression)
+        packed = compress_block(records, self._compression, self._level)
         with storage.translate_os_errors(self._path):
             self._write(packed)
         self._crc32 = crc32(records, self._crc32)
@@ -113,7 +117,6 @@ class ShardFile:
         with storage.translate_os_errors(self._path):
             if self._compression == "gzip":
                 self._write(gzip_trailer(self._crc32, sum(self._blocks[1])))
-            self._file.flush()
             os.fsync(self._file.fileno())
         info = ShardInfo(
             split=self._split.name,
@@ -138,19 +141,18 @@ class ShardFile:
 
     def _publish_record_index(self, destination: str) -> None:
         sizes = np.frombuffer(b"".join(self._record_sizes), dtype="<u4").astype(np.int64)
-        starts = np.cumsum(sizes) - sizes
-        lines = "".join(f"{start} {size}\n" for start, size in zip(starts.tolist(), sizes.tolist(), strict=True))
+        lines = index_lines(np.cumsum(sizes) - sizes, sizes)
         index_path = self._path.with_suffix(".idx")
         try:
-            write_whole(index_path, lines.encode())
+            write_whole(index_path, lines)
             storage.put_file(index_path, destination)
         finally:
             index_path.unlink(missing_ok=True)
 
-    def _write(self, data: bytes) -> None:
-        self._file.write(data)
+    def _write(self, data: bytes | memoryview) -> None:
+        write_all(self._file, data)
         self._sha256.update(data)
-        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        self._crc32c = crc32c(data, self._crc32c)
         self._num_bytes += len(data)
 
 

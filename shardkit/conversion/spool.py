@@ -1,36 +1,36 @@
 """Runs: encoded rows of one input split on local disk, sorted by (dataset split, key), with an index at the end.
 
-A run holds what about 16 MiB of Arrow data becomes, so that its making needs bounded memory whatever the size of the
-input. Any range of keys is one consecutive piece of the file.
+A run holds about 32 MiB of framed records, so that its making needs bounded memory whatever the size of the input.
+Any range of keys is one consecutive piece of the file.
 
     framed records | keys, 8 bytes each | framed sizes, 4 bytes each | index, msgpack | length of the index, 8 bytes
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from shardkit import storage
-from shardkit.encoder import encode_batch
+from shardkit.codec_kernel import BytesLike, gather
 from shardkit.errors import StorageError
-from shardkit.features import Features
-from shardkit.hashing import UInt64s
-from shardkit.planning import GroupLayout, Int64s
+from shardkit.hashing import UInt64s, stable_order
+from shardkit.planning import GroupLayout, Int64s, block_bounds
 from shardkit.units import MiB
 
-RUN_ARROW_BYTES = 16 * MiB
+RUN_BYTES = 32 * MiB
 NUM_BUCKET_BITS = 12
-_ENCODE_ROWS = 8192
-_ENCODE_BYTES = 4 * MiB
+_WRITE_BYTES = 2 * MiB
 _MAX_RUNS_BITS = 24
 
 
@@ -85,11 +85,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class LoadedSegments(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys, framed sizes and framed records of segments, in the order of the segments."""
+    """Keys, framed sizes and framed records of segments, in the order of the segments. `data` may be longer."""
 
     keys: UInt64s
     sizes: Int64s
-    data: bytearray
+    data: memoryview
 
 
 def run_order(input_split_index: int, run_index: int) -> int:
@@ -97,51 +97,62 @@ def run_order(input_split_index: int, run_index: int) -> int:
     return (input_split_index << _MAX_RUNS_BITS) + run_index
 
 
-def write_run(
-    path: Path,
-    *,
-    rows: pa.Table,
-    features: Features,
-    split_positions: Int64s,
-    keys: UInt64s,
-    bucket: int | None,
-) -> None:
-    """Orders, encodes and stores rows as one run, whole or not at all.
+class EncodedPart(NamedTuple):
+    """Some encoded rows of a run.
+
+    Attributes:
+        data: Framed records, one after the other.
+        sizes: Per record; framed bytes.
+        split_positions: Per record; the dataset split it belongs to.
+        keys: Per record; ascending keys are the order within a dataset split.
+    """
+
+    data: bytes | memoryview
+    sizes: Int64s
+    split_positions: Int64s
+    keys: UInt64s
+
+
+def write_run(path: Path, parts: Sequence[EncodedPart], bucket: int | None) -> None:
+    """Orders and stores encoded rows as one run, whole or not at all.
 
     Args:
         path: Where the run goes.
-        rows: Columns as the features say.
-        features: What to encode.
-        split_positions: Per row; the dataset split it belongs to.
-        keys: Per row; ascending keys are the order within a dataset split.
+        parts: The rows.
         bucket: The one bucket of all rows, where the order is the source's; None takes the upper bits of the keys.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
     """
-    order = np.lexsort((keys, split_positions))
-    split_positions, keys = split_positions[order], keys[order]
+    sizes = np.concatenate([p.sizes for p in parts])
+    starts = np.cumsum(sizes) - sizes
+    split_positions, keys = np.concatenate([p.split_positions for p in parts]), np.concatenate([p.keys for p in parts])
+    order = _final_order(split_positions, keys)
+    starts, sizes, split_positions, keys = starts[order], sizes[order], split_positions[order], keys[order]
     buckets = _buckets_of(keys) if bucket is None else np.full(len(keys), bucket, dtype=np.int64)
-    ordered = rows.take(pa.array(order)) if not np.array_equal(order, np.arange(len(order))) else rows
+    data: list[BytesLike] = [p.data for p in parts]
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    sizes: list[npt.NDArray[np.int64]] = []
     try:
         # Inside, so that the free space is measured before the cut-off file is removed.
         with storage.translate_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                for batch in _encodable_batches(ordered):
-                    encoded = encode_batch(batch, features)
-                    file.write(encoded.data)
-                    sizes.append(encoded.sizes)
-                all_sizes = np.concatenate(sizes)
-                file.write(keys.astype("<u8").tobytes())
-                file.write(all_sizes.astype("<u4").tobytes())
-                index = msgspec.msgpack.encode(_index_of(split_positions, buckets, all_sizes))
-                file.write(index + len(index).to_bytes(8, "little"))
+            with temporary.open("wb", buffering=0) as file:
+                for first, stop in block_bounds(sizes, _WRITE_BYTES):
+                    write_all(file, gather(data, starts[first:stop], sizes[first:stop]))
+                write_all(file, keys.astype("<u8").tobytes())
+                write_all(file, sizes.astype("<u4").tobytes())
+                index = msgspec.msgpack.encode(_index_of(split_positions, buckets, sizes))
+                write_all(file, index + len(index).to_bytes(8, "little"))
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_all(file: io.RawIOBase, data: bytes | memoryview) -> None:
+    """Writes all of `data`; unbuffered files take large pieces without another copy, but may take only a part."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def read_run_entries(path: str) -> RunEntries:
@@ -191,18 +202,35 @@ def find_segments(
         )
 
 
-def load_segments(segments: Sequence[Segment], max_bytes: int | None = None) -> LoadedSegments:
-    """Returns what segments hold, or the first records of about `max_bytes` of each."""
+@contextlib.contextmanager
+def loaded_segments(segments: Sequence[Segment], max_bytes: int | None = None) -> Iterator[LoadedSegments]:
+    """Gives what segments hold, or the first records of about `max_bytes` of each, until the end of the block."""
     heads = [_load_head(s, max_bytes) for s in segments]
     spans = list(itertools.accumulate((int(sizes.sum()) for _, sizes in heads), initial=0))
-    # One buffer from the start: joining the segments afterwards would hold everything twice.
-    data = bytearray(spans[-1])
-    view = memoryview(data)
-    for segment, first, stop in zip(segments, spans, spans[1:], strict=False):
-        _read_into(view[first:stop], segment.path, segment.first_byte)
-    return LoadedSegments(
-        keys=np.concatenate([keys for keys, _ in heads]), sizes=np.concatenate([sizes for _, sizes in heads]), data=data
-    )
+    buffer = _take_buffer(spans[-1])
+    try:
+        view = buffer.data
+        for segment, first, stop in zip(segments, spans, spans[1:], strict=False):
+            _read_into(view[first:stop], segment.path, segment.first_byte)
+        yield LoadedSegments(
+            keys=np.concatenate([keys for keys, _ in heads]),
+            sizes=np.concatenate([sizes for _, sizes in heads]),
+            data=view,
+        )
+    finally:
+        _spare_buffers.append(buffer)
+
+
+# Groups are about equally large: their buffers go from one to the next, because fresh pages cost more than reading.
+_spare_buffers: list[npt.NDArray[np.uint8]] = []
+
+
+def _take_buffer(num_bytes: int) -> npt.NDArray[np.uint8]:
+    try:
+        buffer = _spare_buffers.pop()
+    except IndexError:
+        return np.empty(num_bytes, np.uint8)
+    return buffer if len(buffer) >= num_bytes else np.empty(num_bytes, np.uint8)
 
 
 def _load_head(segment: Segment, max_bytes: int | None) -> tuple[UInt64s, Int64s]:
@@ -231,10 +259,13 @@ def _buckets_of(keys: UInt64s) -> Int64s:
     return (keys >> np.uint64(64 - NUM_BUCKET_BITS)).astype(np.int64)
 
 
-def _encodable_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
-    max_rows = max(1, min(_ENCODE_ROWS, _ENCODE_BYTES // row_bytes))
-    yield from rows.to_batches(max_chunksize=max_rows)
+def _final_order(split_positions: Int64s, keys: UInt64s) -> Int64s:
+    """Returns the order by (dataset split, key); equal keys stay as they were."""
+    order = stable_order(keys)
+    if split_positions.any():
+        # Of 16-bit numbers NumPy's stable sort is a radix sort.
+        order = order[np.argsort(split_positions[order].astype(np.int16), kind="stable")]
+    return order
 
 
 def _index_of(split_positions: Int64s, buckets: Int64s, sizes: Int64s) -> _RunIndex:

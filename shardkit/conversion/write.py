@@ -9,10 +9,12 @@ import msgspec
 import numpy as np
 
 from shardkit.codec import BLOCK_BYTES, compress_block, crc32
+from shardkit.codec_kernel import gather
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.shard_file import Piece, ShardFile, find_shard, is_right
-from shardkit.conversion.spool import LoadedSegments, Segment, load_segments
+from shardkit.conversion.spool import LoadedSegments, Segment, loaded_segments
+from shardkit.hashing import stable_order
 from shardkit.manifest import ShardInfo
 from shardkit.planning import Int64s, SplitLayout, block_bounds, shard_of_starts
 
@@ -33,15 +35,13 @@ class OrderedGroup(msgspec.Struct, frozen=True, kw_only=True):
         sizes: Framed size of each record, in the final order.
     """
 
-    data: bytearray
+    data: memoryview
     offsets: Int64s
     sizes: Int64s
 
-    def join(self, first: int, stop: int) -> bytes:
+    def join(self, first: int, stop: int) -> memoryview:
         """Returns records `[first, stop)` of the final order."""
-        data = memoryview(self.data)
-        spans = zip(self.offsets[first:stop].tolist(), self.sizes[first:stop].tolist(), strict=True)
-        return b"".join([data[o : o + s] for o, s in spans])
+        return gather(self.data, self.offsets[first:stop], self.sizes[first:stop])
 
 
 def order_group(segments: LoadedSegments, *, shuffle: bool) -> OrderedGroup:
@@ -49,7 +49,7 @@ def order_group(segments: LoadedSegments, *, shuffle: bool) -> OrderedGroup:
     sizes = segments.sizes
     offsets = np.cumsum(sizes) - sizes
     if shuffle:
-        order = np.argsort(segments.keys, kind="stable")
+        order = stable_order(segments.keys)
         sizes, offsets = sizes[order], offsets[order]
     return OrderedGroup(data=segments.data, offsets=offsets, sizes=sizes)
 
@@ -67,9 +67,9 @@ def write_group(
     group = split.groups[group_index]
     done = _find_written(plan, record_path)
     if done is None:
-        loaded = load_segments(sorted(segments, key=lambda s: s.order))
-        ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
-        done = _write_ordered(plan, split, group_index, ordered, progress)
+        with loaded_segments(sorted(segments, key=lambda s: s.order)) as loaded:
+            ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
+            done = _write_ordered(plan, split, group_index, ordered, progress)
         write_whole(record_path, msgspec.msgpack.encode(done))
     elif progress is not None:
         progress.add(num_framed_bytes=group.num_bytes)
@@ -138,7 +138,7 @@ def _write_piece(
     plan: Plan, split: SplitLayout, group_index: int, shard_index: int, ordered: OrderedGroup, first: int, stop: int
 ) -> Piece:
     compression = plan.recipe.compression
-    packed: list[bytes] = []
+    packed: list[bytes | memoryview] = []
     crc = 0
     bounds = block_bounds(ordered.sizes[first:stop], BLOCK_BYTES)
     framed_sizes = []
@@ -146,7 +146,7 @@ def _write_piece(
         records = ordered.join(first + a, first + b)
         framed_sizes.append(len(records))
         crc = crc32(records, crc)
-        packed.append(compress_block(records, compression))
+        packed.append(compress_block(records, compression, plan.recipe.compression_level))
     path = plan.work_path("pieces", f"{split.name}-{group_index}-{shard_index}")
     write_whole(path, b"".join(packed))
     sizes = ordered.sizes[first:stop].astype("<u4").tobytes() if compression == "none" else b""

@@ -19,7 +19,8 @@ import xxhash
 from shardkit.features import Features
 from shardkit.units import MiB
 
-SPLIT_BYTES = 64 * MiB
+MIN_SPLIT_BYTES = 8 * MiB
+MAX_SPLIT_BYTES = 64 * MiB
 BATCH_BYTES = 4 * MiB
 
 
@@ -43,7 +44,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_record_bytes: int = 256 * MiB
 
 
-class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One input file.
 
     Attributes:
@@ -68,7 +69,6 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         index: 0-based position among all splits; the order of `--no-shuffle`.
         file_start, file_stop: The files it reads, half-open. More than one only for formats with a row a file.
         start, stop: Bytes of text formats, row groups of Parquet, half-open. 0 and 0 where files are read whole.
-        first_line: 1-based line number at `start`, for messages about text formats.
         num_bytes: Input bytes it covers (as stored), for progress and for dealing work out evenly.
     """
 
@@ -77,7 +77,6 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     file_stop: int
     start: int = 0
     stop: int = 0
-    first_line: int = 1
     num_bytes: int = 0
 
 
@@ -120,7 +119,7 @@ class Source(Protocol):
         ...
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files into splits of about SPLIT_BYTES, in the order of the files."""
+        """Cuts the files into splits, each file by `choose_split_bytes`, in the order of the files."""
         ...
 
     def read(
@@ -132,6 +131,16 @@ class Source(Protocol):
             BadInputError: At the first row that does not fit; names column, expected, got, file and row.
         """
         ...
+
+
+def choose_split_bytes(num_bytes: int) -> int:
+    """Returns the size of the splits of a file: small enough that no core waits long for the last one.
+
+    Args:
+        num_bytes: Of this file alone. The identity of a row depends on where its split starts, so other files must
+            not matter.
+    """
+    return max(MIN_SPLIT_BYTES, min(num_bytes // 32, MAX_SPLIT_BYTES))
 
 
 def row_identities(file: RawFile, start: int, first_row: int, num_rows: int) -> npt.NDArray[np.uint64]:

@@ -211,6 +211,8 @@ def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None)
 
 
 def _score(text: bytes, is_whole: bool, delimiter: str, num_columns: int | None) -> tuple[float, int]:
+    if delimiter.encode() not in text:
+        return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
     rule = QuotedRecords(delimiter)
     widths = rule.widths(_whole_records(text, is_whole, rule))
     expected = num_columns or (int(widths[0]) if len(widths) else 1)

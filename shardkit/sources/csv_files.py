@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +16,15 @@ import pyarrow.csv as pacsv
 from shardkit import storage
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Features, make_feature
-from shardkit.sources.base import BATCH_BYTES, SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    row_identities,
+)
 from shardkit.sources.csv_dialect import Dialect, check_columns, check_same_columns, read_dialect
 from shardkit.sources.csv_parse import CsvParser, Parsed, explain, is_blank
 from shardkit.sources.fitting import UnfitValueError
@@ -36,12 +45,12 @@ class CsvSource:
 
     Attributes:
         format: `csv` or `tsv`.
-        split_bytes: Wanted size of a split.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
         block_bytes: Wanted text of a batch.
     """
 
     format: str = "csv"
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     block_bytes: int = BATCH_BYTES
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
@@ -54,7 +63,7 @@ class CsvSource:
         written = self._dialects(files, options)
         columns = written[0][1].columns
         sampled = sample_files(written)
-        evidence = _on_threads([f for f, _ in sampled], lambda i: _examine_head(*sampled[i], options))
+        evidence = _on_threads([f for f, _ in sampled], lambda i: _read_head(*sampled[i], options).evidence)
         return tuple(decide(name, unite(e[name] for e in evidence)) for name in columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
@@ -68,7 +77,8 @@ class CsvSource:
                     f"{dialect.other_delimiter!r}; --delimiter tells which it is"
                 )
                 break
-        return (*notes, *column_notes(_head_columns(*written[0], options), options.null_values))
+        head = _read_head(*written[0], options)
+        return (*notes, *column_notes(head.columns, head.evidence, options.null_values))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
@@ -93,10 +103,9 @@ class CsvSource:
                 return
             _check_header(dialect, features, file)
             start = split.start or dialect.data_start
-            first_line = split.first_line if split.start else dialect.first_line
             if split.stop and start >= split.stop:
                 return
-            reader = _SplitReader(file, dialect, features, options, start, first_line)
+            reader = _SplitReader(file, dialect, features, options, start)
             first_row = 0
             for batch, rounded in reader.batches(split.stop, self.block_bytes):
                 identities = row_identities(file, split.start, first_row, batch.num_rows)
@@ -104,11 +113,12 @@ class CsvSource:
                 yield RowBatch(batch, identities, split.file_start, rounded)
 
     def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
-        if file.compression is None and file.num_bytes <= self.split_bytes:
+        split_bytes = self.split_bytes or choose_split_bytes(file.num_bytes)
+        if file.compression is None and file.num_bytes <= split_bytes:
             # No record end is looked for, so the delimiter does not matter.
-            return split_file(file, file_index, QuotedRecords(","), options, self.split_bytes)
+            return split_file(file, file_index, QuotedRecords(","), options, split_bytes)
         dialect = read_dialect(file, self._with_format(options))
-        return [] if dialect is None else split_file(file, file_index, dialect.rule, options, self.split_bytes)
+        return [] if dialect is None else split_file(file, file_index, dialect.rule, options, split_bytes)
 
     def _dialects(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[tuple[RawFile, Dialect]]:
         options = self._with_format(options)
@@ -137,7 +147,6 @@ class _SplitReader:
         features: What is wanted.
         options: Hold spellings of null and the longest record.
         start: Byte where the first record starts.
-        first_line: Its 1-based line number.
     """
 
     def __init__(
@@ -147,14 +156,12 @@ class _SplitReader:
         features: Features,
         options: SourceOptions,
         start: int,
-        first_line: int,
     ) -> None:
         self._file = file
         self._dialect = dialect
         self._features = features
         self._options = options
         self._start = start
-        self._first_line = first_line
         self._parser = CsvParser(dialect, features, options.null_values)
 
     def batches(self, stop: int, block_bytes: int) -> Iterator[Parsed]:
@@ -165,7 +172,6 @@ class _SplitReader:
             self._options,
             start=self._start,
             stop=stop,
-            first_line=self._first_line,
             block_bytes=block_bytes,
         )
         for block in blocks:
@@ -175,13 +181,7 @@ class _SplitReader:
         try:
             return self._parser.parse(block.data)
         except (pa.ArrowInvalid, UnfitValueError) as error:
-            line = line_at(
-                self._file,
-                self._dialect.rule,
-                start=self._start,
-                first_line=self._first_line,
-                offset=block.offset,
-            )
+            line = line_at(self._file, self._dialect.rule, block.offset)
             nulls = self._options.null_values
             raise explain(block, self._dialect, self._features, nulls, self._file, line, error) from error
 
@@ -195,45 +195,49 @@ def _check_header(dialect: Dialect, features: Features, file: RawFile) -> None:
             raise BadInputError(error.what, where=place(file), why=error.why) from error
 
 
-def _examine_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, Evidence]:
-    columns = _head_columns(file, dialect, options)
-    return {name: examine(values, options.null_values) for name, values in columns.items()}
+class _Head(NamedTuple):
+    columns: dict[str, pa.Array]
+    evidence: dict[str, Evidence]
 
 
-def _head_columns(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, pa.Array]:
+def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head:
     blocks = read_blocks(
         file,
         dialect.rule,
         options,
         start=dialect.data_start,
         stop=0,
-        first_line=dialect.first_line,
         block_bytes=HEAD_BYTES,
     )
     block = next(blocks, None)
     if block is None or is_blank(block.data):
-        return dict.fromkeys(dialect.columns, pa.array([], pa.string()))
-    features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
+        empty = pa.array([], pa.string())
+        return _Head(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
     try:
-        table = pacsv.read_csv(
-            pa.BufferReader(block.data),
-            pacsv.ReadOptions(use_threads=False, block_size=len(block.data) + 1, column_names=list(dialect.columns)),
-            # Rows that do not fit say nothing about types; reading them is what tells the user.
-            pacsv.ParseOptions(
-                delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
-            ),
-            pacsv.ConvertOptions(
-                column_types={f.name: pa.string() for f in features},
-                null_values=["", *options.null_values],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+        return _examine_head(bytes(block.data), dialect, options.null_values)
     except pa.ArrowInvalid as error:
+        features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
         raise explain(block, dialect, features, options.null_values, file, dialect.first_line, error) from error
-    table = table.slice(0, HEAD_ROWS)
+
+
+@functools.lru_cache(maxsize=1)
+def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> _Head:
+    # Asked twice of the first file, for the features and for the notes.
+    table = pacsv.read_csv(
+        pa.BufferReader(data),
+        pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
+        # Rows that do not fit say nothing about types; reading them is what tells the user.
+        pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"),
+        pacsv.ConvertOptions(
+            column_types=dict.fromkeys(dialect.columns, pa.string()),
+            null_values=["", *null_values],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    ).slice(0, HEAD_ROWS)
     empty = pa.array([], pa.string())
-    return {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
+    columns = {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
+    return _Head(columns, {name: examine(values, null_values) for name, values in columns.items()})
 
 
 def _on_threads(files: list[RawFile], work: Callable[[int], _T]) -> list[_T]:

@@ -49,6 +49,7 @@ class CsvParser:
                 )
         self._dialect = dialect
         self._features = features
+        self._schema = arrow_schema(features)
         self._nulls = ["", *null_values]
         self._types = {f.name: _parsed_type(f) for f in features}
         self._texts = [name for name, type_ in self._types.items() if _is_text(type_)]
@@ -62,8 +63,8 @@ class CsvParser:
             pa.ArrowInvalid, UnfitValueError: If something does not fit; `explain` finds out what.
         """
         if is_blank(data):
-            return pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features)), {}
-        if not as_array(data).all():
+            return pa.RecordBatch.from_pylist([], schema=self._schema), {}
+        if not as_array(data).min():
             raise pa.ArrowInvalid("NUL byte")
         table = self._parse_columns(data)
         columns, rounded = [], {}
@@ -75,7 +76,7 @@ class CsvParser:
             columns.append(parsed if fitted is None else fitted.column)
             if fitted is not None and fitted.num_rounded:
                 rounded[feature.name] = fitted.num_rounded
-        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._features)), rounded
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema), rounded
 
     def _parse_columns(self, data: Text) -> pa.Table:
         if not self._has_quoted_nulls:

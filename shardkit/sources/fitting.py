@@ -18,6 +18,9 @@ from shardkit.sources.streams import shown
 _FLOAT_DIGITS = {"float16": 3, "float32": 6}
 _NUMPY_FLOATS: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
 _TINY = {"float16": float(np.finfo(np.float16).tiny), "float32": float(np.finfo(np.float32).tiny)}
+_GREATEST = {"float16": float(np.finfo(np.float16).max), "float32": float(np.finfo(np.float32).max)}
+_LARGE = 1e15  # Also false of NaN.
+_EXACT_POWER = 22  # The last power of ten that float64 holds.
 
 
 class UnfitValueError(Exception):
@@ -82,8 +85,9 @@ def _fit_values(values: pa.Array, feature: Feature) -> Fitted:
             _check_utf8(values, feature)
         return Fitted(values)
     if feature.dtype in _FLOAT_DIGITS and (pa.types.is_floating(values.type) or _is_text(values.type)):
-        wide = values if pa.types.is_floating(values.type) else _cast(values, pa.float64(), feature)
-        return _narrow(wide.cast(pa.float64()), feature)
+        if not pa.types.is_float64(values.type):
+            values = _cast(values, pa.float64(), feature)
+        return _narrow(values, feature)
     if pa.types.is_boolean(wanted) and pa.types.is_integer(values.type):
         _refuse(pc.invert(pc.is_in(values, value_set=pa.array([0, 1], values.type))), values, feature)
     if pa.types.is_string(wanted) and not pa.types.is_primitive(values.type):
@@ -188,13 +192,22 @@ def _first_unfit(values: pa.Array, type_: pa.DataType) -> int:
 
 def _narrow(wide: pa.Array, feature: Feature) -> Fitted:
     values = wide.to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore", under="ignore"):
-        narrow = values.astype(_NUMPY_FLOATS[feature.dtype])
+    type_ = _NUMPY_FLOATS[feature.dtype]
+    if not wide.null_count:
+        largest = _largest(values)
+        if largest <= _GREATEST[feature.dtype]:
+            is_decimal = _have_few_decimals(values, largest, feature.dtype)
+            narrow = pa.array(values.astype(type_), feature.value_type)
+            return Fitted(narrow, 0 if is_decimal else count_rounded(values, feature.dtype))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        narrow = values.astype(type_)
     overflow = np.isinf(narrow) & np.isfinite(values)
+    mask = wide.is_null().to_numpy(zero_copy_only=False) if wide.null_count else None
+    if mask is not None:
+        overflow &= ~mask
     if overflow.any():
         row = int(np.argmax(overflow))
         raise UnfitValueError(feature.name, row, feature.describe_type(), repr(float(values[row])))
-    mask = wide.is_null().to_numpy(zero_copy_only=False) if wide.null_count else None
     num_rounded = count_rounded(values if mask is None else values[~mask], feature.dtype)
     return Fitted(pa.array(narrow, feature.value_type, mask=mask), num_rounded)
 
@@ -208,17 +221,43 @@ def count_rounded(values: npt.NDArray[np.float64], dtype: str) -> int:
     """
     type_ = _NUMPY_FLOATS[dtype]
     digits = _FLOAT_DIGITS[dtype]
+    if _have_few_decimals(values, _largest(values), dtype):
+        return 0
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
         narrow = values.astype(type_)
-        # First with a power of ten that is right or one too small, which is quick and settles nearly all values.
-        quick = values * _quick_scales(digits)[(values.view(np.int64) >> 52) & 0x7FF]
-        doubtful = (narrow != values) & ~_are_integers(quick) & np.isfinite(values)
-        doubtful |= (np.abs(narrow) < _TINY[dtype]) & (narrow != values)
-        sizes = np.abs(values[doubtful])
-        tiny = sizes < _TINY[dtype]
-        exact = sizes[~tiny]
-        scaled = exact * 10.0 ** (digits - 1 - np.floor(np.log10(exact)))
-    return int(np.count_nonzero(tiny)) + int(np.count_nonzero(~_are_integers(scaled)))
+        changed = narrow != values
+        # First with a power of ten that is right or one too small, which settles most decimals.
+        scaled = np.abs(values)
+        scaled *= _quick_scales(digits)[(values.view(np.int64) >> 52) & 0x7FF]
+        is_tiny = (np.abs(narrow) < _TINY[dtype]) & changed
+        scaled = scaled[changed & ~is_tiny & ~_are_integers(scaled) & np.isfinite(values)]
+        is_small = scaled < 10.0 ** (digits - 1)
+        num_others = len(scaled) - int(np.count_nonzero(is_small))
+        num_small = int(np.count_nonzero(~_are_integers(scaled[is_small] * 10.0)))
+    return int(np.count_nonzero(is_tiny)) + num_others + num_small
+
+
+def _largest(values: npt.NDArray[np.float64]) -> float:
+    # The largest size; NaN beside a NaN.
+    return max(-float(np.minimum.reduce(values)), float(np.maximum.reduce(values))) if len(values) else 0.0
+
+
+def _have_few_decimals(values: npt.NDArray[np.float64], largest: float, dtype: str) -> bool:
+    # Whether one power of ten makes integers of few digits of all values, which is common and quickly seen: a decimal
+    # is the quotient of two integers that float64 holds, rounded once.
+    if largest == 0.0:
+        return True
+    if not _TINY[dtype] <= largest < _LARGE:
+        return False
+    power = _FLOAT_DIGITS[dtype] - math.ceil(math.log10(largest))
+    if power > _EXACT_POWER or 10.0**-power < _TINY[dtype]:
+        return False
+    scale = 10.0 ** abs(power)
+    multiply, undo = (np.multiply, np.divide) if power >= 0 else (np.divide, np.multiply)
+    integers = multiply(values, scale)
+    np.rint(integers, out=integers)
+    undo(integers, scale, out=integers)
+    return bool((integers == values).all())
 
 
 def _are_integers(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

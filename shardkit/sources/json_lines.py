@@ -13,7 +13,7 @@ import msgspec
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.fitting import UnfitValueError
 from shardkit.sources.json_rows import LINE_ERRORS, Mode, RowDecoder
 from shardkit.sources.json_types import MAX_DEPTH, ShapeObserver, flatten, is_too_deep
@@ -36,12 +36,12 @@ class JsonLinesSource:
 
     Attributes:
         format: `jsonl`.
-        split_bytes: Wanted size of a split.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
         block_bytes: Wanted text of a batch.
     """
 
     format: str = "jsonl"
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     block_bytes: int = BATCH_BYTES
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
@@ -99,7 +99,6 @@ class JsonLinesSource:
                 options,
                 start=start,
                 stop=split.stop,
-                first_line=split.first_line,
                 block_bytes=self.block_bytes,
             )
             for block in blocks:
@@ -107,10 +106,10 @@ class JsonLinesSource:
                 try:
                     batch, rounded = decoder.decode(data)
                 except LINE_ERRORS as error:
-                    line = line_at(file, _RULE, start=start, first_line=split.first_line, offset=block.offset)
+                    line = line_at(file, _RULE, block.offset)
                     raise _explain(data, block, features, decoder.modes, file, line, error) from error
                 if decoder.may_repeat_keys(data, batch) and (repeated := _first_repeated_key(data)):
-                    line = line_at(file, _RULE, start=start, first_line=split.first_line, offset=block.offset)
+                    line = line_at(file, _RULE, block.offset)
                     raise _unfit(file, line + repeated[0], f"the key {shown(repeated[1])} appears twice", None)
                 identities = row_identities(file, split.start, first_row, batch.num_rows)
                 first_row += batch.num_rows
@@ -123,7 +122,7 @@ def _start_of(file: RawFile) -> int:
 
 def _head_rows(file: RawFile, options: SourceOptions) -> list[tuple[str, dict[str, Any]]]:
     start = _start_of(file)
-    blocks = read_blocks(file, _RULE, options, start=start, stop=0, first_line=1, block_bytes=HEAD_BYTES)
+    blocks = read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES)
     block = next(blocks, None)
     rows: list[tuple[str, dict[str, Any]]] = []
     if block is None:

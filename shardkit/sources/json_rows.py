@@ -7,9 +7,10 @@ where a schema asks for another dtype, strings to be parsed and numbers to be ke
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.json_types import flatten
 from shardkit.sources.streams import shown
 from shardkit.sources.text_blocks import NEWLINE, RETURN, as_array
+from shardkit.units import KiB
 
 Mode = Literal["native", "string", "written"]
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
@@ -39,6 +41,14 @@ _OBJECTS = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = msgspec.Raw(b"null")
 _KEY, _ESCAPED_KEY = re.compile(rb'"\s*:'), re.compile(rb'\\"\s*:')
 _TREE = dict[str, Any]
+# Of lines that become Python objects at a time: they stay in the cache until they are columns.
+_PIECE_BYTES = 256 * KiB
+
+
+class _Node(NamedTuple):
+    # One object: its type, and for each field the position of its feature, or the object that it holds.
+    type_: type[msgspec.Struct]
+    fields: list[int | _Node]
 
 
 class RowDecoder:
@@ -89,7 +99,7 @@ class RowDecoder:
         Every key ends in a quote and a colon, and in a string that pair is escaped. So keys are counted in the text,
         and compared with what an object with all keys must have, or else with what plain decoding keeps.
         """
-        num_written = data.count(b'":') - data.count(b'\\":')
+        num_written = _count_colons(data)
         has_nulls = any(column.null_count for column in batch.columns)
         if not has_nulls and num_written == self._num_keys * len(batch):
             return False
@@ -107,37 +117,44 @@ class RowDecoder:
             for parent in parents:
                 node = node.setdefault(parent, {})
             node[leaf] = (position, feature)
-        self._getters: list[Callable[[Any], Any]] = [lambda _: None] * len(self._features)
-        row_type = self._struct(tree, [])
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type)
+        self._root = self._node(tree)
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._root.type_)
 
-    def _struct(self, tree: _TREE, parents: list[str]) -> type:
+    def _node(self, tree: _TREE) -> _Node:
         fields: list[tuple[str, Any, Any]] = []
+        children: list[int | _Node] = []
         names: dict[str, str] = {}
-        for number, (key, node) in enumerate(tree.items()):
+        for number, (key, below) in enumerate(tree.items()):
             field = f"f{number}"
             names[field] = key
-            if isinstance(node, dict):
-                fields.append((field, self._struct(node, [*parents, field]) | None, None))
+            if isinstance(below, dict):
+                node = self._node(below)
+                fields.append((field, node.type_ | None, None))
+                children.append(node)
                 continue
-            position, feature = node
-            type_, default = _python_type(feature, self._mode(feature))
-            fields.append((field, type_, default))
-            self._getters[position] = _getter([*parents, field], default)
-        return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=self._is_strict)
+            position, feature = below
+            fields.append((field, *_python_type(feature, self._mode(feature))))
+            children.append(position)
+        # JSON has no cycles for the garbage collector to look for.
+        type_ = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=self._is_strict, gc=False)
+        return _Node(type_, children)
 
     def _mode(self, feature: Feature) -> Mode:
         return self._modes.get(feature.name, _usual_mode(feature))
 
     def _decode_rows(self, data: bytes) -> Parsed:
-        rows = self._decoder.decode_lines(data)
-        if len(rows) != _count_object_lines(data):
-            # Objects share or span lines, or have spaces around them.
-            rows = [self._decoder.decode(line) for line in data.split(b"\n") if line.strip()]
+        pieces: list[list[pa.Array]] = [[] for _ in self._features]
+        for piece in _pieces(data):
+            rows = self._decoder.decode_lines(piece)
+            if len(rows) != _count_object_lines(piece):
+                # Objects share or span lines, or have spaces around them.
+                rows = [self._decoder.decode(line) for line in piece.split(b"\n") if line.strip()]
+            for position, values in _columns(rows, self._root):
+                feature = self._features[position]
+                pieces[position].append(_to_arrow(values, feature, self._mode(feature)))
         columns, rounded = [], {}
-        for feature, get in zip(self._features, self._getters, strict=True):
-            column = _to_arrow([get(row) for row in rows], feature, self._mode(feature))
-            fitted = fit_column(column, feature)
+        for feature, arrays in zip(self._features, pieces, strict=True):
+            fitted = fit_column(arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays), feature)
             columns.append(fitted.column)
             if fitted.num_rounded:
                 rounded[feature.name] = fitted.num_rounded
@@ -166,6 +183,39 @@ class RowDecoder:
         return bool(changed)
 
 
+def _pieces(data: bytes) -> Iterator[bytes]:
+    # Some whole lines each; at least one piece.
+    start = 0
+    while len(data) - start > _PIECE_BYTES:
+        stop = data.rfind(b"\n", start, start + _PIECE_BYTES) + 1 or data.find(b"\n", start + _PIECE_BYTES) + 1
+        if not stop:
+            break
+        yield data[start:stop]
+        start = stop
+    if start < len(data) or not start:
+        yield data[start:]
+
+
+def _columns(rows: Sequence[msgspec.Struct], node: _Node) -> Iterator[tuple[int, Sequence[Any]]]:
+    # The values of each feature, by its position; all of them absent where the object around them is.
+    by_field = zip(*map(msgspec.structs.astuple, rows), strict=True) if rows else itertools.repeat(())
+    for values, below in zip(by_field, node.fields, strict=False):
+        if isinstance(below, int):
+            yield below, values
+        else:
+            blank = below.type_()
+            yield from _columns([blank if v is None else v for v in values], below)
+
+
+def _count_colons(data: bytes) -> int:
+    # Of those right behind a quote that no backslash stands before.
+    values, count = as_array(data), 0
+    for start in range(0, len(data), _PIECE_BYTES):
+        piece = values[start : start + _PIECE_BYTES + 1]
+        count += int(np.count_nonzero((piece[:-1] == ord('"')) & (piece[1:] == ord(":"))))
+    return count - data.count(b'\\":') if b"\\" in data else count
+
+
 def _count_object_lines(data: bytes) -> int | None:
     # The lines that are not empty; None if one does not begin and end with a brace, as an object of its own does.
     if not data:
@@ -190,22 +240,6 @@ def _count_keys(value: Any) -> int:
     if isinstance(value, dict):
         return len(value) + sum(_count_keys(v) for v in value.values() if isinstance(v, dict | list))
     return sum(map(_count_keys, value)) if isinstance(value, list) else 0
-
-
-def _getter(path: list[str], default: Any) -> Callable[[Any], Any]:
-    if len(path) == 1:
-        name = path[0]
-        return lambda row: getattr(row, name)
-    *parents, leaf = path
-
-    def get(row: Any) -> Any:
-        for parent in parents:
-            row = getattr(row, parent)
-            if row is None:
-                return default
-        return getattr(row, leaf)
-
-    return get
 
 
 def _usual_mode(feature: Feature) -> Mode:
@@ -233,7 +267,7 @@ def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:
     return (value | None, None) if feature.is_scalar else (list[value | None] | None, None)
 
 
-def _to_arrow(values: list[Any], feature: Feature, mode: Mode) -> pa.Array:
+def _to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
     if mode == "written":
         values = [_written(v, feature, row) for row, v in enumerate(values)]
     type_: pa.DataType = pa.string()

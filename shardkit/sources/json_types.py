@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ JsonKind = Literal["int", "float", "bool", "string"]
 MAX_DEPTH = 128
 
 _EXACT_INTEGER = 2**53
+_NUM_LOOKED_AT = 1_000
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _KINDS: dict[type, JsonKind] = {int: "int", float: "float", bool: "bool", str: "string"}
 
@@ -76,16 +78,54 @@ class ShapeObserver:
         Raises:
             UsageError: If a value has no place in an example.
         """
-        numbers: dict[str, list[str]] = {}
-        for place, row in rows:
-            self._note_objects(row, place, "")
-            for path, value in flatten(row):
-                seen = self._seen.setdefault(path, Seen())
-                if value is not None:
-                    self._note(path, seen, value, place, numbers.setdefault(path, []))
-        for path, texts in numbers.items():
-            seen = self._seen[path]
-            seen.fits_float32 = seen.fits_float32 and fits_float32(pa.array(texts, pa.string()))
+        columns: dict[str, tuple[list[int], list[Any]]] = {}
+        known: set[str] = set()
+        for row_index, (place, row) in enumerate(rows):
+            if not known >= row.keys() or dict in map(type, row.values()):
+                # A key that is new, or an object with keys of its own.
+                self._note_objects(row, place, "")
+                known |= row.keys()
+                row = dict(flatten(row))
+            for path, value in row.items():
+                column = columns.get(path)
+                if column is None:
+                    column = columns[path] = ([], [])
+                column[0].append(row_index)
+                column[1].append(value)
+        for path, (row_indices, values) in columns.items():
+            places = [rows[i][0] for i in row_indices]
+            self._note_column(path, self._seen.setdefault(path, Seen()), values, places)
+
+    def _note_column(self, path: str, seen: Seen, values: list[Any], places: list[str]) -> None:
+        if list in set(map(type, values)):
+            seen.list_place = seen.list_place or next(
+                p for p, v in zip(places, values, strict=True) if isinstance(v, list)
+            )
+            seen.scalar_place = seen.scalar_place or next(
+                (p for p, v in zip(places, values, strict=True) if v is not None and not isinstance(v, list)), None
+            )
+            spread = [
+                (p, item)
+                for p, v in zip(places, values, strict=True)
+                if v is not None
+                for item in (v if isinstance(v, list) else [v])
+            ]
+            places, values = [p for p, _ in spread], [v for _, v in spread]
+            _refuse_items(path, values, places)
+        else:
+            present = [v is not None for v in values]
+            if not all(present):
+                places, values = list(itertools.compress(places, present)), list(itertools.compress(values, present))
+            if values:
+                seen.scalar_place = seen.scalar_place or places[0]
+        types = list(map(type, values))
+        for type_ in sorted(set(types), key=types.index):
+            seen.kinds.setdefault(_KINDS[type_], places[types.index(type_)])
+        integers = {v for v, t in zip(values, types, strict=True) if t is int}
+        floats = {v for v, t in zip(values, types, strict=True) if t is float}
+        if integers:
+            seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
+        seen.fits_float32 = seen.fits_float32 and _fit_float32(integers) and _fit_float32(floats)
 
     def features(self) -> Features:
         """Returns the features, in the order in which their keys were first seen.
@@ -116,27 +156,26 @@ class ShapeObserver:
                 self._objects.setdefault(f"{prefix}{key}", place)
                 self._note_objects(value, place, f"{prefix}{key}/")
 
-    def _note(self, path: str, seen: Seen, value: Any, place: str, numbers: list[str]) -> None:
-        values = value if isinstance(value, list) else [value]
-        if isinstance(value, list):
-            seen.list_place = seen.list_place or place
-        else:
-            seen.scalar_place = seen.scalar_place or place
-        for item in values:
-            kind = _KINDS.get(type(item))
-            if kind is None:
-                what = {"dict": "objects", "list": "lists", "NoneType": "nulls"}[type(item).__name__]
-                raise UsageError(
-                    f"column {shown(path)} is a list of {what}",
-                    where=place,
-                    why="which a tf.train.Example cannot hold",
-                    next_step="Change it in the source",
-                )
-            seen.kinds.setdefault(kind, place)
-            if kind == "int":
-                seen.exact_integers = seen.exact_integers and -_EXACT_INTEGER <= item <= _EXACT_INTEGER
-            if kind in ("int", "float"):
-                numbers.append(repr(item))
+
+def _refuse_items(path: str, items: list[Any], places: list[str]) -> None:
+    for item, place in zip(items, places, strict=True):
+        if type(item) not in _KINDS:
+            what = {"dict": "objects", "list": "lists", "NoneType": "nulls"}[type(item).__name__]
+            raise UsageError(
+                f"column {shown(path)} is a list of {what}",
+                where=place,
+                why="which a tf.train.Example cannot hold",
+                next_step="Change it in the source",
+            )
+
+
+def _fit_float32(numbers: Iterable[int | float]) -> bool:
+    # A few decide most columns of which not all fit.
+    texts = map(repr, numbers)
+    while some := list(itertools.islice(texts, _NUM_LOOKED_AT)):
+        if not fits_float32(pa.array(some, pa.string())):
+            return False
+    return True
 
 
 def _feature(path: str, seen: Seen) -> Feature:

@@ -53,9 +53,8 @@ def list_inputs(patterns: Sequence[str]) -> Listing:
                 repeated.append(info.path)
             found[info.path] = info
     root = common_root([_root_of(p, found) for p in patterns])
-    files = _with_compression([_raw_file(info, root) for info in found.values()])
-    files.sort(key=lambda f: f.name)
-    files, left_out = _without_documents(files)
+    listed = sorted((_raw_file(info, root) for info in found.values()), key=_name_of)
+    files, left_out = _without_documents(_with_compression(listed))
     notes = (
         *_some_notes([_name(path, root) for path in dict.fromkeys(repeated)], "was named twice and is read once"),
         *_some_notes(left_out, "is called like a document and was left out"),
@@ -88,7 +87,7 @@ def _root_of(pattern: str, found: dict[str, storage.FileInfo]) -> str:
 
 def _raw_file(info: storage.FileInfo, root: str) -> RawFile:
     name = _name(info.path, root)
-    if name != name.encode("utf-8", "replace").decode():
+    if not name.isascii() and name != name.encode("utf-8", "replace").decode():
         raise UsageError(f"the file name {name!r} is not UTF-8", next_step="Rename the file")
     return RawFile(path=info.path, name=name, num_bytes=info.num_bytes, version=info.version)
 
@@ -97,29 +96,38 @@ def _name(path: str, root: str) -> str:
     return path.removeprefix(root).lstrip("/") if root else path
 
 
-def _with_compression(files: list[RawFile]) -> list[RawFile]:
-    remote = any(not storage.is_local(f.path) for f in files)
-    if not remote:
-        return [_sniffed(f) for f in files]
+def _name_of(file: RawFile) -> str:
+    return file.name
+
+
+def _with_compression(files: list[RawFile]) -> list[tuple[RawFile, bool]]:
+    # And whether each is called like an image.
+    named = [(file, sniff.has_image_suffix(file.name)) for file in files]
+    if all(storage.is_local(f.path) for f in files):
+        return [_sniffed(*f) for f in named]
     with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
-        return list(threads.map(_sniffed, files))
+        return list(threads.map(lambda f: _sniffed(*f), named))
 
 
-def _sniffed(file: RawFile) -> RawFile:
+def _sniffed(file: RawFile, like_image: bool) -> tuple[RawFile, bool]:
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
-    if file.num_bytes == 0 or sniff.has_image_suffix(file.name):
-        return file
+    if like_image or file.num_bytes == 0:
+        return file, like_image
     with open_raw(file) as stream:
         head = stream.read(16)
-    return msgspec.structs.replace(file, compression=sniff.compression_of(head))
+    return msgspec.structs.replace(file, compression=sniff.compression_of(head)), like_image
 
 
-def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
-    among_images = any(sniff.has_image_suffix(f.name) for f in files)
-    left_out = {f.name for f in files if sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)}
+def _without_documents(files: list[tuple[RawFile, bool]]) -> tuple[list[RawFile], list[str]]:
+    among_images = any(like_image for _, like_image in files)
+    left_out = {
+        f.name
+        for f, like_image in files
+        if not like_image and sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)
+    }
     if len(left_out) == len(files):
-        return files, []
-    return [f for f in files if f.name not in left_out], sorted(left_out)
+        left_out = set()
+    return [f for f, _ in files if f.name not in left_out], sorted(left_out)
 
 
 def _is_image(file: RawFile) -> bool:

@@ -17,7 +17,15 @@ import pyarrow.parquet as pq
 from shardkit import storage
 from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features, arrow_schema, feature_from_arrow
-from shardkit.sources.base import BATCH_BYTES, SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, row_identities
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    row_identities,
+)
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.parquet_footer import RowGroup, parse_row_groups
 from shardkit.sources.parquet_schema import Column, flatten_batch, flatten_schema, unite_columns
@@ -42,12 +50,12 @@ class ParquetSource:
 
     Attributes:
         format: `parquet`.
-        split_bytes: Wanted uncompressed size of a split.
+        split_bytes: Wanted uncompressed size of a split; None chooses by the size of the file.
         batch_bytes: Wanted size of a batch in memory.
     """
 
     format: str = "parquet"
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     batch_bytes: int = BATCH_BYTES
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
@@ -85,10 +93,11 @@ class ParquetSource:
         filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
         splits: list[InputSplit] = []
         for (file_index, _), footer in zip(filled, _read_footers([f for _, f in filled]), strict=True):
+            wanted = self.split_bytes or choose_split_bytes(sum(g.num_uncompressed_bytes for g in footer.groups))
             start = num_bytes = 0
             for stop, group in enumerate(footer.groups, start=1):
                 num_bytes += group.num_uncompressed_bytes
-                if num_bytes >= self.split_bytes or stop == len(footer.groups):
+                if num_bytes >= wanted or stop == len(footer.groups):
                     stored = sum(c.num_bytes for g in footer.groups[start:stop] for c in g.columns)
                     splits.append(
                         InputSplit(

@@ -79,7 +79,7 @@ def open_raw(file: RawFile) -> BinaryIO:
     try:
         return storage.open_read(file.path)
     except FileNotFoundError as error:
-        raise _changed(file, "it is no longer there") from error
+        raise changed(file, "it is no longer there") from error
     except OSError as error:
         raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
 
@@ -132,14 +132,24 @@ def check_unchanged(file: RawFile) -> None:
     try:
         now = storage.stat_file(file.path)
     except (UsageError, FileNotFoundError) as error:
-        raise _changed(file, "it is no longer there") from error
-    if now.num_bytes != file.num_bytes:
-        raise _changed(file, f"it had {file.num_bytes} bytes and now has {now.num_bytes}")
-    if now.version != file.version:
-        raise _changed(file, "it was written to")
+        raise changed(file, "it is no longer there") from error
+    compare_listed(file, now.num_bytes, now.version)
 
 
-def _changed(file: RawFile, why: str) -> BadInputError:
+def compare_listed(file: RawFile, num_bytes: int, version: str) -> None:
+    """Checks that a file was listed with this size and version.
+
+    Raises:
+        BadInputError: If not.
+    """
+    if num_bytes != file.num_bytes:
+        raise changed(file, f"it had {file.num_bytes} bytes and now has {num_bytes}")
+    if version != file.version:
+        raise changed(file, "it was written to")
+
+
+def changed(file: RawFile, why: str) -> BadInputError:
+    """Returns the error that a file is no longer what was listed."""
     return BadInputError(
         "the file changed during conversion",
         where=place(file),

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator
 
 import msgspec
 
 from shardkit.errors import BadInputError
-from shardkit.sources.base import SPLIT_BYTES, InputSplit, RawFile, SourceOptions
-from shardkit.sources.streams import guard_unchanged, open_stream, place
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.streams import guard_unchanged, open_stream, place, read_exactly
 from shardkit.sources.text_blocks import RecordRule, RecordTooLongError, TextBlock, iter_blocks
 from shardkit.units import MiB, format_size
 
 BOM = b"\xef\xbb\xbf"
 
-_SCAN_BYTES = 8 * MiB
+_SCAN_BYTES = 2 * MiB
+_COUNT_BYTES = 8 * MiB
 
 
 def split_file(
-    file: RawFile, file_index: int, rule: RecordRule, options: SourceOptions, split_bytes: int = SPLIT_BYTES
+    file: RawFile, file_index: int, rule: RecordRule, options: SourceOptions, split_bytes: int | None = None
 ) -> list[InputSplit]:
     """Returns the splits of one text file, without their final index.
 
-    A compressed file is one split, with `stop` 0. A large one is read once, to find where records end.
+    A compressed file is one split, with `stop` 0. A large one is read once, to find where records end. Without
+    `split_bytes` the size of the file decides.
 
     Raises:
         BadInputError: If a record is too long or a quote is never closed.
@@ -32,11 +35,11 @@ def split_file(
         return []
     if file.compression is not None:
         return [whole]
+    split_bytes = split_bytes or choose_split_bytes(file.num_bytes)
     if file.num_bytes <= split_bytes:
-        return [_part(whole, 0, file.num_bytes, 1)]
-    cuts = [(0, 1), *_find_cuts(file, rule, options, split_bytes)]
-    stops = [start for start, _ in cuts[1:]] + [file.num_bytes]
-    return [_part(whole, start, stop, line) for (start, line), stop in zip(cuts, stops, strict=True)]
+        return [_part(whole, 0, file.num_bytes)]
+    bounds = [0, *_find_cuts(file, rule, options, split_bytes), file.num_bytes]
+    return [_part(whole, start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
@@ -45,7 +48,7 @@ def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
 
 
 def read_blocks(
-    file: RawFile, rule: RecordRule, options: SourceOptions, *, start: int, stop: int, first_line: int, block_bytes: int
+    file: RawFile, rule: RecordRule, options: SourceOptions, *, start: int, stop: int, block_bytes: int
 ) -> Generator[TextBlock, None, None]:
     """Yields the blocks of a part of a file.
 
@@ -55,7 +58,6 @@ def read_blocks(
         options: Holds the longest record.
         start: Byte where a record starts, after decompression.
         stop: Byte to stop at, 0 for the end of the file.
-        first_line: 1-based line number at `start`.
         block_bytes: Wanted size of a block.
 
     Raises:
@@ -73,43 +75,55 @@ def read_blocks(
             )
             for block in blocks:
                 if block.is_last and (position := rule.open_quote(block.data)) is not None:
-                    before = line_at(file, rule, start=start, first_line=first_line, offset=block.offset)
+                    before = line_at(file, rule, block.offset)
                     raise _never_closed(file, before + rule.count_lines(block.data[:position]))
                 yield block
     except RecordTooLongError as error:
-        line = line_at(file, rule, start=start, first_line=first_line, offset=error.offset)
+        line = line_at(file, rule, error.offset)
         raise _too_long(file, rule, line, error, options.max_record_bytes) from error
 
 
-def line_at(file: RawFile, rule: RecordRule, *, start: int, first_line: int, offset: int) -> int:
-    """Returns the 1-based number of the line that begins at `offset`; reads the file from `start` on again."""
-    line = first_line
-    with open_stream(file, start) as stream:
-        for block in iter_blocks(stream, rule, offset=start, stop=offset, max_record_bytes=offset):
-            line += rule.count_lines(block.data)
+def line_at(file: RawFile, rule: RecordRule, offset: int) -> int:
+    """Returns the 1-based number of the line that begins at `offset`; reads the file up to there again.
+
+    Args:
+        file: The file.
+        rule: Where lines end.
+        offset: Byte where a record starts, after decompression.
+    """
+    line, position = 1, 0
+    with open_stream(file) as stream:
+        while position < offset:
+            data = read_exactly(stream, min(_COUNT_BYTES, offset - position))
+            if not data:
+                break
+            # A return and the line feed behind it are one line end.
+            while data.endswith(b"\r") and position + len(data) < offset:
+                data += read_exactly(stream, 1)
+            line += rule.count_lines(data)
+            position += len(data)
     return line
 
 
-def _part(whole: InputSplit, start: int, stop: int, first_line: int) -> InputSplit:
-    return msgspec.structs.replace(whole, start=start, stop=stop, first_line=first_line, num_bytes=stop - start)
+def _part(whole: InputSplit, start: int, stop: int) -> InputSplit:
+    return msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=stop - start)
 
 
-def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_bytes: int) -> Iterator[tuple[int, int]]:
-    # The last split takes what would be less than a quarter of one.
-    last_cut, line, cut = file.num_bytes - split_bytes // 4, 1, 0
+def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_bytes: int) -> Iterator[int]:
+    # The last split takes what would be less than a quarter of one. Nothing but the ends of blocks is looked for:
+    # lines are counted when a message needs their number.
+    last_cut, cut = file.num_bytes - split_bytes // 4, 0
     with guard_unchanged(file):
         with open_stream(file) as stream:
             start = len(BOM) if stream.read(len(BOM)) == BOM else 0
         scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
-        blocks = read_blocks(
-            file, rule, options, start=start, stop=file.num_bytes, first_line=1, block_bytes=scan_bytes
-        )
-        for block in blocks:
-            line += rule.count_lines(block.data)
+        for block in read_blocks(file, rule, options, start=start, stop=file.num_bytes, block_bytes=scan_bytes):
             end = block.offset + len(block.data)
             if end - cut > split_bytes - scan_bytes and end < last_cut:
                 cut = end
-                yield cut, line
+                yield cut
+            if cut + split_bytes - scan_bytes >= last_cut:
+                break
 
 
 def _never_closed(file: RawFile, line: int) -> BadInputError:

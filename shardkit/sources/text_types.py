@@ -73,13 +73,12 @@ def examine(values: pa.Array, null_spellings: Iterable[str] = ()) -> Evidence:
     for kind, pattern in _PATTERNS:
         if not len(rest):
             break
-        matches = pc.match_substring_regex(rest, pattern)
-        found, rest = rest.filter(matches), rest.filter(pc.invert(matches))
+        found, rest = _parted(rest, pc.match_substring_regex(rest, pattern))
         if not len(found):
             continue
         if kind in ("int", "float"):
-            found, beyond = _within_range(kind, found)
-            rest = pa.concat_arrays([rest, beyond])
+            found, beyond = _within_range(kind, pc.utf8_trim_whitespace(found))
+            rest = pa.concat_arrays([rest, beyond]) if len(beyond) else rest
             integers = found if kind == "int" else integers
             numbers = pa.concat_arrays([numbers, found])
         elif kind in ("date", "timestamp", "zoned"):
@@ -134,17 +133,20 @@ def decide(name: str, evidence: Evidence) -> Feature:
     return make_feature(name, dtype, nullable=True, timezone=timezone)
 
 
-def column_notes(columns: Mapping[str, pa.Array], null_spellings: Sequence[str]) -> list[str]:
+def column_notes(
+    columns: Mapping[str, pa.Array], evidence_by_name: Mapping[str, Evidence], null_spellings: Sequence[str]
+) -> list[str]:
     """Returns notes on columns that are read as strings although nearly all of their values are something else.
 
     Args:
         columns: Text values by column.
+        evidence_by_name: What `examine` says of them.
         null_spellings: What counts as null already.
     """
     notes: list[str] = []
     by_spelling: dict[tuple[str, ...], list[str]] = {}
     for name, values in columns.items():
-        evidence = examine(values, null_spellings)
+        evidence = evidence_by_name[name]
         if decide(name, evidence).dtype != "string" or not evidence.kinds:
             continue
         if evidence.num_leading_zeros:
@@ -161,10 +163,10 @@ def column_notes(columns: Mapping[str, pa.Array], null_spellings: Sequence[str])
 
 
 def fits_float32(numbers: pa.Array) -> bool:
-    """Whether float32 holds all decimal numbers, given as text, to the last significant digit."""
+    """Whether float32 holds all decimal numbers, given as text without spaces, to the last significant digit."""
     if not _have_few_digits(numbers):
         return False
-    sizes = pc.abs(pc.utf8_trim_whitespace(numbers).cast(pa.float64()))
+    sizes = pc.abs(numbers.cast(pa.float64()))
     sizes = sizes.filter(pc.greater(sizes, 0.0))
     if not len(sizes):
         return True
@@ -173,30 +175,40 @@ def fits_float32(numbers: pa.Array) -> bool:
 
 
 def _have_few_digits(numbers: pa.Array) -> bool:
-    digits = pc.replace_substring_regex(pc.utf8_trim_whitespace(numbers), r"[eE].*$", "")
-    digits = pc.replace_substring_regex(digits, r"[-+.]", "")
-    digits = pc.utf8_rtrim(pc.utf8_ltrim(digits, "0"), "0")
-    longest = pc.max(pc.utf8_length(digits)).as_py()
+    text = numbers.buffers()[2]
+    if text is not None and any(e in text.to_pybytes() for e in (b"e", b"E")):
+        numbers = pc.replace_substring_regex(numbers, r"[eE].*$", "")
+    # What is left begins and ends with a digit that counts, and may hold a point.
+    digits = pc.ascii_rtrim(pc.ascii_ltrim(numbers, "-+0."), "0.")
+    num_digits = pc.subtract(pc.binary_length(digits), pc.count_substring(digits, "."))
+    longest = pc.max(num_digits).as_py()
     return longest is None or longest <= FLOAT32_DIGITS
+
+
+def _parted(values: pa.Array, matches: pa.Array) -> tuple[pa.Array, pa.Array]:
+    # Those that match, and the others; mostly all are of one kind.
+    if pc.all(matches).as_py():
+        return values, values[:0]
+    if not pc.any(matches).as_py():
+        return values[:0], values
+    return values.filter(matches), values.filter(pc.invert(matches))
 
 
 def _within_range(kind: Kind, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     # Integers of 19 digits may be beyond int64, floats beyond float64: those stay text.
-    trimmed = pc.utf8_trim_whitespace(values)
     if kind == "int":
-        short = pc.less(pc.utf8_length(trimmed), 19)
-        if pc.all(short).as_py():
-            return values, values.slice(0, 0)
-        fits = pa.array([-(2**63) <= int(v) < 2**63 for v in trimmed.to_pylist()], pa.bool_())
+        if pc.max(pc.binary_length(values)).as_py() < 19:
+            return values, values[:0]
+        fits = pa.array([-(2**63) <= int(v) < 2**63 for v in values.to_pylist()], pa.bool_())
     else:
-        fits = pc.is_finite(trimmed.cast(pa.float64()))
-    return values.filter(fits), values.filter(pc.invert(fits))
+        fits = pc.is_finite(values.cast(pa.float64()))
+    return _parted(values, fits)
 
 
 def _are_exact(integers: pa.Array) -> bool:
     if not len(integers):
         return True
-    values = pc.utf8_trim_whitespace(integers).cast(pa.int64())
+    values = integers.cast(pa.int64())
     bounds = pc.min_max(values).as_py()
     return bool(bounds["min"] >= -_EXACT_INTEGER and bounds["max"] <= _EXACT_INTEGER)
 

@@ -1,5 +1,9 @@
 """`shardkit convert` as a user meets it: what it shows, what it refuses, and with which exit code."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from shardkit.cli import main
@@ -62,6 +66,8 @@ def test_rounded_floats_are_said(run, tmp_path):
         (["table.csv", "out", "--max-pixels", "-1"], 2, "--max-pixels"),
         (["table.csv", "out", "--workers", "0"], 2, "--workers"),
         (["table.csv", "out", "--tfds"], 2, "--compression none"),
+        (["table.csv", "out", "--compression-level", "best"], 2, "--compression-level"),
+        (["table.csv", "out", "--compression", "none", "--compression-level", "small"], 2, "has no meaning with"),
         (["table.csv", "out", "--format", "images"], 2, "class folder"),
         (["table.csv", "out", "--schema", "missing.json"], 2, "no such file"),
         (["table.csv", "http://example.com/x"], 7, "is refused"),
@@ -83,6 +89,30 @@ def test_what_cannot_be_done_is_refused_and_leaves_nothing(run, table, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
+def test_the_level_is_part_of_the_recipe_and_shown(run, table, tmp_path, capsys):
+    found = {}
+    for level in (None, "fast", "balanced", "small"):
+        folder = tmp_path / str(level)
+        assert run(table, folder, *(["--compression-level", level] if level else []))[0] == 0
+        assert main(["inspect", str(folder)]) == 0
+        assert f"gzip in blocks, level {level or 'balanced'} (" in capsys.readouterr().out
+        assert main(["inspect", str(folder), "--json"]) == 0
+        found[level] = json.loads(capsys.readouterr().out)
+        assert found[level]["recipe"]["compression_level"] == (level or "balanced")
+    assert found[None]["fingerprint"] == found["balanced"]["fingerprint"]
+    assert len({document["fingerprint"] for document in found.values()}) == 3
+    sizes = {level: document["splits"][0]["num_bytes"] for level, document in found.items()}
+    assert sizes["small"] < sizes["balanced"] == sizes[None] <= sizes["fast"]
+
+
+def test_without_compression_there_is_no_level(run, table, tmp_path, capsys):
+    assert run(table, tmp_path / "out", "--compression", "none")[0] == 0
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+    assert "TFRecord, not compressed (" in capsys.readouterr().out
+    assert main(["inspect", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recipe"]["compression_level"] is None
+
+
 def test_a_dataset_that_is_there_is_kept_unless_told_otherwise(run, table, tmp_path):
     assert run(table, tmp_path / "out")[0] == 0
     code, _, err = run(table, tmp_path / "out")
@@ -100,3 +130,12 @@ def test_control_characters_of_the_data_never_reach_the_terminal(run, tmp_path):
     assert code == 0
     assert "\x1b[31mred" not in out + err
     assert r"\x1b[31mred" in err
+
+
+def test_the_command_starts_without_data_frames(table, tmp_path):
+    pytest.importorskip("pandas")
+    command = [sys.executable, "-X", "importtime", "-m", "shardkit", "convert", str(table), str(tmp_path / "out")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert "apache_beam" in imported
+    assert [name for name in imported if name.startswith("pandas.")] == []

@@ -9,10 +9,15 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.planning import (
+    MAX_GROUP_BYTES,
+    MAX_THREADS,
+    MIN_GROUP_BYTES,
     BucketTotals,
     block_bounds,
     check_num_shards,
+    choose_group_bytes,
     count_shards,
+    deal_workers,
     describe_shard_size,
     even_cuts,
     exact_cuts,
@@ -77,6 +82,23 @@ def test_groups_cover_all_buckets_in_order_and_keep_the_limit(buckets, group_byt
         assert after.first_byte == before.first_byte + before.num_bytes
     for group in groups:
         assert group.num_bytes <= group_bytes or group.num_examples == 1
+
+
+@given(st.integers(0, 10**13))
+def test_a_group_is_a_32nd_within_what_memory_and_overhead_allow(num_bytes):
+    group_bytes = choose_group_bytes(num_bytes)
+    assert MIN_GROUP_BYTES <= group_bytes <= MAX_GROUP_BYTES
+    if MIN_GROUP_BYTES < group_bytes < MAX_GROUP_BYTES:
+        assert group_bytes == num_bytes // 32
+
+
+@given(st.integers(1, 1024))
+def test_as_many_pieces_at_the_same_time_as_workers_were_asked_for(num_workers):
+    num_processes, num_threads = deal_workers(num_workers)
+    assert num_processes * num_threads == num_workers
+    assert 1 <= num_threads <= MAX_THREADS
+    if num_workers <= MAX_THREADS:
+        assert num_processes == 1
 
 
 @given(

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
+from shardkit.sources import list_inputs, quoting, text_splits
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv_files import CsvSource
+from shardkit.sources.quoting import QuotedRecords
 
 PROPERTY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -216,6 +217,16 @@ def test_late_rows_are_named_by_line(tmp_path, row, parts):
             assert part in str(caught.value)
 
 
+def test_lines_are_counted_from_the_start_of_the_file_whatever_ends_them(tmp_path):
+    for line_end in ("\n", "\r\n", "\r"):
+        path = write(tmp_path, line_end.join(["a,b", "", *["1,x"] * 11_000, "y,x", ""]))
+        for source in (CsvSource(), CsvSource(split_bytes=9_000, block_bytes=5_000)):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(text_splits, "_COUNT_BYTES", 7)
+                with pytest.raises(BadInputError, match="line 11003"):
+                    read(path, source=source)
+
+
 def test_number_beyond_float64_is_no_infinity(tmp_path):
     content = "a,b\n" + "1.5,x\n" * 20_000 + "inf,x\n1e400,x\n"
     assert "line 20003" in fails(tmp_path, content)
@@ -392,6 +403,20 @@ def test_careless_text_reads_as_pythons_csv_module_reads_it(tmp_path, text, spli
         assert unclosed or any(len(r) != 2 for r in rows)
     else:
         assert [[r["x"] or "", r["y"] or ""] for r in found] == rows[1:]
+
+
+@PROPERTY
+@given(st.text(alphabet='ab,"\n\r', max_size=400), st.integers(1, 4))
+def test_quotes_are_followed_over_the_borders_of_what_is_looked_at_at_once(text, num_words):
+    data, rule = text.encode(), QuotedRecords(",")
+    whole = (rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), rule.widths(data).tolist())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quoting, "_SCAN_BYTES", 64 * num_words)
+        pieces = (rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), rule.widths(data).tolist())
+    assert pieces == whole
+    # A record that ends is one that Python's csv module has read when it asks for no further line.
+    records = [r for r in csv.reader(io.StringIO(text, newline="")) if r]
+    assert len([n for n in whole[3] if n]) == len(records)
 
 
 @PROPERTY

@@ -10,15 +10,18 @@ import struct
 import zlib
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.image_files import ImageSource
-from shardkit.sources.image_headers import ImageHeaderError, read_header
+from shardkit.sources.image_headers import ImageHeaderError, pillow_header, plain_jpeg_header, read_header
 
 
 def encoded(mode: str, format_: str, size: tuple[int, int] = (7, 5), **settings) -> bytes:
@@ -179,6 +182,91 @@ def test_damaged_headers_are_errors(tmp_path):
             assert 0 < header.width * header.height <= 10**6
 
 
+def jpeg_kinds() -> list[bytes]:
+    noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (9, 13), np.uint8))
+    exif = Image.Exif()
+    exif[0x0128], exif[0x011A] = 2, 72.0
+    more = [
+        {},
+        {"progressive": True},
+        {"exif": exif},
+        {"icc_profile": b"x" * 300},
+        {"comment": b"hi"},
+        {"dpi": (72, 72)},
+    ]
+    kinds = []
+    for mode, settings_ in itertools.product(("L", "RGB", "CMYK"), more):
+        buffer = io.BytesIO()
+        noise.convert(mode).save(buffer, "JPEG", **settings_)
+        kinds.append(buffer.getvalue())
+    return kinds
+
+
+def segment(marker: int, content: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
+
+
+def segment_starts(jpeg: bytes) -> list[int]:
+    starts = [2]
+    while jpeg[starts[-1] + 1] != 0xDA:
+        starts.append(starts[-1] + 2 + int.from_bytes(jpeg[starts[-1] + 2 : starts[-1] + 4], "big"))
+    return starts
+
+
+JPEGS = jpeg_kinds()
+ODD_SEGMENTS = [
+    segment(0xE0, b"JFIF\0"),
+    segment(0xE0, b"JFIF\0\1\1\1"),
+    segment(0xE1, b"Exif\0\0II*\0"),
+    segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>"),
+    segment(0xE2, b"ICC_PROFILE\0"),
+    segment(0xE2, b"ICC_PROFILE\0\1\1zz"),
+    segment(0xE2, b"MPF\0xx"),
+    segment(0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
+    segment(0xEE, b"Adobe"),
+    segment(0xEE, b"Adobe\0d\0\0\0\0\1"),
+    segment(0xDB, b""),
+    segment(0xDB, b"\x10" + b"a" * 128 + b"\1" + b"b" * 64),
+    segment(0xDB, b"\0" + b"b" * 63),
+    segment(0xC0, b"\x08\0\5\0\7\1\1\x11\0"),
+    segment(0xC3, b"\x08\0\5\0\7\1\1\x11\0"),
+    segment(0xCC, b"ab"),
+    b"\xff\xff",
+    b"\0\0",
+    b"\xff\0",
+    b"\xff\xd8",
+    b"\xff\xd0",
+]
+
+
+@settings(max_examples=1500, deadline=None)
+@given(data=st.data())
+def test_jpeg_headers_are_read_as_pillow_reads_them(data):
+    content = bytearray(data.draw(st.sampled_from(JPEGS)))
+    for start in data.draw(st.lists(st.sampled_from(segment_starts(content)), max_size=2, unique=True).map(sorted))[
+        ::-1
+    ]:
+        content[start:start] = data.draw(st.sampled_from(ODD_SEGMENTS))
+    for _ in range(data.draw(st.integers(0, 2))):
+        value = data.draw(st.sampled_from([0, 1, 2, 3, 4, 8, 12, 0xC0, 0xC2, 0xD8, 0xDA, 0xDB, 0xE1, 0xFF]))
+        content[data.draw(st.integers(0, min(len(content), 800) - 1))] = value
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content))) :]
+    found = plain_jpeg_header(memoryview(content))
+    if found is not None:
+        assert found == pillow_header(bytes(content), "image/jpeg", 10**6)
+
+
+@pytest.mark.parametrize("number", range(len(JPEGS)))
+def test_ordinary_jpegs_need_no_pillow(number):
+    found = plain_jpeg_header(JPEGS[number])
+    if b"Exif" in JPEGS[number]:
+        assert found is None
+    else:
+        assert (found.height, found.width, found.channels) == (9, 13, (1, 3, 4)[number // 6])
+    assert read_header(JPEGS[number], 10**6).channels == (1, 3, 4)[number // 6]
+
+
 def test_splits_and_batches_hold_every_file_once(tmp_path):
     for i in range(30):
         write(tmp_path, f"{'ab'[i % 2]}/{i:02}.png", encoded("L", "PNG", (i + 1, 2)))
@@ -219,3 +307,53 @@ def test_file_that_changes_while_it_is_read(tmp_path):
     os.utime(path, ns=(1, 1))
     with pytest.raises(BadInputError, match="changed during conversion"):
         list(source.read(split, files, features, options))
+
+
+@pytest.mark.parametrize("change", ["shorter", "longer", "gone"])
+def test_one_of_many_files_that_changes_before_it_is_read(tmp_path, change):
+    for i in range(150):
+        write(tmp_path, f"a/{i:03}.jpg", encoded("RGB", "JPEG"))
+    files = list_inputs([str(tmp_path)]).files
+    source, options = ImageSource(), SourceOptions()
+    features = source.infer(files, options)
+    path = tmp_path / "a" / "100.jpg"
+    if change == "gone":
+        path.unlink()
+    else:
+        modified = path.stat().st_mtime_ns
+        path.write_bytes(path.read_bytes()[:-1] if change == "shorter" else path.read_bytes() + b"x")
+        os.utime(path, ns=(modified, modified))
+    num_open = len(os.listdir("/dev/fd"))
+    with pytest.raises(BadInputError, match="changed during conversion") as caught:
+        list(source.read(source.split(files, options)[0], files, features, options))
+    assert "a/100.jpg" in str(caught.value)
+    assert len(os.listdir("/dev/fd")) == num_open
+
+
+def test_images_before_one_that_is_too_large_are_read(tmp_path):
+    for i, size in enumerate([5, 6, 90, 7]):
+        write(tmp_path, f"a/{i}.png", encoded("RGB", "PNG", (size, size)) + b"\0" * size * size)
+    files = list_inputs([str(tmp_path)]).files
+    source, options = ImageSource(), SourceOptions(max_record_bytes=4096)
+    rows = source.read(source.split(files, options)[0], files, source.infer(files, options), options)
+    assert next(rows).batch["width"].to_pylist() == [5, 6]
+    with pytest.raises(BadInputError, match=r"more than the 4\.00 KiB") as caught:
+        next(rows)
+    assert "a/2.png" in str(caught.value)
+
+
+def test_images_in_an_object_store(tmp_path):
+    memory = fsspec.filesystem("memory")
+    contents = {f"{'ab'[i % 2]}/{i}.jpg": encoded("RGB", "JPEG", (i + 1, 3)) for i in range(40)}
+    try:
+        for name, content in contents.items():
+            memory.pipe(f"/images-test/{name}", content)
+            write(tmp_path, name, content)
+        remote = read("memory:///images-test", source=ImageSource(batch_bytes=4000))
+        assert remote == read(tmp_path)
+        assert {r["filename"]: r["image"] for r in remote[1]} == contents
+        write(tmp_path, "a/0.jpg", b"just text")
+        memory.pipe("/images-test/a/0.jpg", b"just text")
+        assert fails("memory:///images-test") == fails(tmp_path)
+    finally:
+        memory.rm("/images-test", recursive=True)

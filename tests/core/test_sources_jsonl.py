@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
+from shardkit.sources import json_rows, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.json_lines import JsonLinesSource
 
@@ -311,3 +311,39 @@ def test_any_text_reads_or_is_refused(tmp_path, text):
     except (BadInputError, UsageError):
         return
     assert len(rows) == len([line for line in text.split("\n") if line.strip()])
+
+
+@PROPERTY
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "a": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "b": st.none() | st.text(max_size=6),
+                "c": st.none() | st.fixed_dictionaries({}, optional={"d": st.floats(-9, 9), "e": st.just({})}),
+                "l": st.none() | st.lists(st.integers(-9, 9), max_size=3),
+            },
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(1, 200),
+)
+def test_columns_do_not_depend_on_how_many_lines_are_decoded_at_once(tmp_path, objects, piece_bytes):
+    features = (
+        make_feature("a", "int64", nullable=True),
+        make_feature("b", "string", nullable=True),
+        make_feature("c/d", "float64", nullable=True),
+        make_feature("l", "int64", (None,), nullable=True),
+    )
+    for row in objects:
+        (row.get("c") or {}).pop("e", None)
+    path = write(tmp_path, "\n".join(map(json.dumps, objects)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_rows, "_PIECE_BYTES", piece_bytes)
+        _, rows = read(path, features=features)
+    expected = [
+        {"a": r.get("a"), "b": r.get("b"), "c/d": (r.get("c") or {}).get("d"), "l": r.get("l")} for r in objects
+    ]
+    assert rows == expected

@@ -103,6 +103,40 @@ def test_floats_agree_with_pandas(rows, seed):
         assert found.std == pytest.approx(float(np.std(series / scale)) * scale, rel=1e-9, abs=1e-7 * scale)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rest", [1e9, -3.0, 0.1])
+def test_deviations_are_right_wherever_the_first_values_lie(dtype, rest):
+    # Sums of squares around a value far from the mean would lose all digits.
+    rng = np.random.default_rng(7)
+    values = np.concatenate([rng.normal(0, 1e-3, 140_000), rest + rng.normal(0, 1e-3, 900_000)]).astype(dtype)
+    feature = make_feature("x", dtype)
+    found = statistics_of(feature, [values])
+    assert found.mean == pytest.approx(np.longdouble(values).mean(), rel=1e-12)
+    assert found.std == pytest.approx(float(np.longdouble(values).std()), rel=1e-9)
+    constant = statistics_of(feature, [np.full(300_000, rest, dtype)])
+    assert (constant.mean, constant.std) == (float(np.dtype(dtype).type(rest)), pytest.approx(0.0, abs=1e-12))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]),
+    st.integers(0, 2**32),
+    st.integers(1, 70_000),
+    st.booleans(),
+)
+def test_integers_of_every_width_have_exact_sums(dtype, seed, num_rows, is_narrow):
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    low = int(rng.integers(info.min, info.max, dtype=dtype))
+    high = min(int(info.max), low + 1000) if is_narrow else int(info.max)
+    values = rng.integers(low, high, num_rows, dtype=dtype, endpoint=True)
+    found = statistics_of(make_feature("x", dtype), [values[:100], values[100:]])
+    assert (found.min, found.max) == (int(values.min()), int(values.max()))
+    assert found.mean == sum(values.tolist()) / num_rows
+    distances = np.array([v - low for v in values.tolist()], np.longdouble)
+    assert found.std == pytest.approx(float(distances.std()), rel=1e-9, abs=1e-9)
+
+
 def test_floats_at_the_end_of_their_range_give_no_infinity():
     found = statistics_of(make_feature("x", "float64"), [[1.7e308, 1.7e308, -1.7e308]], [[1.7e308, -1.7e308]])
     assert found.mean == pytest.approx(0.2 * 1.7e308)

@@ -53,8 +53,8 @@ def small_groups(monkeypatch):
     """Groups and runs of a few kilobytes, so that small inputs take every path."""
 
     def set_to(group_bytes, run_bytes):
-        monkeypatch.setattr(layout, "form_groups", lambda t, b=group_bytes: form_groups(t, min(b, group_bytes)))
-        monkeypatch.setattr(extract, "RUN_ARROW_BYTES", run_bytes)
+        monkeypatch.setattr(layout, "form_groups", lambda t, b: form_groups(t, min(b, group_bytes)))
+        monkeypatch.setattr(extract, "RUN_BYTES", run_bytes)
 
     return set_to
 

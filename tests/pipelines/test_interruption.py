@@ -65,6 +65,9 @@ def start(source, destination, *options):
     )
 
 
+# One thread, threads of one process, and threads of several processes.
+WORKERS = (1, 2, 6)
+
 STAGES = {
     "first-run": lambda d: any(d.glob("work/*/spool/*.run")),
     "half-extracted": lambda d: len(list(d.glob("work/*/extract/*.msgpack"))) >= 3,
@@ -73,7 +76,7 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_killed_conversion_shows_nothing_and_the_same_command_finishes_it(tmp_path, csv_files, clean, stage, workers):
     destination = tmp_path / "killed"
@@ -92,7 +95,7 @@ def test_a_killed_conversion_shows_nothing_and_the_same_command_finishes_it(tmp_
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_signal_ends_everything_within_a_second_with_a_sentence(tmp_path, csv_files, number, code, workers):
     destination = tmp_path / "out"
     process = start(csv_files, destination, "--workers", str(workers))
@@ -114,7 +117,7 @@ def test_a_signal_ends_everything_within_a_second_with_a_sentence(tmp_path, csv_
 
 def test_a_killed_worker_ends_the_run_with_what_to_do(tmp_path, csv_files):
     destination = tmp_path / "out"
-    process = start(csv_files, destination, "--workers", "2")
+    process = start(csv_files, destination, "--workers", "6")
     wait_for(process, lambda: STAGES["first-run"](destination))
     worker = next(
         c for c in psutil.Process(process.pid).children(recursive=True) if "beam_pipelines.worker" in c.cmdline()
@@ -128,7 +131,7 @@ def test_a_killed_worker_ends_the_run_with_what_to_do(tmp_path, csv_files):
     assert len(shards_of(destination)) == 80
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [*WORKERS, 5])
 def test_workers_change_no_byte(tmp_path, csv_files, clean, workers):
     convert(csv_files, tmp_path / "out", "--workers", str(workers))
     assert shards_of(tmp_path / "out") == clean
@@ -146,7 +149,7 @@ def test_two_conversions_of_the_same_thing_do_not_disturb_each_other(tmp_path, c
     assert len(shards_of(destination)) == 80
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_full_disk_says_where_and_leaves_nothing_to_see(tmp_path, csv_files, workers):
     mount = tmp_path / "small"
     mount.mkdir()
@@ -169,7 +172,7 @@ def test_a_full_disk_says_where_and_leaves_nothing_to_see(tmp_path, csv_files, w
     assert run.stderr.strip().endswith("0")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_bad_row_ends_the_run_with_its_place_and_leaves_nothing(tmp_path, csv_files, workers):
     (tmp_path / "bad").mkdir()
     rows = [f"{i},{i / 8}" for i in range(50_000)]

@@ -1,0 +1,64 @@
+"""Steps that do several pieces of work at the same time in one process.
+
+The heavy work lets go of the interpreter, so threads use the cores as well as processes do, without a second copy of
+everything that is imported. Whoever is free takes the next piece: uneven pieces do not leave a core idle.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+
+
+class ThreadedDoFn(beam.DoFn):
+    """A step whose `work` runs on threads; its results leave when the bundle ends.
+
+    For steps whose elements and results are small, and whose windows do not matter.
+    """
+
+    def __init__(self, num_threads: int = 1) -> None:
+        self._num_threads = num_threads
+
+    def work(self, element: Any) -> Iterator[Any]:
+        """Yields the results of one element; must be safe to run on several threads."""
+        raise NotImplementedError
+
+    def start_bundle(self) -> None:
+        """Starts the threads, which sleep until there is work."""
+        self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="shardkit")
+        self._results: list[Future[list[Any]]] = []
+        self._failed = threading.Event()
+
+    def process(self, element: Any) -> None:
+        """Hands one element to the threads."""
+        self._results.append(self._pool.submit(self._work_unless_failed, element))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Yields all results, or raises what the first piece of work that failed raised."""
+        self._pool.shutdown()
+        failures = [error for result in self._results if (error := result.exception()) is not None]
+        if failures:
+            raise failures[0]
+        for result in self._results:
+            for value in result.result():
+                yield _in_global_window(value)
+
+    def _work_unless_failed(self, element: Any) -> list[Any]:
+        if self._failed.is_set():
+            return []
+        try:
+            return list(self.work(element))
+        except BaseException:
+            self._failed.set()
+            raise
+
+
+def _in_global_window(value: Any) -> Any:
+    if isinstance(value, beam.pvalue.TaggedOutput):
+        return beam.pvalue.TaggedOutput(value.tag, GlobalWindows.windowed_value(value.value))
+    return GlobalWindows.windowed_value(value)

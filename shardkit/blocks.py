@@ -1,0 +1,281 @@
+"""Reading the blocks of a dataset: any of them alone, many of them in threads.
+
+A block is read by its byte range and inflated alone, so the blocks of one shard are inflated in parallel. Local shards
+are read block by block through a file that stays open (opening it again costs as much as inflating a stored block
+takes, reading several blocks at once costs twice as much because they leave the cache); blocks that lie side by side in
+an object store are asked for together, because there every request waits.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+import msgspec
+
+from shardkit import storage
+from shardkit.codec import GZIP_HEADER_BYTES, inflate_block
+from shardkit.dataset import Dataset
+from shardkit.errors import DamageError, StorageError, UsageError
+from shardkit.manifest import ShardInfo
+from shardkit.units import MiB
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+_Outcome = tuple[list[T], Exception | None]
+
+_REQUEST_BYTES = 4 * MiB
+
+
+class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where one block lies and what it holds.
+
+    Attributes:
+        path: Of the shard, relative to the dataset.
+        split: Of the shard.
+        shard_index: 0-based position of the shard in the split.
+        block_index: 0-based position of the block in the shard.
+        start: Its first byte in the file.
+        num_bytes: Its size in the file.
+        num_uncompressed_bytes: Size of its framed records.
+        num_examples: Its records.
+    """
+
+    path: str
+    split: str
+    shard_index: int
+    block_index: int
+    start: int
+    num_bytes: int
+    num_uncompressed_bytes: int
+    num_examples: int
+
+
+def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
+    """Returns the blocks of a shard in their stored order."""
+    # Without compression a shard is nothing but its blocks.
+    start = GZIP_HEADER_BYTES if shard.num_bytes != sum(shard.block_num_bytes) else 0
+    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples)
+    found = []
+    for block_index, (num_bytes, num_uncompressed_bytes, num_examples) in enumerate(zip(*columns, strict=True)):
+        found.append(
+            BlockRef(
+                path=shard.path,
+                split=shard.split,
+                shard_index=shard.shard_index,
+                block_index=block_index,
+                start=start,
+                num_bytes=num_bytes,
+                num_uncompressed_bytes=num_uncompressed_bytes,
+                num_examples=num_examples,
+            )
+        )
+        start += num_bytes
+    return tuple(found)
+
+
+def read_block(dataset: Dataset, ref: BlockRef) -> bytes:
+    """Returns the framed records of one block, by one read of its bytes.
+
+    Raises:
+        DamageError: If the shard is missing or too short, or the block is not what the index states; names both.
+    """
+    reader = _Reader(dataset)
+    try:
+        return next(reader.read([ref]))
+    finally:
+        reader.close()
+
+
+def map_blocks(
+    dataset: Dataset,
+    refs: Iterable[BlockRef],
+    function: Callable[[BlockRef, bytes], T],
+    *,
+    num_threads: int,
+    max_ahead: int,
+) -> Iterator[T]:
+    """Yields `function(ref, framed records)` for every block, in the order of `refs`.
+
+    Reading, inflating and the function run in threads, ahead of the consumer. The threads end when the iterator is
+    exhausted, closed or fails; nothing is begun while nobody asks.
+
+    Args:
+        dataset: Where the blocks lie.
+        refs: Any blocks in any order; taken one by one, so they may be without end.
+        function: Must not depend on the order in which it is called.
+        num_threads: How many blocks are worked on at once.
+        max_ahead: How many results and blocks in work are held at most, the one that the consumer has included.
+
+    Raises:
+        UsageError: If a number is less than 1.
+        DamageError: In the place of a block that cannot be read; names file and block. What the function raises
+            comes out likewise.
+    """
+    if num_threads < 1 or max_ahead < 1:
+        raise UsageError(
+            "blocks cannot be read", why=f"num_threads is {num_threads}, max_ahead {max_ahead}; both must be at least 1"
+        )
+    return _map(dataset, _runs(dataset, refs, max(1, max_ahead // num_threads)), function, num_threads, max_ahead)
+
+
+class _Reader:
+    """Reads blocks for one thread at a time; keeps the last local shard open."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._is_gzip = dataset.manifest.compression == "gzip"
+        self._is_local = storage.is_local(dataset.url)
+        self._path: str | None = None
+        self._file: BinaryIO
+        self._num_file_bytes = 0
+
+    def read(self, run: Sequence[BlockRef]) -> Iterator[bytes]:
+        """Yields the framed records of blocks that lie side by side."""
+        for ref, data in zip(run, self._stored(run), strict=True):
+            where = self._where(ref)
+            if self._is_gzip:
+                yield inflate_block(data, ref.num_uncompressed_bytes, where)
+                continue
+            if ref.num_bytes != ref.num_uncompressed_bytes:
+                raise DamageError(
+                    "a block has the wrong size",
+                    where=where,
+                    why=f"the index states {ref.num_bytes} bytes that hold {ref.num_uncompressed_bytes}",
+                )
+            yield bytes(data)
+
+    def close(self) -> None:
+        """Closes what is open."""
+        if self._path is not None:
+            self._file.close()
+            self._path = None
+
+    def _stored(self, run: Sequence[BlockRef]) -> Iterator[Buffer]:
+        if len(run) > 1:
+            try:
+                num_bytes = sum(ref.num_bytes for ref in run)
+                data = memoryview(storage.read_range(self._url(run[0]), run[0].start, num_bytes))
+            except (StorageError, FileNotFoundError):
+                pass  # Each block alone shows which one is cut off.
+            else:
+                for ref in run:
+                    yield data[ref.start - run[0].start :][: ref.num_bytes]
+                return
+        for ref in run:
+            yield self._read_alone(ref)
+
+    def _read_alone(self, ref: BlockRef) -> bytes:
+        where = self._where(ref)
+        try:
+            if not self._is_local:
+                return storage.read_range(self._url(ref), ref.start, ref.num_bytes)
+            data = self._read_local(ref)
+        except FileNotFoundError as error:
+            raise DamageError("a shard is missing", where=where) from error
+        except OSError as error:
+            raise StorageError("a shard cannot be read", where=where, why=error.strerror or str(error)) from error
+        except StorageError as error:
+            raise DamageError("a shard is cut off", where=where, why=error.why) from error
+        if len(data) != ref.num_bytes:
+            raise DamageError("a shard is cut off", where=where, why=f"{len(data)} of {ref.num_bytes} bytes are there")
+        return data
+
+    def _read_local(self, ref: BlockRef) -> bytes:
+        self._open(ref)
+        # What the index states may be no position at all, and must not be allocated.
+        start = min(ref.start, self._num_file_bytes)
+        self._file.seek(start)
+        return self._file.read(min(ref.num_bytes, self._num_file_bytes - start))
+
+    def _open(self, ref: BlockRef) -> None:
+        if self._path == ref.path:
+            return
+        self.close()
+        self._file = storage.open_read(self._url(ref))
+        self._path = ref.path
+        self._num_file_bytes = self._file.seek(0, os.SEEK_END)
+
+    def _url(self, ref: BlockRef) -> str:
+        return storage.join(self._dataset.url, ref.path)
+
+    def _where(self, ref: BlockRef) -> str:
+        return f"{storage.redact(self._url(ref))}, block {ref.block_index}"
+
+
+def _map(
+    dataset: Dataset,
+    runs: Iterator[list[BlockRef]],
+    function: Callable[[BlockRef, bytes], T],
+    num_threads: int,
+    max_ahead: int,
+) -> Iterator[T]:
+    is_stopped = threading.Event()
+    readers: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
+    for _ in range(num_threads):
+        readers.put(_Reader(dataset))
+
+    def work(run: list[BlockRef]) -> _Outcome[T]:
+        results: list[T] = []
+        reader = readers.get()
+        try:
+            for ref, records in zip(run, reader.read(run), strict=True):
+                results.append(function(ref, records))
+                if is_stopped.is_set():
+                    break
+        except Exception as error:  # noqa: BLE001 - it is raised again, after the results before it
+            return results, error
+        finally:
+            readers.put(reader)
+        return results, None
+
+    threads = ThreadPoolExecutor(num_threads, thread_name_prefix="shardkit-blocks")
+    pending: deque[tuple[int, Future[_Outcome[T]]]] = deque()
+    num_pending = 0
+    try:
+        for run in runs:
+            while pending and num_pending + len(run) > max_ahead:
+                num_blocks, future = pending.popleft()
+                yield from _unpack(future.result())
+                num_pending -= num_blocks
+            pending.append((len(run), threads.submit(work, run)))
+            num_pending += len(run)
+        while pending:
+            yield from _unpack(pending.popleft()[1].result())
+    finally:
+        is_stopped.set()
+        threads.shutdown(wait=True, cancel_futures=True)
+        while not readers.empty():
+            readers.get().close()
+
+
+def _unpack(outcome: _Outcome[T]) -> Iterator[T]:
+    results, error = outcome
+    results.reverse()
+    while results:
+        yield results.pop()
+    if error is not None:
+        raise error
+
+
+def _runs(dataset: Dataset, refs: Iterable[BlockRef], max_blocks: int) -> Iterator[list[BlockRef]]:
+    """Yields blocks that are read together: one by one from local files, side by side from a store."""
+    is_local = storage.is_local(dataset.url)
+    run: list[BlockRef] = []
+    num_bytes = 0
+    for ref in refs:
+        is_next = bool(run) and ref.path == run[-1].path and ref.start == run[-1].start + run[-1].num_bytes
+        if run and (is_local or not is_next or len(run) == max_blocks or num_bytes + ref.num_bytes > _REQUEST_BYTES):
+            yield run
+            run, num_bytes = [], 0
+        run.append(ref)
+        num_bytes += ref.num_bytes
+    if run:
+        yield run

@@ -1,0 +1,54 @@
+"""The compiled kernel where it was built, the reference in Python elsewhere: the same bytes, the same columns.
+
+What comes back lies in the kernel's pooled memory, which is used again when no array or view refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit import reference
+from shardkit.reference import Decoded, Scan, Spec
+
+try:
+    from shardkit import _kernel
+except ImportError:
+    HAS_KERNEL = False
+    _codec: ModuleType = reference
+else:
+    HAS_KERNEL = True
+    _codec = _kernel
+
+BytesLike = bytes | bytearray | memoryview | npt.NDArray[Any]
+Int64s = npt.NDArray[np.int64]
+
+
+def crc32c(data: BytesLike, start: int = 0) -> int:
+    """Returns the CRC32C of `data`, continued from `start`."""
+    crc: int = _codec.crc32c(data, start)
+    return crc
+
+
+def scan(frames: BytesLike) -> Scan:
+    """Follows frames; see `shardkit.reference.scan`."""
+    starts, lengths, states, end = _codec.scan(frames)
+    numbers = [np.frombuffer(n, np.int64) for n in (starts, lengths)]
+    return Scan(numbers[0], numbers[1], np.frombuffer(states, np.uint8), end)
+
+
+def decode(
+    frames: BytesLike, starts: Int64s, lengths: Int64s, specs: Sequence[Spec], *, refuse_others: bool = False
+) -> Decoded:
+    """Returns the values of features of many records as columns; see `shardkit.reference.decode`."""
+    columns, problems = _codec.decode(frames, starts, lengths, list(specs), refuse_others)
+    return Decoded(columns, np.frombuffer(problems, np.int64))
+
+
+def gather(data: BytesLike | list[BytesLike], starts: Int64s, sizes: Int64s) -> memoryview:
+    """Returns pieces of `data`, one after the other; see `shardkit.reference.gather`."""
+    return memoryview(_codec.gather(data, starts, sizes))

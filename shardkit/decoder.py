@@ -1,0 +1,156 @@
+"""Framed records to Arrow columns of logical values: what `shardkit.encoder` does, backwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.codec_kernel import Int64s, decode, scan
+from shardkit.errors import DamageError
+from shardkit.example import parse_record, stored_values
+from shardkit.features import Feature, Features
+from shardkit.reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, Spec
+from shardkit.tfrecord import iter_records
+
+Frames = bytes | bytearray | memoryview
+
+_KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64, "little_endian_bytes": FLOAT64}
+_STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64()}
+
+
+class RecordDecoder:
+    """Decodes the records of a dataset, or some of their features.
+
+    Args:
+        features: Of the manifest; others that the records have are passed over.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._specs = [_spec_of(f) for f in features]
+        self._schema = pa.schema([pa.field(f.name, f.arrow_type, nullable=True) for f in features])
+
+    def decode(self, frames: Frames, where: str) -> pa.RecordBatch:
+        """Returns the records of a buffer as one batch with a column a feature, of its `arrow_type`.
+
+        Numbers and strings lie in the kernel's pooled memory, which is used again when no array refers to it.
+
+        Args:
+            frames: Whole framed records, such as a block.
+            where: File and block, for messages.
+
+        Raises:
+            DamageError: At the first record that is cut off or damaged, is no `tf.train.Example`, or does not have the
+                features' kinds and shapes; names the record.
+        """
+        starts, lengths, states, end = scan(frames)
+        if end != memoryview(frames).nbytes or states.any():
+            for _ in iter_records(bytes(frames), where):
+                pass
+        columns, problems = decode(frames, starts, lengths, self._specs)
+        for i in problems.tolist():
+            record = bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]])
+            raise DamageError(self._problem_of(record), where=f"{where}, record {i}")
+        arrays = [_logical_array(f, c, len(starts), where) for f, c in zip(self._features, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def find_problems(self, frames: Frames, starts: Int64s, lengths: Int64s) -> list[tuple[int, str]]:
+        """Returns position and problem of every record that does not have these features and no others.
+
+        Args:
+            frames: Holds the records.
+            starts: Where each record's own bytes start.
+            lengths: Bytes of each record, without framing.
+        """
+        _, problems = decode(frames, starts, lengths, self._specs, refuse_others=True)
+        records = [bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]]) for i in problems]
+        return list(zip(problems.tolist(), map(self._problem_of, records), strict=True))
+
+    def _problem_of(self, record: bytes) -> str:
+        try:
+            stored = parse_record(record, "")
+            for feature in self._features:
+                stored_values(stored, feature, "")
+        except DamageError as error:
+            return f"{error.what}: {error.why}"
+        unknown = min(set(stored) - {f.name for f in self._features})
+        return f"it has the feature {unknown!r}, which the manifest does not name"
+
+
+def decode_frames(frames: Frames, features: Features, where: str) -> pa.RecordBatch:
+    """Returns the records of a buffer as one batch; see `RecordDecoder.decode`."""
+    return RecordDecoder(features).decode(frames, where)
+
+
+def _spec_of(feature: Feature) -> Spec:
+    num_values = ANY_NUMBER if feature.num_values is None else feature.num_values
+    return Spec(feature.name.encode(), _KINDS[feature.stored_as], num_values, not feature.nullable)
+
+
+def _logical_array(feature: Feature, column: tuple[Any, ...], num_rows: int, where: str) -> pa.Array:
+    validity, *buffers = (None if b is None else pa.py_buffer(b) for b in column)
+    kind = _KINDS[feature.stored_as]
+    try:
+        if feature.is_scalar:
+            return _scalars(feature, kind, num_rows, validity, buffers)
+        if feature.num_values is None:
+            return _lists(feature, kind, num_rows, validity, buffers)
+        return _fixed_lists(feature, kind, num_rows, validity, buffers)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DamageError(f"feature {feature.name!r} cannot be read", where=where, why=str(error)) from error
+
+
+def _scalars(feature: Feature, kind: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
+    stored = _STORED_TYPES[kind]
+    return _from_stored(pa.Array.from_buffers(stored, num_rows, [validity, *buffers]), feature)
+
+
+def _lists(feature: Feature, kind: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
+    offsets, *rest = buffers
+    num_values = int(np.frombuffer(offsets, np.int32)[-1])
+    values = _from_stored(pa.Array.from_buffers(_STORED_TYPES[kind], num_values, [None, *rest]), feature)
+    return pa.Array.from_buffers(pa.list_(values.type), num_rows, [validity, offsets], children=[values])
+
+
+def _fixed_lists(feature: Feature, kind: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
+    assert feature.num_values is not None
+    if kind == BYTES:
+        # Null rows have no strings at all, but a fixed-size list has room for them.
+        offsets, *rest = buffers
+        num_values = int(np.frombuffer(offsets, np.int32)[-1])
+        values = pa.Array.from_buffers(pa.binary(), num_values, [None, *rest])
+        if num_values != num_rows * feature.num_values:
+            counts = np.diff(np.frombuffer(offsets, np.int32))
+            values = values.take(_positions_with_nulls(counts, feature.num_values))
+    else:
+        num_values = num_rows * feature.num_values
+        values = pa.Array.from_buffers(_STORED_TYPES[kind], num_values, [None, *buffers])
+    logical = _from_stored(values, feature)
+    type_ = pa.list_(logical.type, feature.num_values)
+    return pa.Array.from_buffers(type_, num_rows, [validity], children=[logical])
+
+
+def _positions_with_nulls(counts: npt.NDArray[Any], num_values: int) -> pa.Array:
+    is_there = np.repeat(counts > 0, num_values)
+    positions = np.cumsum(is_there) - 1
+    return pa.array(positions, mask=~is_there)
+
+
+def _from_stored(values: pa.Array, feature: Feature) -> pa.Array:
+    """Returns stored values as the logical ones they came from; see `shardkit.example.stored_array`."""
+    type_ = feature.value_type
+    if values.type == type_:
+        return values
+    if pa.types.is_decimal(type_):
+        return values.cast(pa.string()).cast(type_)
+    if pa.types.is_uint64(type_):
+        return values.view(type_)
+    if pa.types.is_boolean(type_):
+        return pc.not_equal(values, 0)
+    if pa.types.is_temporal(type_):
+        return (values.cast(pa.int32()) if type_.bit_width == 32 else values).view(type_)
+    return values.cast(type_)

@@ -1,0 +1,38 @@
+// The compiled codec: Arrow columns to framed tf.train.Example records and back. shardkit/reference.py and
+// shardkit/example.py are the readable definition of the same.
+
+#include "buffer.h"
+#include "python.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the kernel stores numbers as they lie in memory; the reference in Python serves big-endian machines"
+#endif
+
+namespace {
+
+PyMethodDef methods[] = {
+    {"encode", shardkit::encode, METH_VARARGS,
+     "encode(schema_capsule, array_capsule) -> (framed records, int64 size of each)"},
+    {"scan", shardkit::scan, METH_VARARGS,
+     "scan(frames) -> (int64 starts, int64 lengths, uint8 states, first byte that was not followed)"},
+    {"decode", shardkit::decode, METH_VARARGS,
+     "decode(frames, starts, lengths, specs, refuse_others=False) -> (columns, int64 records with problems)"},
+    {"crc32c", shardkit::crc32c, METH_VARARGS, "crc32c(data, start=0) -> CRC32C of data, continued from start"},
+    {"gather", shardkit::gather, METH_VARARGS, "gather(buffer or list of buffers, starts, sizes) -> pieces one after the other"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+int run(PyObject* module) { return shardkit::add_buffer_type(module) ? 0 : -1; }
+
+PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(run)},
+    {0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_kernel", "The compiled codec.", 0, methods, slots, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__kernel(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,51 @@
+// Python's limited API (one build for every version from 3.11 on) and what every function of the module needs of it.
+
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shardkit {
+
+// A view of an object with the buffer protocol, let go at the end of the scope.
+class View {
+ public:
+  View() { view_.obj = nullptr; }
+  ~View() {
+    if (view_.obj != nullptr) PyBuffer_Release(&view_);
+  }
+  View(const View&) = delete;
+  View& operator=(const View&) = delete;
+
+  // Sets a Python error and returns false if the object has no contiguous bytes.
+  bool open(PyObject* object) { return PyObject_GetBuffer(object, &view_, PyBUF_SIMPLE) == 0; }
+
+  const uint8_t* data() const { return static_cast<const uint8_t*>(view_.buf); }
+  size_t size() const { return static_cast<size_t>(view_.len); }
+
+  // The bytes as 8-byte integers; sets a Python error if there is a rest or the start is not aligned.
+  const int64_t* int64s(size_t* count) const {
+    if (size() % 8 != 0 || reinterpret_cast<uintptr_t>(view_.buf) % 8 != 0) {
+      PyErr_SetString(PyExc_ValueError, "expected aligned int64 values");
+      return nullptr;
+    }
+    static const int64_t nothing = 0;
+    *count = size() / 8;
+    return *count == 0 ? &nothing : static_cast<const int64_t*>(view_.buf);
+  }
+
+ private:
+  Py_buffer view_;
+};
+
+PyObject* encode(PyObject*, PyObject* args);
+PyObject* crc32c(PyObject*, PyObject* args);
+PyObject* scan(PyObject*, PyObject* args);
+PyObject* gather(PyObject*, PyObject* args);
+PyObject* decode(PyObject*, PyObject* args);
+
+}  // namespace shardkit

@@ -1,0 +1,178 @@
+"""Compares the kernel, the reference and stock TensorFlow on random records, whole ones and damaged ones.
+
+    python tests/fuzz/fuzz_kernel.py --seed 1 --count 1000000 [--alone 0.02] [--tensorflow 0.05]
+
+Every record is decoded by the kernel and by the reference: all buffers, validities and problems must be the same. Each
+call of the kernel gets many records side by side; with --alone a share of them is decoded again, each in a buffer of
+exactly its size, where a sanitizer notices whatever is read behind it. With --tensorflow a share of the records is
+parsed by `tf.io.parse_example` too, but for the classes in `tensorflow_rules.py`. Besides, framed buffers are damaged
+and scanned, and pieces gathered, by both. Prints counts by class; ends with status 1 at the first difference, after
+printing the smallest record that shows it in hex.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+from kernel_comparison import exact, find_difference, find_difference_alone, find_scan_difference, lay_out, smaller
+from tensorflow_rules import TensorFlow, difference
+from wire_forms import NAMES, Writer, mutate, random_specs
+
+from shardkit import _kernel, reference
+from shardkit.tfrecord import frame
+
+# Kinds by name, as `Writer` gives them to most records.
+KINDS = {name: 1 + i % 3 for i, name in enumerate(NAMES)}
+_CALL_RECORDS = 1000
+
+
+class DifferenceFound(Exception):
+    """Two decoders disagree."""
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=100_000, help="records that the kernel and the reference decode")
+    parser.add_argument("--tensorflow", type=float, default=0.0, metavar="SHARE", help="of the records, 0 to 1")
+    parser.add_argument("--alone", type=float, default=0.02, metavar="SHARE", help="of the records, 0 to 1")
+    options = parser.parse_args(arguments)
+    counts = Counter()
+    start = time.process_time()
+    try:
+        fuzz(random.Random(options.seed), options.count, options.alone, options.tensorflow, counts)
+    except DifferenceFound as found:
+        print(f"DIFFERENCE: {found}", file=sys.stderr)
+        return 1
+    finally:
+        for name in sorted(counts):
+            print(f"{counts[name]:>10,}  {name}")
+        print(f"{time.process_time() - start:>10.1f}  seconds of CPU time")
+    return 0
+
+
+def fuzz(rng, count, alone_share, tensorflow_share, counts):
+    """Compares until `count` records were decoded.
+
+    Raises:
+        DifferenceFound: At the first difference.
+    """
+    tensorflow = TensorFlow(KINDS) if tensorflow_share else None
+    wanted = [(name, kind, -1, False) for name, kind in KINDS.items()]
+    done = 0
+    while done < count:
+        records = random_records(rng, min(_CALL_RECORDS, count - done))
+        done += len(records)
+        _compare_decoders(records, random_specs(rng), counts)
+        for record in records:
+            if rng.random() < alone_share:
+                _compare_alone(record, random_specs(rng))
+        _compare_scans(rng, records, counts)
+        if tensorflow is not None:
+            sample = [record for record in records if rng.random() < tensorflow_share]
+            _compare_decoders(sample, wanted, Counter())
+            compare_with_tensorflow(tensorflow, sample, wanted, counts)
+
+
+def random_records(rng, count):
+    """Returns records of all forms: half as they were written, half with a few bytes changed."""
+    writer = Writer(rng, rng.choice([0, 0, 0, 0.02, 0.1, 0.3]), rng.choice([0, 0, 0, 0.001, 0.005, 0.02]))
+    written = [writer.record() for _ in range(max(1, count // 2))]
+    changed = [mutate(rng, rng.choice(written), rng.choice(written)) for _ in range(count)]
+    records = (written + changed)[:count]
+    rng.shuffle(records)
+    return records
+
+
+def _compare_decoders(records, specs, counts):
+    frames, starts, lengths = lay_out(records)
+    what = find_difference(_kernel, frames, starts, lengths, specs)
+    if what is None:
+        problems = len(reference.decode(frames, starts, lengths, specs).problems)
+        damaged = len(reference.decode(frames, starts, lengths, []).problems)
+        counts["kernel = reference: decoded"] += len(records) - problems
+        counts["kernel = reference: no tf.train.Example"] += damaged
+        counts["kernel = reference: does not fit the specs"] += problems - damaged
+        return
+    bad = next((record for record in records if find_difference_alone(_kernel, record, specs) is not None), None)
+    if bad is None:
+        raise DifferenceFound(f"only side by side: {what[:2000]}\nspecs {specs}\n{[r.hex() for r in records]}")
+    bad = smaller(bad, lambda record: find_difference_alone(_kernel, record, specs) is not None)
+    specs = next(([spec] for spec in specs if find_difference_alone(_kernel, bad, [spec])), specs)
+    raise DifferenceFound(f"{find_difference_alone(_kernel, bad, specs)}\nspecs {specs}\nrecord {bad.hex()}")
+
+
+def _compare_alone(record, specs):
+    _, start, length = lay_out([record])
+    what = find_difference(_kernel, exact(record), start, length, specs)
+    if what is not None:
+        raise DifferenceFound(f"only alone: {what}\nspecs {specs}\nrecord {record.hex()}")
+
+
+def compare_with_tensorflow(tensorflow, records, wanted, counts):
+    """Compares values and refusals of the reference with TensorFlow's.
+
+    Raises:
+        DifferenceFound: At the first difference outside of the known classes.
+    """
+    classes = [difference(record, {name for name, *_ in wanted}) for record in records]
+    counts.update(f"TensorFlow may differ: {name}" for name in classes if name is not None)
+    ours = [record for record, name in zip(records, classes, strict=True) if name is None]
+    refused = set(reference.decode(*lay_out(ours), wanted).problems.tolist())
+    # Refusals apart, because a refused record makes TensorFlow refuse all of its batch.
+    good = [record for i, record in enumerate(ours) if i not in refused]
+    bad = [record for i, record in enumerate(ours) if i in refused]
+    for record in bad:
+        if tensorflow.parse([record]) != [None]:
+            raise DifferenceFound(f"refused by the reference, read by TensorFlow\nrecord {record.hex()}")
+    expected = _rows(reference.decode(*lay_out(good), wanted).columns, wanted, len(good))
+    got = tensorflow.parse(good) if good else []
+    for record, one, other in zip(good, expected, got, strict=True):
+        if other is None:
+            raise DifferenceFound(f"refused by TensorFlow, read by the reference\nrecord {record.hex()}")
+        if one != {name: _raw(values) for name, values in other.items()}:
+            raise DifferenceFound(f"expected {one}\ngot {other}\nrecord {record.hex()}")
+    counts["TensorFlow = reference: read"] += len(good)
+    counts["TensorFlow = reference: refused"] += len(bad)
+
+
+def _rows(columns, wanted, count):
+    rows = [{} for _ in range(count)]
+    for (name, kind, *_), column in zip(wanted, columns, strict=True):
+        row_ends = column[1].tolist()
+        if kind == 1:
+            ends, data = column[2].tolist(), column[3]
+            values = [data[a:b] for a, b in pairwise(ends)]
+        else:
+            values = column[2]
+        for row, (a, b) in zip(rows, pairwise(row_ends), strict=True):
+            row[name] = _raw(values[a:b])
+    return rows
+
+
+def _raw(values):
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.tobytes()
+    return list(values)
+
+
+def _compare_scans(rng, records, counts):
+    frames = b"".join(frame(record) for record in records[: rng.randint(0, 20)])
+    for changed in [frames, *(mutate(rng, frames, frames) for _ in range(10))]:
+        what = find_scan_difference(_kernel, changed)
+        if what is not None:
+            raise DifferenceFound(f"{what}\nframes {changed.hex()}")
+        counts["kernel = reference: scanned buffers"] += 1
+    starts = np.array([rng.randint(0, len(frames)) for _ in range(rng.randint(0, 9))], np.int64)
+    sizes = np.array([rng.randint(0, min(300, len(frames) - start)) for start in starts.tolist()], np.int64)
+    if bytes(_kernel.gather(frames, starts, sizes)) != reference.gather(frames, starts, sizes):
+        raise DifferenceFound(f"gather: {starts.tolist()}, {sizes.tolist()} of {frames.hex()}")
+    counts["kernel = reference: gathered buffers"] += 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
