@@ -1,6 +1,6 @@
 """The conversion as a Beam pipeline. Only descriptors travel through it; bytes lie in the spool.
 
-    input splits -> ExtractSplits -> LayOutShards -> WriteGroups -> JoinPieces -> CommitDataset
+    input splits -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
 
 Every transform wraps the function of `shardkit.conversion` that has its name in snake case.
 """
@@ -21,17 +21,16 @@ from shardkit.conversion.extract import Extracted, extract_split, find_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.plan import Plan, load_plan, write_whole
 from shardkit.conversion.progress import Progress
-from shardkit.conversion.shard_file import Piece
 from shardkit.conversion.spool import Segment
-from shardkit.conversion.write import join_pieces, write_group
+from shardkit.conversion.write import write_shards
 from shardkit.errors import StorageError
 from shardkit.manifest import ShardInfo
-from shardkit.planning import SplitLayout
+from shardkit.planning import SplitLayout, write_units
 
 COMMITTED_FILE = "committed.msgpack"
 
-GroupKey = tuple[int, int]
-_RUNS_A_PORTION = 128
+UnitKey = tuple[int, int]
+_RUNS_A_PORTION = 32
 _ALL = 0  # The one key under which everything comes together.
 
 
@@ -54,9 +53,7 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
         | ExtractSplits(plan_path, num_threads)
     )
     segments = extracted | "Gather input splits" >> beam.GroupByKey() | LayOutShards(plan_path, num_threads)
-    written = segments | "Group segments" >> beam.GroupByKey() | WriteGroups(plan_path, num_threads)
-    joined = written.pieces | "Group pieces" >> beam.GroupByKey() | JoinPieces(plan_path, num_threads)
-    shards = (written.shards, joined) | "All shards" >> beam.Flatten()
+    shards = segments | "Group segments" >> beam.GroupByKey() | WriteShards(plan_path, num_threads)
     _ = shards | "Gather shards" >> beam.GroupByKey() | CommitDataset(plan_path)
 
 
@@ -88,41 +85,32 @@ class _ExtractSplit(_PlannedDoFn):
 
 
 class _LayOutShards(_PlannedDoFn):
-    def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[GroupKey, bytes]]:
+    def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[UnitKey, bytes]]:
         with reported(self._plan):
             extracted = _load_extracted(self._plan)
             layout = plan_layout(self._plan, extracted, self._num_threads)
             runs = [run for part in extracted for run in runs_of(self._plan, part)]
             # Together, because every element has its price; in portions, because the whole may be large.
             for first in range(0, len(runs), _RUNS_A_PORTION):
-                found: dict[GroupKey, list[Segment]] = {}
+                found: dict[UnitKey, list[Segment]] = {}
                 for order, path in runs[first : first + _RUNS_A_PORTION]:
                     for key, segment in segments_of_run(self._plan, layout, order, path):
                         found.setdefault(key, []).append(segment)
-                yield from ((key, msgspec.msgpack.encode(segments)) for key, segments in found.items())
+                yield from ((key, _pack(self._plan, segments)) for key, segments in found.items())
 
 
-class _WriteGroup(_PlannedDoFn):
-    def work(self, element: tuple[GroupKey, Iterable[bytes]]) -> Iterator[Any]:
-        (position, group), encoded = element
+class _WriteShards(_PlannedDoFn):
+    def work(self, element: tuple[UnitKey, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+        (position, unit_index), encoded = element
         with reported(self._plan):
             split = _split_layout(self._plan, position)
-            segments = [s for part in encoded for s in msgspec.msgpack.decode(part, type=list[Segment])]
-            done = write_group(self._plan, split, group, segments, self._progress)
-        for shard in done.shards:
-            yield beam.pvalue.TaggedOutput("shards", (_ALL, msgspec.msgpack.encode(shard)))
-        for piece in done.pieces:
-            yield beam.pvalue.TaggedOutput("pieces", ((position, piece.shard_index), msgspec.msgpack.encode(piece)))
-
-
-class _JoinPieces(_PlannedDoFn):
-    def work(self, element: tuple[GroupKey, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
-        (position, _), encoded = element
-        with reported(self._plan):
-            split = _split_layout(self._plan, position)
-            pieces = [msgspec.msgpack.decode(p, type=Piece) for p in encoded]
-            info = join_pieces(self._plan, split, pieces)
-        yield _ALL, msgspec.msgpack.encode(info)
+            units = write_units(split)
+            segments = [s for packed in encoded for s in _unpack(self._plan, packed)]
+            # Few units leave threads without a unit of their own: those compress blocks.
+            num_threads = self._num_threads if len(units) < 2 * self._num_threads else 1
+            shards = write_shards(self._plan, split, units[unit_index], segments, self._progress, num_threads)
+        for shard in shards:
+            yield _ALL, msgspec.msgpack.encode(shard)
 
 
 class _CommitDataset(_PlannedDoFn):
@@ -153,28 +141,20 @@ class ExtractSplits(_PlannedTransform):
 
 
 class LayOutShards(_PlannedTransform):
-    """The positions of all input splits -> segments by (split, group), once the layout is stored."""
+    """The positions of all input splits -> segments by (split, unit), once the layout is stored."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | "Lay out" >> beam.ParDo(_LayOutShards(self._plan_path, self._num_threads)).with_output_types(
-            tuple[GroupKey, bytes]
+            tuple[UnitKey, bytes]
         )
 
 
-class WriteGroups(_PlannedTransform):
-    """(split, group) with segments -> outputs `shards` (rows, under one key) and `pieces` by (split, shard)."""
-
-    def expand(self, pcoll: beam.PCollection) -> Any:
-        step = _WriteGroup(self._plan_path, self._num_threads)
-        return pcoll | "Write" >> beam.ParDo(step).with_outputs("shards", "pieces")
-
-
-class JoinPieces(_PlannedTransform):
-    """(split, shard) with pieces -> rows of shards, under one key."""
+class WriteShards(_PlannedTransform):
+    """(split, unit) with segments -> rows of shards, under one key."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        step = _JoinPieces(self._plan_path, self._num_threads)
-        return pcoll | "Join" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
+        step = _WriteShards(self._plan_path, self._num_threads)
+        return pcoll | "Write" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
 class CommitDataset(_PlannedTransform):
@@ -182,6 +162,17 @@ class CommitDataset(_PlannedTransform):
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | "Commit" >> beam.ParDo(_CommitDataset(self._plan_path))
+
+
+def _pack(plan: Plan, segments: list[Segment]) -> bytes:
+    # Without what all paths share: the runner keeps every segment in memory, and there are runs x groups.
+    base = f"{plan.work_path()}/"
+    return msgspec.msgpack.encode([msgspec.structs.replace(s, path=s.path.removeprefix(base)) for s in segments])
+
+
+def _unpack(plan: Plan, packed: bytes) -> list[Segment]:
+    segments = msgspec.msgpack.decode(packed, type=list[Segment])
+    return [msgspec.structs.replace(s, path=str(plan.work_path(s.path))) for s in segments]
 
 
 def _split_layout(plan: Plan, position: int) -> SplitLayout:

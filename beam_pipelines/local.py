@@ -21,6 +21,7 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.failures import read_failure
+from beam_pipelines.memory import return_freed_memory
 from beam_pipelines.worker import worker_command
 from shardkit.conversion.plan import load_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
@@ -40,6 +41,7 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
         ShardkitError: What a worker reported.
     """
     plan = load_plan(plan_path)
+    return_freed_memory()
     num_processes, num_threads = deal_workers(num_workers)
     options = PipelineOptions([f"--direct_num_workers={num_processes}"])
     environment = None

@@ -9,6 +9,7 @@ import signal
 import sys
 
 from beam_pipelines.imports import leave_out_data_frames
+from beam_pipelines.memory import return_freed_memory
 
 _PR_SET_PDEATHSIG = 1
 
@@ -25,6 +26,7 @@ def main() -> None:
     """Runs until the runner lets it go."""
     _die_with_parent()
     leave_out_data_frames()
+    return_freed_memory()
     # Ctrl-C reaches the whole group of processes; the command stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not os.environ.get("SHARDKIT_DEBUG"):

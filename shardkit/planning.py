@@ -7,6 +7,7 @@ is less than one record away from equal bytes.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ from shardkit.units import MiB, format_size
 MIN_GROUP_BYTES = 8 * MiB
 MAX_GROUP_BYTES = 24 * MiB
 MAX_SHARDS = 1_000_000
+_GROUPS_A_UNIT = 4
 # What holds the interpreter is small enough for this many threads.
 MAX_THREADS = 4
 
@@ -88,6 +90,18 @@ class SplitLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return len(self.cuts) - 1
 
 
+class WriteUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive shards that one worker writes, and the groups that hold their records; both half-open ranges.
+
+    The first and the last group may hold records of neighbours too; those are read and left out.
+    """
+
+    first_shard: int
+    stop_shard: int
+    first_group: int
+    stop_group: int
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All dataset splits that hold rows, and what the user should know about the sizes."""
 
@@ -147,6 +161,26 @@ def form_groups(totals: BucketTotals, group_bytes: int) -> tuple[GroupLayout, ..
         first_byte += num_bytes
         start = stop
     return tuple(groups)
+
+
+def write_units(split: SplitLayout) -> tuple[WriteUnit, ...]:
+    """Returns the units of a split: whole shards, and enough of them that shared groups hardly count."""
+    ends = [g.first_byte + g.num_bytes for g in split.groups]
+    min_bytes = _GROUPS_A_UNIT * max(g.num_bytes for g in split.groups)
+    units: list[WriteUnit] = []
+    first = 0
+    while first < split.num_shards:
+        stop = bisect.bisect_left(split.cuts, split.cuts[first] + min_bytes, first + 1, split.num_shards)
+        units.append(
+            WriteUnit(
+                first_shard=first,
+                stop_shard=stop,
+                first_group=bisect.bisect_right(ends, split.cuts[first]),
+                stop_group=bisect.bisect_left(ends, split.cuts[stop]) + 1,
+            )
+        )
+        first = stop
+    return tuple(units)
 
 
 def count_shards(

@@ -30,10 +30,14 @@ from shardkit.planning import (
     exact_cuts,
     form_groups,
     needs_exact_cuts,
+    write_units,
 )
 
 # 24 windows of one block in the final order tell the compressed size to about 1 %.
-_NUM_SAMPLES = 24
+_MAX_SAMPLES = 24
+# Small data is not compressed twice for it: a sixteenth, but never less than four windows.
+_WINDOWS_A_SAMPLE = 16
+_MIN_SAMPLES = 4
 
 # Per bucket, ascending: its number, examples, framed bytes.
 _Counts = tuple[Int64s, Int64s, Int64s]
@@ -77,12 +81,20 @@ def load_layout(plan: Plan) -> Layout:
 
 
 def segments_of_run(plan: Plan, layout: Layout, order: int, path: str) -> Iterator[tuple[tuple[int, int], Segment]]:
-    """Yields the segments of one run, each with the positions of its dataset split (in the recipe) and of its group."""
+    """Yields the segments of one run, each with the positions of its dataset split (in the recipe) and of its unit."""
     entries = read_run_entries(path)
     for split in layout.splits:
         position = split_position(plan, split.name)
-        for group, segment in find_segments(path, order, entries, position, split.groups):
-            yield (position, group), segment
+        units = write_units(split)
+        # Units and segments stand in the order of the groups; a group at a border belongs to two units.
+        first_unit = 0
+        for segment in find_segments(path, order, entries, position, split.groups):
+            while units[first_unit].stop_group <= segment.group:
+                first_unit += 1
+            for i in range(first_unit, len(units)):
+                if units[i].first_group > segment.group:
+                    break
+                yield (position, i), segment
 
 
 def split_position(plan: Plan, name: str) -> int:
@@ -172,8 +184,8 @@ def _lay_out_split(
 def _segments(runs: list[tuple[int, str]], position: int, groups: tuple[GroupLayout, ...]) -> list[list[Segment]]:
     by_group: list[list[Segment]] = [[] for _ in groups]
     for order, path in runs:
-        for group, segment in find_segments(path, order, read_run_entries(path), position, groups):
-            by_group[group].append(segment)
+        for segment in find_segments(path, order, read_run_entries(path), position, groups):
+            by_group[segment.group].append(segment)
     return by_group
 
 
@@ -182,8 +194,9 @@ def _measure_compression(
 ) -> float:
     # Small groups stand for windows in the final order; what they compress to is what the shards will.
     windows = form_groups(totals, BLOCK_BYTES)
-    if len(windows) > _NUM_SAMPLES:
-        chosen = np.linspace(0, len(windows) - 1, _NUM_SAMPLES).round().astype(int)
+    num_samples = max(_MIN_SAMPLES, min(len(windows) // _WINDOWS_A_SAMPLE, _MAX_SAMPLES))
+    if len(windows) > num_samples:
+        chosen = np.linspace(0, len(windows) - 1, num_samples).round().astype(int)
         windows = tuple(windows[i] for i in chosen)
     with ThreadPoolExecutor(num_threads) as pool:
         sizes = list(pool.map(functools.partial(_compress_head, plan), _segments(runs, position, windows)))

@@ -1,4 +1,4 @@
-"""One shard while it is made: blocks and pieces in a temporary file, checksums on the way, put whole at the end."""
+"""One shard while it is made: blocks in a temporary file, checksums on the way, put whole at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import os
 import secrets
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -17,8 +17,6 @@ from shardkit.codec import (
     FILE_SUFFIX,
     GZIP_HEADER,
     Compression,
-    compress_block,
-    crc32,
     crc32_combine,
     gzip_trailer,
 )
@@ -30,29 +28,21 @@ from shardkit.manifest import ShardInfo
 from shardkit.planning import Int64s, SplitLayout, shard_file_name
 from shardkit.record_index import index_lines
 
-_COPY_BYTES = 4 * 1024 * 1024
 
-
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Compressed blocks of a part of one shard, in a file of the work folder.
+class PackedBlock(NamedTuple):
+    """One block as it is stored.
 
     Attributes:
-        shard_index: The shard it belongs to.
-        order: Position of its group in the split; pieces are joined in this order.
-        path: Of the blocks.
+        data: Its bytes in the file.
+        num_uncompressed_bytes: Framed bytes.
         crc32: Of the framed records.
-        block_num_bytes, block_num_uncompressed_bytes, block_num_examples: See `ShardInfo`.
-        record_sizes: Framed sizes as bytes of uint32, for the index of uncompressed shards; empty with gzip.
+        record_sizes: Framed size of each record.
     """
 
-    shard_index: int
-    order: int
-    path: str
+    data: bytes | memoryview
+    num_uncompressed_bytes: int
     crc32: int
-    block_num_bytes: tuple[int, ...]
-    block_num_uncompressed_bytes: tuple[int, ...]
-    block_num_examples: tuple[int, ...]
-    record_sizes: bytes = b""
+    record_sizes: Int64s
 
 
 class ShardFile:
@@ -63,14 +53,13 @@ class ShardFile:
         self._split = split
         self._shard_index = shard_index
         self._compression: Compression = plan.recipe.compression
-        self._level = plan.recipe.compression_level
         self._path = plan.work_path("tmp", f"{split.name}-{shard_index}.{secrets.token_hex(4)}")
         self._sha256 = hashlib.sha256()
         self._crc32c = 0
         self._crc32 = 0
         self._num_bytes = 0
         self._blocks: tuple[list[int], list[int], list[int]] = ([], [], [])
-        self._record_sizes: list[bytes] = []
+        self._record_sizes: list[Int64s] = []
         self._file: io.RawIOBase
 
     def __enter__(self) -> Self:
@@ -85,29 +74,16 @@ class ShardFile:
         self._file.close()
         self._path.unlink(missing_ok=True)
 
-    def add_piece(self, piece: Piece) -> None:
-        """Appends the blocks of a piece."""
-        with storage.translate_os_errors(self._path), Path(piece.path).open("rb") as file:
-            while chunk := file.read(_COPY_BYTES):
-                self._write(chunk)
-        num_framed_bytes = sum(piece.block_num_uncompressed_bytes)
-        self._crc32 = crc32_combine(self._crc32, piece.crc32, num_framed_bytes)
-        self._blocks[0].extend(piece.block_num_bytes)
-        self._blocks[1].extend(piece.block_num_uncompressed_bytes)
-        self._blocks[2].extend(piece.block_num_examples)
-        self._record_sizes.append(piece.record_sizes)
-
-    def add_block(self, records: memoryview, sizes: Int64s) -> None:
-        """Compresses and appends framed records as one block."""
-        packed = compress_block(records, self._compression, self._level)
+    def add(self, block: PackedBlock) -> None:
+        """Appends a block."""
         with storage.translate_os_errors(self._path):
-            self._write(packed)
-        self._crc32 = crc32(records, self._crc32)
-        self._blocks[0].append(len(packed))
-        self._blocks[1].append(len(records))
-        self._blocks[2].append(len(sizes))
+            self._write(block.data)
+        self._crc32 = crc32_combine(self._crc32, block.crc32, block.num_uncompressed_bytes)
+        self._blocks[0].append(len(block.data))
+        self._blocks[1].append(block.num_uncompressed_bytes)
+        self._blocks[2].append(len(block.record_sizes))
         if self._compression == "none":
-            self._record_sizes.append(sizes.astype("<u4").tobytes())
+            self._record_sizes.append(block.record_sizes)
 
     def publish(self) -> ShardInfo:
         """Ends the shard, puts it (and its index of records, where uncompressed) and returns its row."""
@@ -140,7 +116,7 @@ class ShardFile:
         return info
 
     def _publish_record_index(self, destination: str) -> None:
-        sizes = np.frombuffer(b"".join(self._record_sizes), dtype="<u4").astype(np.int64)
+        sizes = np.concatenate(self._record_sizes)
         lines = index_lines(np.cumsum(sizes) - sizes, sizes)
         index_path = self._path.with_suffix(".idx")
         try:

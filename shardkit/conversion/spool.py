@@ -67,6 +67,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A consecutive piece of one run.
 
     Attributes:
+        group: Position of the group that it is a part of.
         order: Position of the run among all runs: (input split << 24) + run.
         path: Of the run.
         first_record, num_records: Records, counted from the start of the run.
@@ -74,6 +75,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         run_records, run_bytes: Totals of the run, to find its keys and sizes.
     """
 
+    group: int
     order: int
     path: str
     first_record: int
@@ -176,8 +178,8 @@ def read_run_entries(path: str) -> RunEntries:
 
 def find_segments(
     path: str, order: int, entries: RunEntries, split_position: int, groups: tuple[GroupLayout, ...]
-) -> Iterator[tuple[int, Segment]]:
-    """Yields the parts of a run that groups of a dataset split need, each with the position of its group."""
+) -> Iterator[Segment]:
+    """Yields the parts of a run that groups of a dataset split need."""
     first_records = np.cumsum(entries.num_examples) - entries.num_examples
     first_bytes = np.cumsum(entries.sizes) - entries.sizes
     own = np.flatnonzero(entries.split_positions == split_position)
@@ -187,18 +189,16 @@ def find_segments(
         if start == stop:
             continue
         first, last = own[start], own[stop - 1]
-        yield (
-            position,
-            Segment(
-                order=order,
-                path=path,
-                first_record=int(first_records[first]),
-                num_records=int(entries.num_examples[first : last + 1].sum()),
-                first_byte=int(first_bytes[first]),
-                num_bytes=int(entries.sizes[first : last + 1].sum()),
-                run_records=entries.num_records,
-                run_bytes=entries.num_bytes,
-            ),
+        yield Segment(
+            group=position,
+            order=order,
+            path=path,
+            first_record=int(first_records[first]),
+            num_records=int(entries.num_examples[first : last + 1].sum()),
+            first_byte=int(first_bytes[first]),
+            num_bytes=int(entries.sizes[first : last + 1].sum()),
+            run_records=entries.num_records,
+            run_bytes=entries.num_bytes,
         )
 
 

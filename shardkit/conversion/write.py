@@ -1,29 +1,26 @@
-"""Write: the segments of a group become whole shards, or pieces of the shards that span groups; joins of pieces."""
+"""Write: the records of some shards are fetched group by group, ordered, cut into blocks, compressed and put."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby, pairwise
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
 
 from shardkit.codec import BLOCK_BYTES, compress_block, crc32
 from shardkit.codec_kernel import gather
-from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.plan import Plan, Recipe
 from shardkit.conversion.progress import Progress
-from shardkit.conversion.shard_file import Piece, ShardFile, find_shard, is_right
+from shardkit.conversion.shard_file import PackedBlock, ShardFile, find_shard
 from shardkit.conversion.spool import LoadedSegments, Segment, loaded_segments
 from shardkit.hashing import stable_order
 from shardkit.manifest import ShardInfo
-from shardkit.planning import Int64s, SplitLayout, block_bounds, shard_of_starts
-
-
-class WrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one group."""
-
-    shards: tuple[ShardInfo, ...]
-    pieces: tuple[Piece, ...]
+from shardkit.planning import Int64s, SplitLayout, WriteUnit, shard_of_starts
 
 
 class OrderedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,118 +51,148 @@ def order_group(segments: LoadedSegments, *, shuffle: bool) -> OrderedGroup:
     return OrderedGroup(data=segments.data, offsets=offsets, sizes=sizes)
 
 
-def write_group(
-    plan: Plan, split: SplitLayout, group_index: int, segments: Sequence[Segment], progress: Progress | None = None
-) -> WrittenGroup:
-    """Writes one group; does nothing if an earlier run did and its shards are still right.
+def write_shards(
+    plan: Plan,
+    split: SplitLayout,
+    unit: WriteUnit,
+    segments: Sequence[Segment],
+    progress: Progress | None = None,
+    num_threads: int = 1,
+) -> tuple[ShardInfo, ...]:
+    """Writes the shards of a unit, but for those that an earlier run left and that are still right.
+
+    Args:
+        plan: Of the conversion.
+        split: The dataset split.
+        unit: Which of its shards.
+        segments: Of all groups of the unit.
+        progress: Told of framed bytes.
+        num_threads: Blocks that are compressed at the same time.
+
+    Returns:
+        The rows of the shards, in order.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If a shard cannot be written.
         ConflictError: If it would change a committed shard.
     """
-    record_path = plan.work_path("groups", f"{split.name}-{group_index}.msgpack")
-    group = split.groups[group_index]
-    done = _find_written(plan, record_path)
-    if done is None:
-        with loaded_segments(sorted(segments, key=lambda s: s.order)) as loaded:
-            ordered = order_group(loaded, shuffle=plan.recipe.shuffle)
-            done = _write_ordered(plan, split, group_index, ordered, progress)
-        write_whole(record_path, msgspec.msgpack.encode(done))
-    elif progress is not None:
-        progress.add(num_framed_bytes=group.num_bytes)
-    return done
-
-
-def join_pieces(plan: Plan, split: SplitLayout, pieces: Sequence[Piece]) -> ShardInfo:
-    """Makes one shard of the pieces that groups left of it; does nothing if an earlier run did.
-
-    Raises:
-        OutOfSpaceError, UsageError, StorageError: If the shard cannot be written.
-        ConflictError: If it would change a committed shard.
-    """
-    ordered = sorted(pieces, key=lambda p: p.order)
-    shard_index = ordered[0].shard_index
-    done = find_shard(plan, split, shard_index)
-    if done is not None:
-        return done
-    with ShardFile(plan, split, shard_index) as shard:
-        for piece in ordered:
-            shard.add_piece(piece)
-        return shard.publish()
+    shards: dict[int, ShardInfo] = {}
+    for shard_index in range(unit.first_shard, unit.stop_shard):
+        done = find_shard(plan, split, shard_index)
+        if done is not None:
+            shards[shard_index] = done
+            if progress is not None:
+                progress.add(num_framed_bytes=done.num_uncompressed_bytes)
+    if len(shards) < unit.stop_shard - unit.first_shard:
+        parts = _parts_of(plan, split, unit, segments)
+        for shard_index, own in groupby(parts, lambda part: part.shard_index):
+            if shard_index not in shards:
+                with _ShardWriter(plan, split, shard_index, num_threads) as writer:
+                    for part in own:
+                        writer.add(part)
+                        if progress is not None:
+                            progress.add(num_framed_bytes=part.num_bytes)
+                    shards[shard_index] = writer.publish()
+    return tuple(shards[i] for i in sorted(shards))
 
 
 def forget_written(plan: Plan) -> None:
     """Removes the records of what was written, after an input changed."""
-    for folder in ("groups", "shards", "pieces"):
-        for path in plan.work_path(folder).glob("*"):
-            path.unlink()
+    for path in plan.work_path("shards").glob("*"):
+        path.unlink()
 
 
-def _write_ordered(
-    plan: Plan, split: SplitLayout, group_index: int, ordered: OrderedGroup, progress: Progress | None
-) -> WrittenGroup:
-    first_byte = split.groups[group_index].first_byte
-    starts = np.cumsum(ordered.sizes) - ordered.sizes + first_byte
-    end = first_byte + int(ordered.sizes.sum())
-    shard_of = shard_of_starts(starts, split.cuts)
-    shards: list[ShardInfo] = []
-    pieces: list[Piece] = []
-    for shard_index in np.unique(shard_of).tolist():
-        first, stop = np.searchsorted(shard_of, [shard_index, shard_index + 1]).tolist()
-        # A shard whose cut lies just before this group may start here too; it is then a piece that is joined alone.
-        starts_here = first > 0 or first_byte == split.cuts[shard_index]
-        ends_here = end >= split.cuts[shard_index + 1]
-        if starts_here and ends_here:
-            done = find_shard(plan, split, shard_index)
-            shards.append(done or _write_shard(plan, split, shard_index, ordered, first, stop))
-        else:
-            pieces.append(_write_piece(plan, split, group_index, shard_index, ordered, first, stop))
-        if progress is not None:
-            progress.add(num_framed_bytes=int(ordered.sizes[first:stop].sum()))
-    return WrittenGroup(shards=tuple(shards), pieces=tuple(pieces))
+class _Part(NamedTuple):
+    """Records `[first, stop)` of a group, which are of one shard; they start at `starts` in the split."""
+
+    shard_index: int
+    group: OrderedGroup
+    first: int
+    stop: int
+    starts: Int64s
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self.group.sizes[self.first : self.stop].sum())
 
 
-def _write_shard(
-    plan: Plan, split: SplitLayout, shard_index: int, ordered: OrderedGroup, first: int, stop: int
-) -> ShardInfo:
-    with ShardFile(plan, split, shard_index) as shard:
-        for a, b in block_bounds(ordered.sizes[first:stop], BLOCK_BYTES):
-            shard.add_block(ordered.join(first + a, first + b), ordered.sizes[first + a : first + b])
-        return shard.publish()
+def _parts_of(plan: Plan, split: SplitLayout, unit: WriteUnit, segments: Sequence[Segment]) -> Iterator[_Part]:
+    """Yields the parts of the unit's shards in order. The records of a part go when the next one is asked for."""
+    ordered_segments = sorted(segments, key=lambda s: (s.group, s.order))
+    for group_index, own in groupby(ordered_segments, lambda s: s.group):
+        with loaded_segments(list(own)) as loaded:
+            group = order_group(loaded, shuffle=plan.recipe.shuffle)
+            starts = np.cumsum(group.sizes) - group.sizes + split.groups[group_index].first_byte
+            shard_of = shard_of_starts(starts, split.cuts)
+            bounds = np.flatnonzero(np.diff(shard_of, prepend=-1, append=-1)).tolist()
+            for first, stop in pairwise(bounds):
+                if unit.first_shard <= shard_of[first] < unit.stop_shard:
+                    yield _Part(int(shard_of[first]), group, first, stop, starts[first:stop])
 
 
-def _write_piece(
-    plan: Plan, split: SplitLayout, group_index: int, shard_index: int, ordered: OrderedGroup, first: int, stop: int
-) -> Piece:
-    compression = plan.recipe.compression
-    packed: list[bytes | memoryview] = []
-    crc = 0
-    bounds = block_bounds(ordered.sizes[first:stop], BLOCK_BYTES)
-    framed_sizes = []
-    for a, b in bounds:
-        records = ordered.join(first + a, first + b)
-        framed_sizes.append(len(records))
-        crc = crc32(records, crc)
-        packed.append(compress_block(records, compression, plan.recipe.compression_level))
-    path = plan.work_path("pieces", f"{split.name}-{group_index}-{shard_index}")
-    write_whole(path, b"".join(packed))
-    sizes = ordered.sizes[first:stop].astype("<u4").tobytes() if compression == "none" else b""
-    return Piece(
-        shard_index=shard_index,
-        order=group_index,
-        path=str(path),
-        crc32=crc,
-        block_num_bytes=tuple(map(len, packed)),
-        block_num_uncompressed_bytes=tuple(framed_sizes),
-        block_num_examples=tuple(b - a for a, b in bounds),
+class _ShardWriter:
+    """Makes one shard of its parts. Where blocks are cut depends on the records alone, not on the groups."""
+
+    def __init__(self, plan: Plan, split: SplitLayout, shard_index: int, num_threads: int) -> None:
+        self._recipe = plan.recipe
+        self._file = ShardFile(plan, split, shard_index)
+        self._num_threads = num_threads
+        self._in_work: deque[Future[PackedBlock]] = deque()
+        self._exit = contextlib.ExitStack()
+        self._first_byte: int | None = None
+        # The block that the next part may go on with: its number, its records, their sizes.
+        self._number = -1
+        self._pending: list[memoryview] = []
+        self._pending_sizes: list[Int64s] = []
+
+    def __enter__(self) -> Self:
+        self._exit.enter_context(self._file)
+        self._pool = self._exit.enter_context(ThreadPoolExecutor(self._num_threads))
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        for future in self._in_work:
+            future.cancel()
+        self._exit.close()
+
+    def add(self, part: _Part) -> None:
+        """Takes the next records."""
+        if self._first_byte is None:
+            self._first_byte = int(part.starts[0])
+        # A block takes the records that start in one stretch of BLOCK_BYTES.
+        numbers = (part.starts - self._first_byte) // BLOCK_BYTES
+        bounds = [0, *np.flatnonzero(np.diff(numbers)) + 1, len(numbers)]
+        for first, stop in pairwise(bounds):
+            if numbers[first] != self._number:
+                self._end_block()
+                self._number = int(numbers[first])
+            self._pending.append(part.group.join(part.first + first, part.first + stop))
+            self._pending_sizes.append(part.group.sizes[part.first + first : part.first + stop])
+
+    def publish(self) -> ShardInfo:
+        """Ends the shard and returns its row."""
+        self._end_block()
+        self._take_packed(max_left=0)
+        return self._file.publish()
+
+    def _end_block(self) -> None:
+        if not self._pending:
+            return
+        records, sizes = self._pending, np.concatenate(self._pending_sizes)
+        self._pending, self._pending_sizes = [], []
+        self._in_work.append(self._pool.submit(_pack, records, sizes, self._recipe))
+        self._take_packed(max_left=self._num_threads)
+
+    def _take_packed(self, max_left: int) -> None:
+        while len(self._in_work) > max_left:
+            self._file.add(self._in_work.popleft().result())
+
+
+def _pack(pieces: list[memoryview], sizes: Int64s, recipe: Recipe) -> PackedBlock:
+    records = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+    return PackedBlock(
+        data=compress_block(records, recipe.compression, recipe.compression_level),
+        num_uncompressed_bytes=len(records),
+        crc32=crc32(records),
         record_sizes=sizes,
     )
-
-
-def _find_written(plan: Plan, record_path: Path) -> WrittenGroup | None:
-    try:
-        done = msgspec.msgpack.decode(record_path.read_bytes(), type=WrittenGroup)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-    is_whole = all(is_right(plan, s) for s in done.shards) and all(Path(p.path).exists() for p in done.pieces)
-    return done if is_whole else None

@@ -208,6 +208,7 @@ def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head
         start=dialect.data_start,
         stop=0,
         block_bytes=HEAD_BYTES,
+        is_head=True,
     )
     block = next(blocks, None)
     if block is None or is_blank(block.data):

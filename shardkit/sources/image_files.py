@@ -141,9 +141,9 @@ def _media_types(files: tuple[RawFile, ...]) -> set[str]:
 def _read_batch(files: tuple[RawFile, ...], first: int, features: Features, options: SourceOptions) -> RowBatch:
     data, offsets = read_whole_files(files)
     headers = _read_headers(files, memoryview(data).cast("B"), offsets.tolist(), options.max_pixels)
-    lengths = pa.py_buffer(offsets.astype(np.int32))
+    starts = pa.py_buffer(offsets.astype(np.int32))
     values = {
-        "image": pa.Array.from_buffers(pa.binary(), len(files), [None, lengths, data]),
+        "image": pa.Array.from_buffers(pa.binary(), len(files), [None, starts, data]),
         "label": pa.array([_class_of(f) for f in files], pa.string()),
         "filename": pa.array([f.name for f in files], pa.string()),
         "height": pa.array([h.height for h in headers], pa.int64()),

@@ -122,7 +122,7 @@ def _start_of(file: RawFile) -> int:
 
 def _head_rows(file: RawFile, options: SourceOptions) -> list[tuple[str, dict[str, Any]]]:
     start = _start_of(file)
-    blocks = read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES)
+    blocks = read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES, is_head=True)
     block = next(blocks, None)
     rows: list[tuple[str, dict[str, Any]]] = []
     if block is None:

@@ -236,10 +236,19 @@ def _batch_rows(parquet: pq.ParquetFile, groups: list[int], batch_bytes: int) ->
     row_bytes = num_bytes / max(1, num_rows)
     if num_rows > _PROBED_ROWS:
         # Repeated values take up little room in the file and much in memory.
-        first = next(parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups[:1], use_threads=False), None)
-        if first is not None and first.num_rows:
-            row_bytes = max(row_bytes, first.nbytes / first.num_rows)
+        types = {f.name: f.type for f in parquet.schema_arrow}
+        fixed_bytes = sum(t.bit_width for t in types.values() if pa.types.is_primitive(t)) / 8
+        others = [name for name, t in types.items() if not pa.types.is_primitive(t)]
+        row_bytes = max(row_bytes, fixed_bytes + _probe_row_bytes(parquet, groups[:1], others))
     return int(min(_MAX_BATCH_ROWS, max(1, batch_bytes / max(1.0, row_bytes))))
+
+
+def _probe_row_bytes(parquet: pq.ParquetFile, groups: list[int], columns: list[str]) -> float:
+    if not columns:
+        return 0.0
+    rows = parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups, columns=columns, use_threads=False)
+    first = next(rows, None)
+    return first.nbytes / first.num_rows if first is not None and first.num_rows else 0.0
 
 
 def _check_size(batch: pa.RecordBatch, file: RawFile, row: int, options: SourceOptions) -> None:

@@ -6,16 +6,21 @@ import bz2
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import pyarrow as pa
-from isal import igzip
+from isal import igzip_lib, isal_zlib
 
 from shardkit import storage
 from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
 from shardkit.sources.base import RawFile
+from shardkit.sources.read_ahead import read_ahead
+from shardkit.units import KiB
 
 _SHOWN_CHARACTERS = 80
+_COMPRESSED_BYTES = 256 * KiB
+_GZIP_WINDOW = 16 + 15
+_DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
 
 class ByteStream(Protocol):
@@ -50,12 +55,13 @@ def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> 
 
 
 @contextmanager
-def open_stream(file: RawFile, start: int = 0) -> Iterator[ByteStream]:
+def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False) -> Iterator[ByteStream]:
     """Opens a raw file for reading from front to back, decompressed.
 
     Args:
         file: The file.
         start: Byte to start at, counted after decompression.
+        is_read_through: Whether all of it will be read, so that a thread may decompress or fetch what follows.
 
     Raises:
         BadInputError: If the file vanished since it was listed, or its compressed content is damaged.
@@ -66,7 +72,11 @@ def open_stream(file: RawFile, start: int = 0) -> Iterator[ByteStream]:
             raw.seek(start)
         elif start:
             read_exactly(stream, start)
-        yield stream
+        if is_read_through and (file.compression is not None or not storage.is_local(file.path)):
+            with read_ahead(stream) as ahead:
+                yield ahead
+        else:
+            yield stream
 
 
 def open_raw(file: RawFile) -> BinaryIO:
@@ -163,14 +173,66 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
     if file.compression is None:
         yield cast(ByteStream, raw)
     elif file.compression == "gzip":
-        with igzip.GzipFile(fileobj=raw) as stream:
-            yield stream
+        yield GzipStream(raw)
     elif file.compression == "bz2":
         with bz2.BZ2File(raw) as unzipped:
             yield unzipped
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
             yield cast(ByteStream, frames)
+
+
+class GzipStream:
+    """The content of a gzip file of any number of members, decompressed without holding up other threads.
+
+    Args:
+        raw: The file.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._rest = b""
+        self._member: Any = None
+        self._num_members = 0
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end.
+
+        Raises:
+            EOFError: If the file is cut off.
+            zlib.error: If it is damaged.
+        """
+        while self._member is not None or self._begin():
+            data = self._rest or self._raw.read(_COMPRESSED_BYTES)
+            try:
+                found: bytes = self._member.decompress(data, num_bytes)
+            except _DAMAGED as error:
+                raise zlib.error(str(error)) from error
+            if self._member.eof:
+                self._rest, self._member = self._member.unused_data, None
+            else:
+                self._rest = self._member.unconsumed_tail
+                if not data and not found:
+                    raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+            if found:
+                return found
+        return b""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _begin(self) -> bool:
+        # Behind a member there may be another one, or zeros that fill a block of a tape.
+        while data := self._rest or self._raw.read(_COMPRESSED_BYTES):
+            self._rest = data.lstrip(b"\0") if self._num_members else data
+            if self._rest:
+                self._member = isal_zlib.decompressobj(_GZIP_WINDOW)
+                self._num_members += 1
+                return True
+        return False
 
 
 @contextmanager

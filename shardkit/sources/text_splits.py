@@ -48,7 +48,14 @@ def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
 
 
 def read_blocks(
-    file: RawFile, rule: RecordRule, options: SourceOptions, *, start: int, stop: int, block_bytes: int
+    file: RawFile,
+    rule: RecordRule,
+    options: SourceOptions,
+    *,
+    start: int,
+    stop: int,
+    block_bytes: int,
+    is_head: bool = False,
 ) -> Generator[TextBlock, None, None]:
     """Yields the blocks of a part of a file.
 
@@ -59,12 +66,13 @@ def read_blocks(
         start: Byte where a record starts, after decompression.
         stop: Byte to stop at, 0 for the end of the file.
         block_bytes: Wanted size of a block.
+        is_head: Whether only the first block is wanted.
 
     Raises:
         BadInputError: If a record is too long, or a quote is open at the end.
     """
     try:
-        with open_stream(file, start) as stream:
+        with open_stream(file, start, is_read_through=not is_head) as stream:
             blocks = iter_blocks(
                 stream,
                 rule,

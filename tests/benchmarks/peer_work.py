@@ -9,6 +9,7 @@ and in child processes. Each tool is used as its documentation shows, with its o
 
 import csv
 import glob
+import importlib.machinery
 import json
 import os
 import shutil
@@ -152,19 +153,16 @@ def write_tfds(source: str, output: str) -> Work:
 
 
 def import_streaming() -> object:
-    """Returns mosaicml-streaming; where torchvision cannot be loaded, with a stand-in that only tabular data can take."""
+    """Returns mosaicml-streaming; where torchvision cannot be loaded, with a stand-in that serves all but pictures."""
     try:
         import torchvision  # noqa: F401
     except Exception:  # noqa: BLE001 - any failure to load: RuntimeError beside a torch of another build
         for name in [n for n in sys.modules if n.startswith("torchvision")]:
             del sys.modules[name]
-        for name in (
-            "torchvision",
-            "torchvision.datasets",
-            "torchvision.transforms",
-            "torchvision.transforms.functional",
-        ):
-            sys.modules[name] = types.ModuleType(name)
+        for name in ("", ".datasets", ".transforms", ".transforms.functional"):
+            module = types.ModuleType(f"torchvision{name}")
+            module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None)
+            sys.modules[module.__name__] = module
         sys.modules["torchvision.datasets"].VisionDataset = object
         sys.modules["torchvision.transforms.functional"].to_tensor = None
     import streaming

@@ -14,12 +14,13 @@ from kernel_threads import runs_beside_python
 from wire_cases import CASES, KINDS
 from wire_forms import NAMES, Writer, field, mutate, random_specs, varint
 
-from shardkit import reference
+from shardkit import encoder, reference
 from shardkit.example import encode_batch
 from shardkit.features import arrow_schema, make_feature
 from shardkit.tfrecord import frame
 
 _kernel = pytest.importorskip("shardkit._kernel", reason="the kernel was not built here", exc_type=ImportError)
+fuzz_kernel = pytest.importorskip("fuzz_kernel")
 
 randoms = st.randoms(use_true_random=False)
 seeds = st.integers(0, 2**64 - 1).map(random.Random)
@@ -119,6 +120,17 @@ def test_runs_of_integers_of_every_width_and_size(size, width, cut):
     for count in {-1, size, size - cut}:
         if count >= -1:
             assert find_difference_alone(_kernel, record, [(b"a", 3, count, True)]) is None
+
+
+def test_the_bits_of_every_float_are_encoded():
+    bits = np.array([0x7FA00001, 0xFFFFFFFF, 0x7FC00000, 0x80000000, 0, 1, 0x7F800001], np.uint32)
+    floats = pa.array(bits.view(np.float32))
+    batch = pa.record_batch({"f": floats, "fs": pa.ListArray.from_arrays([0, *range(1, 8)], floats)})
+    features = (make_feature("f", "float32"), make_feature("fs", "float32", (None,)))
+    for encoded in (encode_batch(batch, features), encoder.encode_batch(batch, features)):
+        starts, lengths, *_ = _kernel.scan(encoded.data)
+        columns, _ = _kernel.decode(encoded.data, starts, lengths, [(b"f", 2, 1, True), (b"fs", 2, -1, True)])
+        assert bytes(columns[0][1]) == bytes(columns[1][2]) == bits.tobytes()
 
 
 def test_a_name_may_be_wanted_several_times():
@@ -222,3 +234,25 @@ def test_memory_that_someone_still_looks_at_is_not_used_again():
         del columns, data
     assert all(bytes(look) == values for look, values in held)
     assert len(held) > 50
+
+
+def test_the_fuzzing_command_finds_no_difference(capsys):
+    assert fuzz_kernel.main(["--seed", "8", "--count", "3000", "--alone", "0.2"]) == 0
+    assert "kernel = reference: decoded" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_comparison_sees_every_difference(part):
+    records = [Writer(random.Random(i)).record() for i in range(20)]
+    specs = [(b"a", 1, -1, False), (b"ids", 3, -1, False)]
+
+    class Wrong:
+        @staticmethod
+        def decode(*arguments):
+            columns, problems = reference.decode(*arguments)
+            changed = [bytearray(b"" if one is None else bytes(one)) for one in (*columns[0][:3], problems)]
+            changed[part] = changed[part] + bytes(8) if part == 3 else bytes(byte ^ 1 for byte in changed[part])
+            return [(*changed[:3], *columns[0][3:]), columns[1]], changed[3]
+
+    assert find_difference(reference, *lay_out(records), specs) is None
+    assert find_difference(Wrong, *lay_out(records), specs) is not None

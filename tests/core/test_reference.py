@@ -8,11 +8,10 @@ from itertools import pairwise
 import google_crc32c
 import numpy as np
 import pytest
-from fuzz_kernel import compare_with_tensorflow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_comparison import lay_out
-from tensorflow_rules import DIFFERENCES, TensorFlow, difference
+from tensorflow_rules import DIFFERENCES, TensorFlow, compare_with_tensorflow, difference
 from wire_cases import CASES, KINDS, SAME
 from wire_forms import Writer, field, mutate
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.sources import choose_source, list_inputs, source_for
+from shardkit.sources import choose_source, list_inputs, sniff, source_for
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.listing import common_root
 
@@ -212,6 +214,13 @@ def test_documents_beside_data_are_left_out(tmp_path):
     assert [f.name for f in listing.files] == ["a.csv"]
     assert len(listing.notes) == 2
     assert [f.name for f in list_inputs([str(tmp_path / "README.md")]).files] == ["README.md"]
+
+
+@given(st.lists(st.text("jpgG.", min_size=1).filter(lambda part: part not in (".", "..")), min_size=1).map("/".join))
+def test_files_called_like_images(name):
+    suffix = PurePosixPath(name).suffix.lower()
+    assert sniff.has_image_suffix(name) == (suffix == ".jpg")
+    assert sniff.is_document_name(name, among_images=True) == (suffix == "")
 
 
 def test_an_unknown_format_names_those_there_are():

@@ -5,6 +5,10 @@ import numpy as np
 from shardkit import reference
 
 
+class DifferenceFound(Exception):
+    """Two decoders disagree."""
+
+
 def lay_out(records, behind=b""):
     """Returns a buffer of records, one close to the other, and their starts and lengths; with more bytes behind."""
     lengths = np.array([len(record) for record in records], np.int64)

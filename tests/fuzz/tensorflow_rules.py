@@ -9,6 +9,11 @@ they agree on acceptance and on every value.
 import os
 from itertools import pairwise
 
+import numpy as np
+from kernel_comparison import DifferenceFound, lay_out
+
+from shardkit import reference
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
@@ -255,3 +260,50 @@ class TensorFlow:
             )
         ]
         return [dict(zip(self._names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def compare_with_tensorflow(tensorflow, records, wanted, counts):
+    """Compares values and refusals of the reference with TensorFlow's.
+
+    Raises:
+        DifferenceFound: At the first difference outside of the known classes.
+    """
+    classes = [difference(record, {name for name, *_ in wanted}) for record in records]
+    counts.update(f"TensorFlow may differ: {name}" for name in classes if name is not None)
+    ours = [record for record, name in zip(records, classes, strict=True) if name is None]
+    refused = set(reference.decode(*lay_out(ours), wanted).problems.tolist())
+    # Refusals apart, because a refused record makes TensorFlow refuse all of its batch.
+    good = [record for i, record in enumerate(ours) if i not in refused]
+    bad = [record for i, record in enumerate(ours) if i in refused]
+    for record in bad:
+        if tensorflow.parse([record]) != [None]:
+            raise DifferenceFound(f"refused by the reference, read by TensorFlow\nrecord {record.hex()}")
+    expected = _rows(reference.decode(*lay_out(good), wanted).columns, wanted, len(good))
+    got = tensorflow.parse(good) if good else []
+    for record, one, other in zip(good, expected, got, strict=True):
+        if other is None:
+            raise DifferenceFound(f"refused by TensorFlow, read by the reference\nrecord {record.hex()}")
+        if one != {name: _raw(values) for name, values in other.items()}:
+            raise DifferenceFound(f"expected {one}\ngot {other}\nrecord {record.hex()}")
+    counts["TensorFlow = reference: read"] += len(good)
+    counts["TensorFlow = reference: refused"] += len(bad)
+
+
+def _rows(columns, wanted, count):
+    rows = [{} for _ in range(count)]
+    for (name, kind, *_), column in zip(wanted, columns, strict=True):
+        row_ends = column[1].tolist()
+        if kind == 1:
+            ends, data = column[2].tolist(), column[3]
+            values = [data[a:b] for a, b in pairwise(ends)]
+        else:
+            values = column[2]
+        for row, (a, b) in zip(rows, pairwise(row_ends), strict=True):
+            row[name] = _raw(values[a:b])
+    return rows
+
+
+def _raw(values):
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.tobytes()
+    return list(values)
