@@ -32,6 +32,7 @@ class RecordDecoder:
     def __init__(self, features: Features) -> None:
         self._features = features
         self._specs = [_spec_of(f) for f in features]
+        self._columns = [_Column(f) for f in features]
         self._schema = pa.schema([pa.field(f.name, f.arrow_type, nullable=True) for f in features])
 
     def decode(self, frames: Frames, where: str) -> pa.RecordBatch:
@@ -55,7 +56,7 @@ class RecordDecoder:
         for i in problems.tolist():
             record = bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]])
             raise DamageError(self._problem_of(record), where=f"{where}, record {i}")
-        arrays = [_logical_array(f, c, len(starts), where) for f, c in zip(self._features, columns, strict=True)]
+        arrays = [c.array(buffers, len(starts), where) for c, buffers in zip(self._columns, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def find_problems(self, frames: Frames, starts: Int64s, lengths: Int64s) -> list[tuple[int, str]]:
@@ -91,66 +92,72 @@ def _spec_of(feature: Feature) -> Spec:
     return Spec(feature.name.encode(), _KINDS[feature.stored_as], num_values, not feature.nullable)
 
 
-def _logical_array(feature: Feature, column: tuple[Any, ...], num_rows: int, where: str) -> pa.Array:
-    validity, *buffers = (None if b is None else pa.py_buffer(b) for b in column)
-    kind = _KINDS[feature.stored_as]
-    try:
-        if feature.is_scalar:
-            return _scalars(feature, kind, num_rows, validity, buffers)
-        if feature.num_values is None:
-            return _lists(feature, kind, num_rows, validity, buffers)
-        return _fixed_lists(feature, kind, num_rows, validity, buffers)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise DamageError(f"feature {feature.name!r} cannot be read", where=where, why=str(error)) from error
+class _Column:
+    """Makes the Arrow array of one feature from the buffers of its column."""
 
+    def __init__(self, feature: Feature) -> None:
+        self._feature = feature
+        self._num_values = feature.num_values
+        self._kind = _KINDS[feature.stored_as]
+        self._stored_type = _STORED_TYPES[self._kind]
+        self._type = feature.value_type
 
-def _scalars(feature: Feature, kind: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
-    stored = _STORED_TYPES[kind]
-    return _from_stored(pa.Array.from_buffers(stored, num_rows, [validity, *buffers]), feature)
+    def array(self, column: tuple[Any, ...], num_rows: int, where: str) -> pa.Array:
+        validity, *buffers = (None if b is None else pa.py_buffer(b) for b in column)
+        try:
+            if self._feature.is_scalar:
+                return self._from_stored(pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers]))
+            if self._num_values is None:
+                return self._lists(num_rows, validity, buffers)
+            return self._fixed_lists(self._num_values, num_rows, validity, buffers)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise DamageError(f"feature {self._feature.name!r} cannot be read", where=where, why=str(error)) from error
 
-
-def _lists(feature: Feature, kind: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
-    offsets, *rest = buffers
-    num_values = int(np.frombuffer(offsets, np.int32)[-1])
-    values = _from_stored(pa.Array.from_buffers(_STORED_TYPES[kind], num_values, [None, *rest]), feature)
-    return pa.Array.from_buffers(pa.list_(values.type), num_rows, [validity, offsets], children=[values])
-
-
-def _fixed_lists(feature: Feature, kind: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
-    assert feature.num_values is not None
-    if kind == BYTES:
-        # Null rows have no strings at all, but a fixed-size list has room for them.
+    def _lists(self, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
         offsets, *rest = buffers
         num_values = int(np.frombuffer(offsets, np.int32)[-1])
-        values = pa.Array.from_buffers(pa.binary(), num_values, [None, *rest])
-        if num_values != num_rows * feature.num_values:
-            counts = np.diff(np.frombuffer(offsets, np.int32))
-            values = values.take(_positions_with_nulls(counts, feature.num_values))
-    else:
-        num_values = num_rows * feature.num_values
-        values = pa.Array.from_buffers(_STORED_TYPES[kind], num_values, [None, *buffers])
-    logical = _from_stored(values, feature)
-    type_ = pa.list_(logical.type, feature.num_values)
-    return pa.Array.from_buffers(type_, num_rows, [validity], children=[logical])
+        values = self._from_stored(pa.Array.from_buffers(self._stored_type, num_values, [None, *rest]))
+        return pa.Array.from_buffers(pa.list_(values.type), num_rows, [validity, offsets], children=[values])
+
+    def _fixed_lists(self, size: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
+        if self._kind == BYTES:
+            # Null rows have no strings at all, but a fixed-size list has room for them.
+            offsets, *rest = buffers
+            ends = np.frombuffer(offsets, np.int32)
+            values = pa.Array.from_buffers(pa.binary(), int(ends[-1]), [None, *rest])
+            if ends[-1] != num_rows * size:
+                values = values.take(_positions_with_nulls(np.diff(ends), size))
+        else:
+            values = pa.Array.from_buffers(self._stored_type, num_rows * size, [None, *buffers])
+        logical = self._from_stored(values)
+        return pa.Array.from_buffers(pa.list_(logical.type, size), num_rows, [validity], children=[logical])
+
+    def _from_stored(self, values: pa.Array) -> pa.Array:
+        """Returns stored values as the logical ones they came from; see `shardkit.example.stored_array`."""
+        type_ = self._type
+        if values.type == type_:
+            return values
+        if pa.types.is_string(type_):
+            return _as_text(values)
+        if pa.types.is_decimal(type_):
+            return values.cast(pa.string()).cast(type_)
+        if pa.types.is_uint64(type_):
+            return values.view(type_)
+        if pa.types.is_boolean(type_):
+            return pc.not_equal(values, 0)
+        if pa.types.is_temporal(type_):
+            return (values.cast(pa.int32()) if type_.bit_width == 32 else values).view(type_)
+        return values.cast(type_)
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    # Checking UTF-8 value by value takes twenty times as long as seeing that all of it is ASCII.
+    content = values.buffers()[2]
+    is_ascii = content is None or content.size == 0 or np.frombuffer(content, np.int8).min() >= 0
+    return values.view(pa.string()) if is_ascii else values.cast(pa.string())
 
 
 def _positions_with_nulls(counts: npt.NDArray[Any], num_values: int) -> pa.Array:
     is_there = np.repeat(counts > 0, num_values)
     positions = np.cumsum(is_there) - 1
     return pa.array(positions, mask=~is_there)
-
-
-def _from_stored(values: pa.Array, feature: Feature) -> pa.Array:
-    """Returns stored values as the logical ones they came from; see `shardkit.example.stored_array`."""
-    type_ = feature.value_type
-    if values.type == type_:
-        return values
-    if pa.types.is_decimal(type_):
-        return values.cast(pa.string()).cast(type_)
-    if pa.types.is_uint64(type_):
-        return values.view(type_)
-    if pa.types.is_boolean(type_):
-        return pc.not_equal(values, 0)
-    if pa.types.is_temporal(type_):
-        return (values.cast(pa.int32()) if type_.bit_width == 32 else values).view(type_)
-    return values.cast(type_)

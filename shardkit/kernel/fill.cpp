@@ -174,7 +174,8 @@ class Filler {
   void fill_dense() {
     if (spec_.num_values == 1 && spec_.kind == kInt64)
       return fill_scalars([this](const Cell& cell, uint8_t* out) { return put_one_int64(cell, out); });
-    if (spec_.num_values == 1 && spec_.kind == kFloat) return fill_scalars(put_one_float);
+    if (spec_.num_values == 1 && spec_.kind == kFloat)
+      return fill_scalars([](const Cell& cell, uint8_t* out) { return put_one_float(cell, out); });
     const size_t row = static_cast<size_t>(spec_.num_values) * spec_.value_size();
     Block values(row * records_.count);
     uint8_t* const out = values.data();
@@ -183,23 +184,38 @@ class Filler {
     filled_.buffers.push_back(std::move(values));
   }
 
-  void fill_ragged() {
-    counts_.assign(records_.count, 0);
+  // Offsets of the rows, from the count of values that `count_of(cell)` gives, or -1 for a problem.
+  template <typename CountOf>
+  Block count_rows(CountOf count_of) {
+    Block offsets(4 * (records_.count + 1));
+    auto* const out = offsets.as<int32_t>();
+    int64_t total = 0;
+    out[0] = 0;
     each(
         [&](size_t record, const Cell& cell) {
-          const int64_t count = count_numbers(cell);
+          const int64_t count = count_of(cell);
           if (count < 0) return false;
-          counts_[record] = count;
+          out[record + 1] = checked(total += count);
           return true;
         },
-        [](size_t) {});
-    Block offsets = offsets_of_counts();
+        [&](size_t record) { out[record + 1] = static_cast<int32_t>(total); });
+    return offsets;
+  }
+
+  static int32_t checked(int64_t total) {
+    if (total > INT32_MAX) throw TooLarge();
+    return static_cast<int32_t>(total);
+  }
+
+  void fill_ragged() {
+    Block offsets = count_rows([this](const Cell& cell) { return count_numbers(cell); });
     const int32_t* const starts = offsets.as<int32_t>();
     Block values(static_cast<size_t>(starts[records_.count]) * spec_.value_size());
     for (size_t record = 0; record < records_.count; ++record) {
-      if (is_bad_[record] || counts_[record] == 0) continue;
+      const int32_t count = starts[record + 1] - starts[record];
+      if (count == 0) continue;
       uint8_t* const out = values.data() + static_cast<size_t>(starts[record]) * spec_.value_size();
-      if (!put_numbers(cells_[record], counts_[record], out)) is_bad_[record] = 1;
+      if (!put_numbers(cells_[record], count, out)) is_bad_[record] = 1;
     }
     filled_.buffers.push_back(std::move(offsets));
     filled_.buffers.push_back(std::move(values));
@@ -218,71 +234,51 @@ class Filler {
   }
 
   void fill_strings() {
-    counts_.assign(records_.count, 0);
-    values_.assign(records_.count, {nullptr, nullptr});
-    each(
-        [&](size_t record, const Cell& cell) {
-          if (!one_value(cell, &values_[record])) return false;
-          counts_[record] = static_cast<int64_t>(values_[record].size());
-          return true;
-        },
-        [&](size_t record) { values_[record] = {nullptr, nullptr}; });
-    push_offsets_and_bytes();
-  }
-
-  void fill_string_lists() {
-    counts_.assign(records_.count, 0);
-    values_.clear();
-    each(
-        [&](size_t record, const Cell& cell) {
-          const size_t before = values_.size();
-          const bool is_well_formed = walk_bytes(cell.span(), [&](Span value) { values_.push_back(value); });
-          const auto count = static_cast<int64_t>(values_.size() - before);
-          if (!is_well_formed || (spec_.num_values >= 0 && count != spec_.num_values)) {
-            values_.resize(before);
-            return false;
-          }
-          counts_[record] = count;
-          return true;
-        },
-        [](size_t) {});
-    filled_.buffers.push_back(offsets_of_counts());
-    counts_.resize(values_.size());
-    for (size_t i = 0; i < values_.size(); ++i) counts_[i] = static_cast<int64_t>(values_[i].size());
-    push_offsets_and_bytes();
-  }
-
-  void push_offsets_and_bytes() {
-    Block offsets = offsets_of_counts();
-    Block data(static_cast<size_t>(offsets.as<int32_t>()[counts_.size()]));
-    uint8_t* out = data.data();
-    for (const Span& value : values_) {
-      copy_bytes(out, value.begin, value.size());
-      out += value.size();
+    Block offsets = count_rows([this](const Cell& cell) {
+      Span value;
+      return one_value(cell, &value) ? static_cast<int64_t>(value.size()) : -1;
+    });
+    const int32_t* const starts = offsets.as<int32_t>();
+    Block data(static_cast<size_t>(starts[records_.count]));
+    for (size_t record = 0; record < records_.count; ++record) {
+      Span value;
+      if (starts[record + 1] == starts[record] || !one_value(cells_[record], &value)) continue;
+      copy_bytes(data.data() + starts[record], value.begin, value.size());
     }
     filled_.buffers.push_back(std::move(offsets));
     filled_.buffers.push_back(std::move(data));
   }
 
-  Block offsets_of_counts() const {
-    Block offsets(4 * (counts_.size() + 1));
-    auto* const out = offsets.as<int32_t>();
+  void fill_string_lists() {
+    std::vector<Span> values;
+    Block list_offsets = count_rows([&](const Cell& cell) -> int64_t {
+      const size_t before = values.size();
+      const bool is_well_formed = walk_bytes(cell.span(), [&](Span value) { values.push_back(value); });
+      const auto count = static_cast<int64_t>(values.size() - before);
+      if (is_well_formed && (spec_.num_values < 0 || count == spec_.num_values)) return count;
+      values.resize(before);
+      return -1;
+    });
+    Block offsets(4 * (values.size() + 1));
     int64_t total = 0;
-    for (size_t i = 0; i < counts_.size(); ++i) {
-      out[i] = static_cast<int32_t>(total);
-      total += counts_[i];
-      if (total > INT32_MAX) throw TooLarge();
+    offsets.as<int32_t>()[0] = 0;
+    for (size_t i = 0; i < values.size(); ++i)
+      offsets.as<int32_t>()[i + 1] = checked(total += static_cast<int64_t>(values[i].size()));
+    Block data(static_cast<size_t>(total));
+    uint8_t* out = data.data();
+    for (const Span& value : values) {
+      copy_bytes(out, value.begin, value.size());
+      out += value.size();
     }
-    out[counts_.size()] = static_cast<int32_t>(total);
-    return offsets;
+    filled_.buffers.push_back(std::move(list_offsets));
+    filled_.buffers.push_back(std::move(offsets));
+    filled_.buffers.push_back(std::move(data));
   }
 
   const ColumnSpec& spec_;
   const Records& records_;
   const Cell* cells_;
   std::vector<uint8_t>& is_bad_;
-  std::vector<int64_t> counts_;
-  std::vector<Span> values_;
   Filled filled_;
 };
 

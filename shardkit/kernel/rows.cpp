@@ -24,6 +24,7 @@ class RecordParser {
         return false;
       }
     }
+    clear_up_to(names_.size());
     return true;
   }
 
@@ -68,13 +69,22 @@ class RecordParser {
     return replace(static_cast<size_t>(slot), entry.cell);
   }
 
-  // What is replaced is never looked at again, so it is checked here.
   bool replace(size_t slot, const Cell& cell) {
     Cell& found = cells_.column(slot)[record_];
-    if (found.kind != kNone && !is_well_formed(found)) return false;
+    if (slot < num_set_) {
+      // What is replaced is never looked at again, so it is checked here.
+      if (!is_well_formed(found)) return false;
+    } else {
+      clear_up_to(slot);
+      num_set_ = slot + 1;
+    }
     found = cell;
     next_ = slot + 1;
     return true;
+  }
+
+  void clear_up_to(size_t slot) {
+    for (; num_set_ < slot; ++num_set_) cells_.column(num_set_)[record_] = kEmptyCell;
   }
 
   // One feature with one list and nothing else, from its length on.
@@ -103,7 +113,8 @@ class RecordParser {
   Arena* arena_;
   size_t record_;
   CellTable& cells_;
-  size_t next_ = 0;
+  size_t next_ = 0;     // The name that is expected.
+  size_t num_set_ = 0;  // The cells before this one have been set.
 };
 
 }  // namespace

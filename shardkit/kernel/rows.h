@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -45,13 +44,11 @@ class Names {
   std::unordered_map<std::string_view, int> slots_;
 };
 
-// One cell a name and record. The cells of a name lie together, which is how pass two reads them.
+// One cell a name and record, unset at first. The cells of a name lie together, which is how pass two reads them.
 class CellTable {
  public:
   CellTable(size_t num_names, size_t num_records)
-      : num_records_(num_records), block_(num_names * num_records * sizeof(Cell)), cells_(block_.as<Cell>()) {
-    std::fill_n(cells_, num_names * num_records, kEmptyCell);
-  }
+      : num_records_(num_records), block_(num_names * num_records * sizeof(Cell)), cells_(block_.as<Cell>()) {}
 
   Cell* column(size_t slot) { return cells_ + slot * num_records_; }
   const Cell* column(size_t slot) const { return cells_ + slot * num_records_; }
@@ -67,7 +64,7 @@ struct ParseOptions {
   bool refuses_others;      // Whether a feature that is not wanted is a problem.
 };
 
-// Fills the cells of a record; false if it is no tf.train.Example or refused.
+// Fills all cells of a record; false, with cells that mean nothing, if it is no tf.train.Example or refused.
 bool parse_record(const Names& names, const ParseOptions& options, Span bytes, Arena* arena, size_t record,
                   CellTable* cells);
 

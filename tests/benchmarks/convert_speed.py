@@ -70,6 +70,7 @@ def generate(folder: Path, num_bytes: int, num_files: int) -> int:
         with path.open("wb") as file:
             writer = None
             while file.tell() < num_bytes / num_files:
+                columns: dict[str, np.ndarray]
                 columns = {f"f{i}": np.round(rng.normal(size=_ROWS_A_CHUNK), 4).astype(np.float32) for i in range(8)}
                 columns |= {f"i{i}": rng.integers(0, 10 ** (i + 1), _ROWS_A_CHUNK) for i in range(8)}
                 columns |= {f"s{i}": words[rng.integers(0, 200, _ROWS_A_CHUNK)] for i in range(4)}
