@@ -72,34 +72,109 @@ struct Decoded {
   std::vector<int64_t> problems;
 };
 
-Decoded decode_records(const Request& request, Span frames, const int64_t* starts, const int64_t* lengths, size_t count) {
-  const Names names(request.names);
-  const ParseOptions options = {frames.end, request.refuses_others};
-  CellTable cells(names.size(), count);
-  std::vector<uint8_t> is_bad(count, 0);
-  Arena arena;
-  for (size_t i = 0; i < count; ++i) {
-    const uint8_t* const begin = frames.begin + starts[i];
-    if (!parse_record(names, options, {begin, begin + lengths[i]}, &arena, i, &cells)) is_bad[i] = 1;
+class Decoder {
+ public:
+  Decoder(const Request& request, Span frames, size_t count)
+      : request_(request),
+        names_(request.names),
+        records_({count, frames}),
+        slots_(names_.size()),
+        columns_(request.specs.size()),
+        is_bad_(count, 0) {
+    std::vector<int> num_uses(names_.size(), 0);
+    for (const ColumnSpec& spec : request.specs) ++num_uses[spec.slot];
+    for (size_t i = 0; i < request.specs.size(); ++i) {
+      const ColumnSpec& spec = request.specs[i];
+      is_direct_.push_back(spec.is_single_number() && num_uses[spec.slot] == 1);
+      is_direct_[i] ? add_numbers(i) : add_cells(spec.slot);
+    }
   }
-  const Records records = {cells, count, frames};
-  Decoded decoded;
-  // A record with a problem in one column is empty in all: where one was found, the columns are filled again.
-  for (std::vector<uint8_t> before; before != is_bad || decoded.columns.size() != request.specs.size();) {
-    before = is_bad;
-    decoded.columns.clear();
-    for (const ColumnSpec& spec : request.specs) decoded.columns.push_back(fill_column(spec, records, &is_bad));
+
+  Decoded decode(const int64_t* starts, const int64_t* lengths) {
+    parse(starts, lengths);
+    // A record with a problem in one column is empty in all: where one was found, the columns are filled again.
+    for (std::vector<uint8_t> before; !is_filled_ || before != is_bad_; is_filled_ = true) {
+      before = is_bad_;
+      for (size_t i = 0; i < columns_.size(); ++i)
+        if (!is_direct_[i])
+          columns_[i] = fill_column(request_.specs[i], records_, slots_[request_.specs[i].slot].cells, &is_bad_);
+    }
+    Decoded decoded;
+    for (size_t record = 0; record < records_.count; ++record) {
+      if (!is_bad_[record]) continue;
+      decoded.problems.push_back(static_cast<int64_t>(record));
+      for (size_t i = 0; i < columns_.size(); ++i)
+        if (is_direct_[i]) clear_number(i, record);
+    }
+    decoded.columns = std::move(columns_);
+    return decoded;
   }
-  for (size_t i = 0; i < count; ++i)
-    if (is_bad[i]) decoded.problems.push_back(static_cast<int64_t>(i));
-  return decoded;
-}
+
+ private:
+  void add_numbers(size_t i) {
+    const ColumnSpec& spec = request_.specs[i];
+    Filled& column = columns_[i];
+    column.validity = Validity(records_.count);
+    column.buffers.emplace_back(records_.count * spec.value_size());
+    slots_[spec.slot].mode = spec.kind == kFloat ? Slot::kFloat : Slot::kInt64;
+    slots_[spec.slot].numbers = column.buffers[0].data();
+    column_of_slot_.resize(names_.size(), 0);
+    column_of_slot_[spec.slot] = i;
+  }
+
+  void add_cells(size_t slot) {
+    if (slots_[slot].cells != nullptr) return;
+    // Not a multiple of 4 KiB apart: all columns of a record would share one set of the cache.
+    cells_.emplace_back((records_.count + 1) * sizeof(Cell));
+    slots_[slot].cells = cells_.back().as<Cell>();
+  }
+
+  void parse(const int64_t* starts, const int64_t* lengths) {
+    RecordParser parser(names_, {records_.safe.end, request_.refuses_others}, slots_, &arena_);
+    for (size_t record = 0; record < records_.count; ++record) {
+      const uint8_t* const begin = records_.safe.begin + starts[record];
+      const Parsed parsed = parser.parse({begin, begin + lengths[record]}, record);
+      is_bad_[record] = parsed == Parsed::kDamaged;
+      if (parsed == Parsed::kMixed) take_states(parser.states(), record);
+    }
+  }
+
+  // Only single numbers are judged here; cells are when they are decoded.
+  void take_states(const std::vector<uint8_t>& states, size_t record) {
+    for (size_t slot = 0; slot < states.size(); ++slot) {
+      if (slots_[slot].mode == Slot::kCells || states[slot] == kFound) continue;
+      const size_t i = column_of_slot_[slot];
+      if (states[slot] == kUnfit || request_.specs[i].is_required)
+        is_bad_[record] = 1;
+      else
+        columns_[i].validity.set_null(record);
+    }
+  }
+
+  void clear_number(size_t i, size_t record) {
+    const size_t width = request_.specs[i].value_size();
+    std::memset(columns_[i].buffers[0].data() + width * record, 0, width);
+    columns_[i].validity.set_null(record);
+  }
+
+  const Request& request_;
+  const Names names_;
+  const Records records_;
+  std::vector<Slot> slots_;
+  std::vector<size_t> column_of_slot_;
+  std::vector<Block> cells_;
+  std::vector<Filled> columns_;
+  std::vector<uint8_t> is_direct_;
+  std::vector<uint8_t> is_bad_;
+  Arena arena_;
+  bool is_filled_ = false;
+};
 
 PyObject* to_tuple(Filled* filled) {
   const auto count = static_cast<Py_ssize_t>(filled->buffers.size());
   PyObject* tuple = PyTuple_New(count + 1);
   if (tuple == nullptr) return nullptr;
-  PyObject* validity = filled->has_nulls ? filled->validity.release() : Py_NewRef(Py_None);
+  PyObject* validity = filled->validity.has_nulls() ? filled->validity.bits().release() : Py_NewRef(Py_None);
   bool is_whole = validity != nullptr && PyTuple_SetItem(tuple, 0, validity) == 0;
   for (Py_ssize_t i = 0; is_whole && i < count; ++i) {
     PyObject* buffer = filled->buffers[static_cast<size_t>(i)].release();
@@ -162,7 +237,7 @@ PyObject* decode(PyObject*, PyObject* args) {
     Decoded decoded;
     Py_BEGIN_ALLOW_THREADS;
     try {
-      decoded = decode_records(request, {frames.data(), frames.data() + frames.size()}, starts, lengths, count);
+      decoded = Decoder(request, {frames.data(), frames.data() + frames.size()}, count).decode(starts, lengths);
     } catch (const TooLarge&) {
       outcome = kTooLarge;
     } catch (const std::bad_alloc&) {

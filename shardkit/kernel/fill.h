@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "buffer.h"
+#include "numbers.h"
 #include "rows.h"
 
 namespace shardkit {
-
-// Numbers of ListKind, and float64 values as the bytes of one bytes value.
-enum SpecKind : int { kBytes = 1, kFloat = 2, kInt64 = 3, kFloat64 = 4 };
 
 struct ColumnSpec {
   size_t slot;
@@ -19,12 +17,12 @@ struct ColumnSpec {
   bool is_required;
 
   ListKind stored() const { return kind == kFloat64 ? kBytesList : static_cast<ListKind>(kind); }
+  bool is_single_number() const { return num_values == 1 && (kind == kFloat || kind == kInt64); }
   bool is_scalar_bytes() const { return kind == kBytes && num_values == 1; }
   size_t value_size() const { return kind == kFloat ? 4 : 8; }
 };
 
 struct Records {
-  const CellTable& cells;
   size_t count;
   Span safe;  // The buffer in which most lists lie: what may be read beyond their end.
 };
@@ -32,13 +30,28 @@ struct Records {
 // Thrown where a column does not fit 32-bit offsets.
 struct TooLarge {};
 
+// Which rows have a value, as an Arrow bitmap; nothing is kept while all have one.
+class Validity {
+ public:
+  explicit Validity(size_t num_rows = 0) : num_rows_(num_rows) {}
+
+  bool has_nulls() const { return has_nulls_; }
+  void set_null(size_t row);
+  Block& bits() { return bits_; }
+
+ private:
+  size_t num_rows_;
+  bool has_nulls_ = false;
+  Block bits_;
+};
+
 struct Filled {
-  bool has_nulls = false;
-  Block validity;
+  Validity validity;
   std::vector<Block> buffers;
 };
 
-// Decodes one column. Records that do not fit are marked in `is_bad`; those marked before are treated as absent.
-Filled fill_column(const ColumnSpec& spec, const Records& records, std::vector<uint8_t>* is_bad);
+// Decodes the cells of one column, one a record. Records that do not fit are marked in `is_bad`; those marked before
+// are treated as absent.
+Filled fill_column(const ColumnSpec& spec, const Records& records, const Cell* cells, std::vector<uint8_t>* is_bad);
 
 }  // namespace shardkit

@@ -2,138 +2,187 @@
 
 #include <algorithm>
 
+#include "numbers.h"
+
 namespace shardkit {
 namespace {
 
+// A feature with one list of at most 125 bytes starts with its size, the tag of the list, and the size of the list,
+// which is two less; a list with one packed run or bytes value goes on with a tag and a size that is two less again.
+constexpr uint64_t kNested = 1 + (uint64_t{1} << 16) + (uint64_t{1} << 32);
+
+constexpr uint64_t short_feature(uint64_t size, uint64_t kind_tag) {
+  return size * kNested + (kind_tag << 8) + (uint64_t{0x0A} << 24) - (uint64_t{2} << 16) - (uint64_t{4} << 32);
+}
+
 constexpr size_t kLookAhead = 8;
+constexpr std::ptrdiff_t kSafeBytes = Names::kShown;
 
-class RecordParser {
- public:
-  RecordParser(const Names& names, const ParseOptions& options, Arena* arena, size_t record, CellTable* cells)
-      : names_(names), options_(options), arena_(arena), record_(record), cells_(*cells) {}
+constexpr uint64_t kFiveBytes = 0xFFFFFFFFFF;
 
-  bool parse(Span record) {
-    Reader reader(record);
-    while (!reader.at_end()) {
-      uint32_t tag;
-      Span features;
-      if (!reader.tag(&tag)) return false;
-      if (tag == (8 | kDelimited)) {
-        if (!reader.delimited(&features) || !parse_features(features)) return false;
-      } else if (!reader.skip(tag, 0)) {
-        return false;
-      }
-    }
-    clear_up_to(names_.size());
-    return true;
-  }
+// One feature with one list and nothing else, from its length on.
+bool read_value(Span bytes, Cell* cell) {
+  Reader outer(bytes);
+  Span feature, list;
+  if (!outer.delimited(&feature) || !outer.at_end() || feature.is_empty()) return false;
+  const uint8_t tag = *feature.begin;
+  if (tag != 0x0A && tag != 0x12 && tag != 0x1A) return false;
+  Reader inner({feature.begin + 1, feature.end});
+  if (!inner.delimited(&list) || !inner.at_end()) return false;
+  *cell = {list.begin, static_cast<uint32_t>(list.size()), static_cast<ListKind>(tag >> 3)};
+  return true;
+}
 
- private:
-  bool parse_features(Span bytes) {
-    Reader reader(bytes);
-    while (!reader.at_end()) {
-      uint32_t tag;
-      Span entry;
-      if (!reader.tag(&tag)) return false;
-      if (tag == (8 | kDelimited)) {
-        if (!reader.delimited(&entry)) return false;
-        if (!take_expected(entry) && !take_any(entry)) return false;
-      } else if (!reader.skip(tag, 1)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  // An entry as the encoder writes it, of the next name or, where some are absent, of one soon after it.
-  bool take_expected(Span entry) {
-    const size_t stop = next_ + kLookAhead < names_.size() ? next_ + kLookAhead : names_.size();
-    size_t slot = next_;
-    while (slot < stop && !names_.matches(slot, entry.begin, options_.safe_end)) ++slot;
-    if (slot == stop) return false;
-    const size_t prefix = names_.prefix_size(slot);
-    Cell cell;
-    if (entry.size() <= prefix || !read_value({entry.begin + prefix, entry.end}, &cell)) return false;
-    return replace(slot, cell);
-  }
-
-  bool take_any(Span bytes) {
-    Entry entry;
-    if (!read_plain(bytes, &entry)) {
-      if (!parse_entry(bytes, arena_, &entry)) return false;
-    } else if (!is_well_formed(entry.cell)) {
-      return false;
-    }
-    const int slot = names_.find(entry.key);
-    if (slot < 0) return !options_.refuses_others;
-    return replace(static_cast<size_t>(slot), entry.cell);
-  }
-
-  bool replace(size_t slot, const Cell& cell) {
-    Cell& found = cells_.column(slot)[record_];
-    if (slot < num_set_) {
-      // What is replaced is never looked at again, so it is checked here.
-      if (!is_well_formed(found)) return false;
-    } else {
-      clear_up_to(slot);
-      num_set_ = slot + 1;
-    }
-    found = cell;
-    next_ = slot + 1;
-    return true;
-  }
-
-  void clear_up_to(size_t slot) {
-    for (; num_set_ < slot; ++num_set_) cells_.column(num_set_)[record_] = kEmptyCell;
-  }
-
-  // One feature with one list and nothing else, from its length on.
-  static bool read_value(Span bytes, Cell* cell) {
-    Reader outer(bytes);
-    Span feature, list;
-    if (!outer.delimited(&feature) || !outer.at_end() || feature.is_empty()) return false;
-    const uint8_t tag = *feature.begin;
-    if (tag != 0x0A && tag != 0x12 && tag != 0x1A) return false;
-    Reader inner({feature.begin + 1, feature.end});
-    if (!inner.delimited(&list) || !inner.at_end()) return false;
-    *cell = {list.begin, static_cast<uint32_t>(list.size()), static_cast<ListKind>(tag >> 3)};
-    return true;
-  }
-
-  // A key, then one such feature; the list is not checked.
-  static bool read_plain(Span bytes, Entry* entry) {
-    if (bytes.is_empty() || *bytes.begin != 0x0A) return false;
-    Reader reader({bytes.begin + 1, bytes.end});
-    if (!reader.delimited(&entry->key) || reader.at_end() || *reader.p != 0x12) return false;
-    return read_value({reader.p + 1, reader.end}, &entry->cell);
-  }
-
-  const Names& names_;
-  const ParseOptions& options_;
-  Arena* arena_;
-  size_t record_;
-  CellTable& cells_;
-  size_t next_ = 0;     // The name that is expected.
-  size_t num_set_ = 0;  // The cells before this one have been set.
-};
+// A key, then one such feature; the list is not checked.
+bool read_plain(Span bytes, Entry* entry) {
+  if (bytes.is_empty() || *bytes.begin != 0x0A) return false;
+  Reader reader({bytes.begin + 1, bytes.end});
+  if (!reader.delimited(&entry->key) || reader.at_end() || *reader.p != 0x12) return false;
+  return read_value({reader.p + 1, reader.end}, &entry->cell);
+}
 
 }  // namespace
 
+Parsed RecordParser::parse(Span bytes, size_t record) {
+  record_ = record;
+  next_ = num_found_ = 0;
+  std::fill(states_.begin(), states_.end(), kUnset);
+  Reader reader(bytes);
+  while (!reader.at_end()) {
+    uint32_t tag;
+    Span features;
+    if (!reader.tag(&tag)) return Parsed::kDamaged;
+    if (tag == (8 | kDelimited)) {
+      if (!reader.delimited(&features) || !parse_features(features)) return Parsed::kDamaged;
+    } else if (!reader.skip(tag, 0)) {
+      return Parsed::kDamaged;
+    }
+  }
+  if (num_found_ == states_.size()) return Parsed::kComplete;
+  for (size_t slot = 0; slot < states_.size(); ++slot)
+    if (states_[slot] == kUnset && !set_cell(slot, kEmptyCell)) return Parsed::kDamaged;
+  return Parsed::kMixed;
+}
+
+bool RecordParser::parse_features(Span bytes) {
+  Reader reader(bytes);
+  while ((reader.p = take_regular({reader.p, reader.end})) != reader.end) {
+    uint32_t tag;
+    Span entry;
+    if (!reader.tag(&tag)) return false;
+    if (tag == (8 | kDelimited)) {
+      if (!reader.delimited(&entry) || !take_any(entry)) return false;
+    } else if (!reader.skip(tag, 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Takes entries as the encoder writes them: of the next name or, where some are absent, of one soon after it, with a
+// short value. Returns the first other entry, or the end.
+const uint8_t* RecordParser::take_regular(Span entries) {
+  const uint8_t* p = entries.begin;
+  size_t next = next_;
+  while (options_.safe_end - p >= kSafeBytes && p != entries.end) {
+    const size_t stop = std::min(next + kLookAhead, names_.size());
+    size_t slot = next;
+    while (slot < stop && !names_.matches(slot, p, options_.safe_end)) ++slot;
+    if (slot == stop || p[1] > 0x7F || states_[slot] != kUnset) break;
+    const uint8_t* const value = p + names_.prefix_size(slot);
+    const uint8_t* const end = p + 2 + p[1];
+    if (value >= end || end > entries.end || !take_short(slots_[slot], {value, end})) break;
+    states_[slot] = kFound;
+    num_found_ += 1;
+    next = slot + 1;
+    p = end;
+  }
+  next_ = next;
+  return p;
+}
+
+// A feature of one list; a number stands in one packed run. False if it has another form.
+inline bool RecordParser::take_short(const Slot& slot, Span value) const {
+  const size_t size = *value.begin;
+  if (value.size() != size + 1 || options_.safe_end - value.begin < kSafeBytes) return false;
+  const auto head = load<uint64_t>(value.begin);
+  if (slot.mode == Slot::kCells) {
+    const auto tag = static_cast<uint8_t>(head >> 8);
+    if ((tag != 0x0A && tag != 0x12 && tag != 0x1A) || size < 2 || value.begin[2] != size - 2) return false;
+    slot.cells[record_] = {value.begin + 3, static_cast<uint32_t>(size - 2), static_cast<ListKind>(tag >> 3)};
+    return true;
+  }
+  if (slot.mode == Slot::kFloat) {
+    if ((head & kFiveBytes) != short_feature(8, 0x12)) return false;
+    std::memcpy(slot.numbers + 4 * record_, value.begin + 5, 4);
+    return true;
+  }
+  if (size < 5 || size > 12 || (head & kFiveBytes) != short_feature(size, 0x1A)) return false;
+  const auto word = load<uint64_t>(value.begin + 5);
+  const uint64_t stops = ~word & 0x8080808080808080;
+  const size_t bits = 8 * (size - 4);
+  // The last byte of the run is the first that ends a varint.
+  if ((stops & (~uint64_t{0} >> (64 - bits))) != uint64_t{1} << (bits - 1)) return false;
+  store<uint64_t>(slot.numbers + 8 * record_, short_varint(word, static_cast<int>(size - 4)));
+  return true;
+}
+
+bool RecordParser::take_any(Span bytes) {
+  Entry entry;
+  bool is_checked = false;
+  if (!read_plain(bytes, &entry)) {
+    if (!parse_entry(bytes, arena_, &entry)) return false;
+    is_checked = true;
+  }
+  const int found = names_.find(entry.key);
+  const auto slot = static_cast<size_t>(found);
+  // Cells are checked when they are decoded; but not those that are not wanted, or are replaced before.
+  if (found < 0) return !options_.refuses_others && (is_checked || is_well_formed(entry.cell));
+  if (slots_[slot].mode == Slot::kCells && states_[slot] == kFound && !is_well_formed(slots_[slot].cells[record_]))
+    return false;
+  next_ = slot + 1;
+  num_found_ = 0;
+  return set_cell(slot, entry.cell);
+}
+
+// False if the list of a number is malformed.
+bool RecordParser::set_cell(size_t slot, const Cell& cell) {
+  const Slot& own = slots_[slot];
+  if (own.mode == Slot::kCells) {
+    own.cells[record_] = cell;
+    states_[slot] = cell.kind == kNone ? kAbsent : kFound;
+    return true;
+  }
+  const bool is_float = own.mode == Slot::kFloat;
+  const size_t width = is_float ? 4 : 8;
+  uint8_t* const out = own.numbers + width * record_;
+  std::memset(out, 0, width);
+  states_[slot] = kAbsent;
+  if (cell.kind == kNone) return true;
+  if (!is_well_formed(cell)) return false;
+  const NumberReader reader(is_float ? kFloat : kInt64, {cell.begin, cell.begin + cell.size});
+  const bool fits = cell.kind == (is_float ? kFloatList : kInt64List) && reader.count(cell) == 1;
+  states_[slot] = fits && reader.put(cell, 1, out) ? kFound : kUnfit;
+  return true;
+}
+
 Names::Names(std::vector<std::string> names) {
-  for (size_t i = 0; i < names.size(); ++i) {
-    uint8_t head[12];
-    head[0] = 0x0A;
-    const uint8_t* const end = put_varint(head + 1, names[i].size());
+  for (const std::string& name : names) {
+    uint8_t size[kMaxVarintBytes];
+    uint8_t* const size_end = put_varint(size, name.size());
     Key key;
-    key.prefix.assign(reinterpret_cast<char*>(head), static_cast<size_t>(end - head));
-    key.prefix += names[i];
+    key.prefix.assign({0x0A, 0, 0x0A});
+    key.prefix.insert(key.prefix.end(), size, size_end);
+    key.prefix += name;
     key.prefix += '\x12';
-    uint8_t start[16] = {}, mask[16] = {};
-    const size_t shown = std::min<size_t>(key.prefix.size(), 16);
+    key.size = key.prefix.size();
+    char start[kShown] = {}, mask[kShown] = {};
+    const size_t shown = std::min(key.size, kShown);
     std::memcpy(start, key.prefix.data(), shown);
     std::memset(mask, 0xFF, shown);
-    std::memcpy(key.words, start, 16);
-    std::memcpy(key.masks, mask, 16);
+    mask[1] = 0;
+    std::memcpy(key.words, start, kShown);
+    std::memcpy(key.masks, mask, kShown);
     keys_.push_back(std::move(key));
   }
   names_ = std::move(names);
@@ -143,11 +192,6 @@ Names::Names(std::vector<std::string> names) {
 int Names::find(Span name) const {
   const auto found = slots_.find(std::string_view(reinterpret_cast<const char*>(name.begin), name.size()));
   return found == slots_.end() ? -1 : found->second;
-}
-
-bool parse_record(const Names& names, const ParseOptions& options, Span bytes, Arena* arena, size_t record,
-                  CellTable* cells) {
-  return RecordParser(names, options, arena, record, cells).parse(bytes);
 }
 
 }  // namespace shardkit

@@ -1,4 +1,5 @@
-// Pass one of decoding: where the list of every wanted feature lies in every record.
+// Pass one of decoding: what every record says of every wanted feature. Single numbers are read at once; of all other
+// features it is noted where their list lies.
 
 #pragma once
 
@@ -23,40 +24,39 @@ class Names {
   // Position of a name, -1 if it is not wanted.
   int find(Span name) const;
 
-  // Whether the bytes of an entry start with the key field of this name and the tag of a value.
+  // Whether an entry at `p`, of which `kShown` bytes may be read, has this name and goes on with a value. The size of
+  // the entry is not looked at.
   bool matches(size_t slot, const uint8_t* p, const uint8_t* safe_end) const {
     const Key& key = keys_[slot];
-    if (safe_end - p < 16) return false;
-    if (((load<uint64_t>(p) ^ key.words[0]) & key.masks[0]) != 0) return false;
-    if (((load<uint64_t>(p + 8) ^ key.words[1]) & key.masks[1]) != 0) return false;
-    return key.prefix.size() <= 16 || (static_cast<size_t>(safe_end - p) >= key.prefix.size() &&
-                                       std::memcmp(p + 16, key.prefix.data() + 16, key.prefix.size() - 16) == 0);
+    const uint64_t others = ((load<uint64_t>(p) ^ key.words[0]) & key.masks[0]) |
+                            ((load<uint64_t>(p + 8) ^ key.words[1]) & key.masks[1]) |
+                            ((load<uint64_t>(p + 16) ^ key.words[2]) & key.masks[2]);
+    return others == 0 && (key.size <= kShown || (static_cast<size_t>(safe_end - p) >= key.size &&
+                                                  std::memcmp(p + kShown, key.prefix.data() + kShown,
+                                                              key.size - kShown) == 0));
   }
-  size_t prefix_size(size_t slot) const { return keys_[slot].prefix.size(); }
+  // Bytes before the value in an entry of at most 127 bytes: its tag and size, the key, the tag of the value.
+  size_t prefix_size(size_t slot) const { return keys_[slot].size; }
+
+  static constexpr size_t kShown = 24;
 
  private:
   struct Key {
+    uint64_t words[3], masks[3];
+    size_t size;
     std::string prefix;
-    uint64_t words[2], masks[2];
   };
   std::vector<Key> keys_;
   std::vector<std::string> names_;
   std::unordered_map<std::string_view, int> slots_;
 };
 
-// One cell a name and record, unset at first. The cells of a name lie together, which is how pass two reads them.
-class CellTable {
- public:
-  CellTable(size_t num_names, size_t num_records)
-      : num_records_(num_records), block_(num_names * num_records * sizeof(Cell)), cells_(block_.as<Cell>()) {}
-
-  Cell* column(size_t slot) { return cells_ + slot * num_records_; }
-  const Cell* column(size_t slot) const { return cells_ + slot * num_records_; }
-
- private:
-  size_t num_records_;
-  Block block_;
-  Cell* cells_;
+// Where what is found of a name goes.
+struct Slot {
+  enum Mode : uint8_t { kCells, kFloat, kInt64 } mode = kCells;
+  // One a record: cells, or numbers. Those of records without the feature are zero.
+  Cell* cells = nullptr;
+  uint8_t* numbers = nullptr;
 };
 
 struct ParseOptions {
@@ -64,8 +64,38 @@ struct ParseOptions {
   bool refuses_others;      // Whether a feature that is not wanted is a problem.
 };
 
-// Fills all cells of a record; false, with cells that mean nothing, if it is no tf.train.Example or refused.
-bool parse_record(const Names& names, const ParseOptions& options, Span bytes, Arena* arena, size_t record,
-                  CellTable* cells);
+// What one record says of one name. A later entry replaces what an earlier one said.
+enum State : uint8_t { kUnset = 0, kFound = 1, kAbsent = 2, kUnfit = 3 };
+
+// kDamaged is no tf.train.Example, or refused; kComplete has every name; of kMixed, the states tell.
+enum class Parsed { kDamaged, kComplete, kMixed };
+
+class RecordParser {
+ public:
+  RecordParser(const Names& names, const ParseOptions& options, std::vector<Slot> slots, Arena* arena)
+      : names_(names), options_(options), slots_(std::move(slots)), arena_(arena), states_(names.size()) {}
+
+  // Reads a record. Of a damaged one, the slots hold nothing that counts.
+  Parsed parse(Span bytes, size_t record);
+
+  // Of the last record if it is mixed, by slot; kFound of cells says nothing of their contents.
+  const std::vector<uint8_t>& states() const { return states_; }
+
+ private:
+  const uint8_t* take_regular(Span entries);
+  bool take_short(const Slot& slot, Span value) const;
+  bool parse_features(Span bytes);
+  bool take_any(Span entry);
+  bool set_cell(size_t slot, const Cell& cell);
+
+  const Names& names_;
+  const ParseOptions options_;
+  const std::vector<Slot> slots_;
+  Arena* arena_;
+  std::vector<uint8_t> states_;
+  size_t record_ = 0;
+  size_t next_ = 0;       // The name that is expected.
+  size_t num_found_ = 0;  // Names found by take_regular and not replaced since.
+};
 
 }  // namespace shardkit

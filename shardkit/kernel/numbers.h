@@ -1,0 +1,46 @@
+// Lists of numbers in any form that protobuf allows.
+
+#pragma once
+
+#include "feature.h"
+#include "varints.h"
+
+namespace shardkit {
+
+// Numbers of ListKind, and float64 values as the bytes of one bytes value.
+enum SpecKind : int { kBytes = 1, kFloat = 2, kInt64 = 3, kFloat64 = 4 };
+
+// The only value of a list of bytes values; false if there is another number of them or the list is malformed.
+inline bool one_value(const Cell& cell, Span* value) {
+  if (as_packed(cell, value)) return true;
+  int64_t count = 0;
+  const bool is_whole = walk_bytes(cell.span(), [&](Span found) {
+    ++count;
+    *value = found;
+  });
+  return is_whole && count == 1;
+}
+
+class NumberReader {
+ public:
+  // `safe` is the buffer in which most lists lie: what may be read beyond their end.
+  NumberReader(SpecKind kind, Span safe) : kind_(kind), safe_(safe) {}
+
+  // How many values a list has, -1 if it is malformed (over-long varints are found later).
+  int64_t count(const Cell& cell) const;
+  // Writes the values of a list that has `count` of them; false if it does not, or is malformed.
+  bool put(const Cell& cell, int64_t count, uint8_t* out) const;
+
+ private:
+  bool put_irregular(const Cell& cell, uint8_t* out) const;
+
+  const uint8_t* safe_end(const Cell& cell) const {
+    const bool is_inside = cell.begin >= safe_.begin && cell.begin < safe_.end;
+    return is_inside ? safe_.end : cell.begin + cell.size;
+  }
+
+  SpecKind kind_;
+  Span safe_;
+};
+
+}  // namespace shardkit
