@@ -101,9 +101,12 @@ class _Column:
         self._kind = _KINDS[feature.stored_as]
         self._stored_type = _STORED_TYPES[self._kind]
         self._type = feature.value_type
+        self._is_plain = feature.is_scalar and self._type == self._stored_type
 
     def array(self, column: tuple[Any, ...], num_rows: int, where: str) -> pa.Array:
-        validity, *buffers = (None if b is None else pa.py_buffer(b) for b in column)
+        validity, *buffers = [None if b is None else pa.py_buffer(b) for b in column]
+        if self._is_plain:
+            return pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers])
         try:
             if self._feature.is_scalar:
                 return self._from_stored(pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers]))

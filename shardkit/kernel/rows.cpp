@@ -20,6 +20,23 @@ constexpr std::ptrdiff_t kSafeBytes = Names::kShown;
 
 constexpr uint64_t kFiveBytes = 0xFFFFFFFFFF;
 
+// Reads 10 bytes, of which the first `size` (1 to 10) must be one varint.
+inline bool read_varint(const uint8_t* p, int size, uint8_t* out) {
+  const auto word = load<uint64_t>(p);
+  const uint64_t stops = ~word & 0x8080808080808080;
+  if (size <= 8) {
+    const uint64_t last = uint64_t{1} << (8 * size - 1);
+    if ((stops & (last | (last - 1))) != last) return false;
+    store<uint64_t>(out, short_varint(word, size));
+    return true;
+  }
+  const uint64_t ninth = p[8], tenth = size == 10 ? p[9] : 0;
+  if (stops != 0 || (ninth > 0x7F) != (size == 10) || tenth > 0x7F) return false;
+  // Of the tenth byte one bit counts; the rest is dropped.
+  store<uint64_t>(out, short_varint(word, 8) | (ninth & 0x7F) << 56 | tenth << 63);
+  return true;
+}
+
 // One feature with one list and nothing else, from its length on.
 bool read_value(Span bytes, Cell* cell) {
   Reader outer(bytes);
@@ -117,14 +134,8 @@ inline bool RecordParser::take_short(const Slot& slot, Span value) const {
     std::memcpy(slot.numbers + 4 * record_, value.begin + 5, 4);
     return true;
   }
-  if (size < 5 || size > 12 || (head & kFiveBytes) != short_feature(size, 0x1A)) return false;
-  const auto word = load<uint64_t>(value.begin + 5);
-  const uint64_t stops = ~word & 0x8080808080808080;
-  const size_t bits = 8 * (size - 4);
-  // The last byte of the run is the first that ends a varint.
-  if ((stops & (~uint64_t{0} >> (64 - bits))) != uint64_t{1} << (bits - 1)) return false;
-  store<uint64_t>(slot.numbers + 8 * record_, short_varint(word, static_cast<int>(size - 4)));
-  return true;
+  if (size < 5 || size > 14 || (head & kFiveBytes) != short_feature(size, 0x1A)) return false;
+  return read_varint(value.begin + 5, static_cast<int>(size - 4), slot.numbers + 8 * record_);
 }
 
 bool RecordParser::take_any(Span bytes) {
