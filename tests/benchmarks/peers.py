@@ -1,5 +1,6 @@
 """One CSV file, converted by shardkit and by four other tools; then read back.
 
+    pip install '.[bench]'
     python tests/benchmarks/peers.py --install /some/disk/peers
     python tests/benchmarks/peers.py --peers /some/disk/peers --folder /some/disk/out --rounds 2 [--read]
 
@@ -43,17 +44,8 @@ SUMMED = ("i0", "i6")
 SAMPLE_S = 0.05
 # What is asked of a conversion of the file, start-up included.
 MAX_WALL_S, MAX_BYTES = 3.0, 400e6
-ENVIRONMENTS: dict[str, Sequence[str]] = {
-    "tensorflow": (
-        "tensorflow==2.21.*",
-        "apache-beam==2.77.*",
-        "tensorflow-datasets==4.9.10",
-        "tfx-bsl==1.21.0",
-        "psutil>=7,<8",
-    ),
-    # torchvision's builds go with one build of torch; peer_work.py does without where they do not fit.
-    "mds": ("torch>=2.13,<2.14", "mosaicml-streaming==0.13.0"),
-}
+# Dependency groups of the project; their packages do not go with shardkit's own, so each has an environment.
+ENVIRONMENTS = {"tensorflow": "bench-tensorflow", "mds": "bench-mds"}
 
 
 class Peer(NamedTuple):
@@ -98,11 +90,12 @@ class FailedRunError(Exception):
 
 def install(folder: Path) -> None:
     """Makes the environments of the peers with pip; the one with TensorFlow also gets this checkout."""
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    for name, packages in ENVIRONMENTS.items():
+    configuration = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    for name, group in ENVIRONMENTS.items():
+        packages = configuration["dependency-groups"][group]
         venv.create(folder / name, with_pip=True, clear=True)
         python = str(_python(folder / name))
-        own = project["dependencies"] if name == "tensorflow" else []
+        own = configuration["project"]["dependencies"] if name == "tensorflow" else []
         subprocess.run([python, "-m", "pip", "install", "-q", *packages, *own], check=True)
         if name == "tensorflow":
             code = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
