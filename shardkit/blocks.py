@@ -91,7 +91,7 @@ def read_block(dataset: Dataset, ref: BlockRef) -> bytes:
     """
     reader = _Reader(dataset)
     try:
-        return next(reader.read([ref]))
+        return bytes(next(reader.read([ref])))
     finally:
         reader.close()
 
@@ -99,7 +99,7 @@ def read_block(dataset: Dataset, ref: BlockRef) -> bytes:
 def map_blocks(
     dataset: Dataset,
     refs: Iterable[BlockRef],
-    function: Callable[[BlockRef, bytes], T],
+    function: Callable[[BlockRef, bytes | bytearray], T],
     *,
     num_threads: int,
     max_ahead: int,
@@ -140,7 +140,7 @@ class _Reader:
         self._file: BinaryIO
         self._num_file_bytes = 0
 
-    def read(self, run: Sequence[BlockRef]) -> Iterator[bytes]:
+    def read(self, run: Sequence[BlockRef]) -> Iterator[bytes | bytearray]:
         """Yields the framed records of blocks that lie side by side."""
         for ref, data in zip(run, self._stored(run), strict=True):
             where = self._where(ref)
@@ -227,7 +227,7 @@ def _keep_freed_memory() -> None:
 def _map(
     dataset: Dataset,
     runs: Iterator[list[BlockRef]],
-    function: Callable[[BlockRef, bytes], T],
+    function: Callable[[BlockRef, bytes | bytearray], T],
     num_threads: int,
     max_ahead: int,
 ) -> Iterator[T]:

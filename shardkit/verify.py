@@ -31,7 +31,6 @@ from shardkit.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, iter_records
 
 MAX_LISTED = 100
 _CHUNK_BYTES = 4 * 1024 * 1024
-_MAX_DEFLATE_RATIO = 1032
 _DAMAGED_RECORD = "a record is damaged: its CRC32C does not match"
 _BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
 
@@ -240,11 +239,6 @@ class _ShardReader:
         crc: int | None = 0
         for block, at, data in self._blocks(file):
             stated = self._shard.block_num_uncompressed_bytes[block]
-            if stated > _MAX_DEFLATE_RATIO * len(data):
-                crc = None
-                problem = f"the index states that {len(data)} bytes inflate to {stated}, more than deflate can hold"
-                self._add(problem, block=block, byte=at)
-                continue
             try:
                 frames = inflate_block(data, stated, "")
             except DamageError as error:
@@ -274,7 +268,7 @@ class _ShardReader:
                 return
             yield block, at, data
 
-    def _check_block(self, frames: bytes, block: int, at: int) -> None:
+    def _check_block(self, frames: bytes | bytearray, block: int, at: int) -> None:
         first_record = self._first_records[block]
         found = scan(frames)
         positions = found.starts - HEADER_BYTES
@@ -283,7 +277,7 @@ class _ShardReader:
         for i, problem in self._decoder.find_problems(frames, found.starts[whole], found.lengths[whole]):
             problems[int(whole[i])] = problem
         if found.end != len(frames):
-            problems[len(positions)] = _why_it_ends(frames, found.end)
+            problems[len(positions)] = _why_it_ends(bytes(frames), found.end)
             positions = np.append(positions, found.end)
         for i, problem in sorted(problems.items()):
             byte = at if self._is_gzip else at + int(positions[i])
