@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from beam_pipelines.imports import leave_out_data_frames
+from beam_pipelines.imports import lighten_process
 from beam_pipelines.memory import return_freed_memory
 
 _PR_SET_PDEATHSIG = 1
@@ -25,7 +25,7 @@ def worker_command() -> str:
 def main() -> None:
     """Runs until the runner lets it go."""
     _die_with_parent()
-    leave_out_data_frames()
+    lighten_process()
     return_freed_memory()
     # Ctrl-C reaches the whole group of processes; the command stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

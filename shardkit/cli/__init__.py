@@ -97,9 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def script() -> NoReturn:
     """Runs the command line as a process of its own."""
     if sys.argv[1:2] == ["convert"]:
-        from beam_pipelines.imports import leave_out_data_frames
+        from beam_pipelines.imports import lighten_process
 
-        leave_out_data_frames()
+        lighten_process()
     exit_code = main()
     if "apache_beam" in sys.modules:
         # Threads of the runner outlive it; taken down with the interpreter, they may abort the process.

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,8 @@ from shardkit.schema import apply_schema, load_schema
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.units import KiB, MiB, format_size
+
+_REMOVING_THREADS = 4
 
 
 class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,6 +184,10 @@ def work_folder(plan: Plan) -> Iterator[None]:
 
 def remove_work_folder(plan: Plan) -> None:
     """Removes the spool and all records of a conversion that was committed, or that can never be as it stands."""
+    with contextlib.suppress(OSError), ThreadPoolExecutor(_REMOVING_THREADS) as threads:
+        # Giving back the memory of a large file takes 0.3 s a GB, and nothing else is left to do.
+        for _ in threads.map(Path.unlink, plan.work_path("spool").glob("*.run")):
+            pass
     shutil.rmtree(plan.work_path(), ignore_errors=True)
     with contextlib.suppress(OSError):
         plan.work_path().parent.rmdir()

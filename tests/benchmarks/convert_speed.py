@@ -32,7 +32,7 @@ from shardkit.planning import deal_workers
 _ROWS_A_CHUNK = 50_000
 _SAMPLES_A_SECOND = 10
 _IMPORTS = (
-    "from beam_pipelines.imports import leave_out_data_frames as f; f(); import logging; logging.disable(50); "
+    "from beam_pipelines.imports import lighten_process as f; f(); import logging; logging.disable(50); "
     "import shardkit.cli.conversion, shardkit.conversion.prepare, beam_pipelines.local"
 )
 _PARSE = """

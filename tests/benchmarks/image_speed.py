@@ -33,8 +33,8 @@ PIXELS = 192
 COMMAND = """
 import json, os, sys, time
 import shardkit.cli
-from beam_pipelines.imports import leave_out_data_frames
-leave_out_data_frames()
+from beam_pipelines.imports import lighten_process
+lighten_process()
 import beam_pipelines.local, rich.progress, shardkit.cli.conversion, shardkit.cli.convert
 started = time.process_time()
 exit_code = shardkit.cli.main(["convert", *sys.argv[1:]])

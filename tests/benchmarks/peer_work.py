@@ -68,9 +68,9 @@ def serializer(names: list[str]) -> Callable[[list], bytes]:
 def write_shardkit(source: str, output: str) -> Work:
     """`shardkit convert`: local runner, global shuffle, gzip that can seek, statistics, manifest."""
     import shardkit.cli
-    from beam_pipelines.imports import leave_out_data_frames
+    from beam_pipelines.imports import lighten_process
 
-    leave_out_data_frames()
+    lighten_process()
     import rich.progress  # noqa: F401
 
     import shardkit.cli.conversion

@@ -131,7 +131,7 @@ def _blocks(dataset, shard):
     position = 10 if shard.path.endswith(".gz") else 0
     for size, uncompressed in zip(shard.block_num_bytes, shard.block_num_uncompressed_bytes, strict=True):
         block = raw[position : position + size]
-        yield inflate_block(block, uncompressed, "x") if shard.path.endswith(".gz") else block
+        yield bytes(inflate_block(block, uncompressed, "x")) if shard.path.endswith(".gz") else block
         position += size
 
 
