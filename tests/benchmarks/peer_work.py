@@ -73,6 +73,7 @@ def write_shardkit(source: str, output: str) -> Work:
     lighten_process()
     import rich.progress  # noqa: F401
 
+    import beam_pipelines.local  # noqa: F401
     import shardkit.cli.conversion
     import shardkit.cli.convert
 
