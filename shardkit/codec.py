@@ -7,9 +7,9 @@ only, because some gzip readers stop silently after the first. Nothing depends o
 The levels, on 20-column rows in blocks of 1 MiB, one core (tests/benchmarks/compression_levels.py has all of it):
 
     level      compressor   size    compress   inflate
-    fast       ISA-L 1      0.339   500 MB/s    750 MB/s
-    balanced   ISA-L 2      0.335   480 MB/s    770 MB/s
-    small      zlib-ng 6    0.259    59 MB/s   1000 MB/s
+    fast       ISA-L 1      0.290   600 MB/s   1170 MB/s
+    balanced   ISA-L 2      0.287   600 MB/s   1200 MB/s
+    small      zlib-ng 6    0.238    69 MB/s   1470 MB/s
 
 `small` gives the same bytes on every processor. ISA-L 1 and 2 give the same on all x86-64 from SSE4.2 on and others on
 ARM. ISA-L 3 differs between x86-64 with and without AVX2, costs 2 to 4 times as much and gains 1 to 5 %: not used.

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import deflate
 from isal import isal_zlib
-from measure import Contender, is_installed, median_seconds, print_machine, print_table
+from measure import Contender, median_seconds, print_machine, print_table
 from workloads import Workload, rows_of_columns, rows_of_floats, rows_of_images, rows_of_tokens
 from zlib_ng import zlib_ng
 
@@ -113,10 +114,7 @@ def compressors(*, with_slow: bool) -> dict[str, Callable[[bytes], bytes]]:
     found["zlib 6"] = flushed(zlib, 6)
     if with_slow:
         found["zlib 9"] = flushed(zlib, 9)
-    if is_installed("deflate"):
-        import deflate
-
-        found["libdeflate 6 (no flush)"] = lambda data: bytes(deflate.deflate_compress(data, 6))
+    found["libdeflate 6 (no flush)"] = lambda data: bytes(deflate.deflate_compress(data, 6))
     return found
 
 
@@ -124,14 +122,14 @@ def compare_compressors(kind: Blocks, rounds: int, *, with_slow: bool) -> None:
     """Prints a line a compressor."""
     compress = compressors(with_slow=with_slow)
     packed = {name: [work(block) for block in kind.blocks] for name, work in compress.items()}
-    print_speeds(f"compressors: {kind.title}", kind, compress, packed, raw_inflate, rounds)
+    print_speeds(f"compressors: {kind.title}", kind, compress, packed, "isal", rounds)
 
 
 def compare_levels(kind: Blocks, rounds: int) -> None:
     """Prints a line a level of shardkit, stored blocks included."""
     compress = {level: shardkit_level(level) for level in LEVELS}
     packed = {name: [work(block) for block in kind.blocks] for name, work in compress.items()}
-    print_speeds(f"levels of shardkit: {kind.title}", kind, compress, packed, shardkit_inflate, rounds)
+    print_speeds(f"levels of shardkit: {kind.title}", kind, compress, packed, "shardkit", rounds)
 
 
 def shardkit_level(level: CompressionLevel) -> Callable[[bytes], bytes]:
@@ -139,12 +137,12 @@ def shardkit_level(level: CompressionLevel) -> Callable[[bytes], bytes]:
     return lambda data: compress_block(data, "gzip", level)
 
 
-def raw_inflate(packed: bytes, block: bytes) -> bytes:
+def isal_inflate(packed: bytes, block: bytes) -> bytes:
     """Returns a block inflated by ISA-L."""
     return isal_zlib.decompressobj(-15).decompress(packed, len(block) + 1)
 
 
-def shardkit_inflate(packed: bytes, block: bytes) -> bytes:
+def shardkit_inflate(packed: bytes, block: bytes) -> bytearray:
     """Returns a block inflated as shardkit does."""
     return inflate_block(packed, len(block), "benchmark")
 
@@ -154,15 +152,19 @@ def zlib_inflate(packed: bytes, block: bytes) -> bytes:
     return zlib.decompressobj(-15).decompress(packed, len(block) + 1)
 
 
+INFLATERS = {"isal": isal_inflate, "shardkit": shardkit_inflate}
+
+
 def print_speeds(
     title: str,
     kind: Blocks,
     compress: dict[str, Callable[[bytes], bytes]],
     packed: dict[str, list[bytes]],
-    inflate: Callable[[bytes, bytes], bytes],
+    inflater: str,
     rounds: int,
 ) -> None:
     """Measures and prints one table."""
+    inflate = INFLATERS[inflater]
     for name, blocks in packed.items():
         for data, block in zip(blocks, kind.blocks, strict=True):
             if inflate(data, block) != block or zlib_inflate(data, block) != block:
@@ -185,7 +187,7 @@ def print_speeds(
         )
         for name in compress
     ]
-    headers = ("", "size", "stored", "compress MB/s", "isal inflate MB/s", "zlib inflate MB/s")
+    headers = ("", "size", "stored", "compress MB/s", f"{inflater} inflate MB/s", "zlib inflate MB/s")
     print_table(
         f"{title}, {len(kind.blocks)} blocks of {kind.num_bytes / len(kind.blocks) / BLOCK_BYTES:.2f} MiB",
         headers,
