@@ -110,6 +110,10 @@ class BadInputError(ShardkitError):
     exit_code = 3
 
 
+class DamagedFileError(BadInputError):
+    """An input file of which not even the rows can be counted."""
+
+
 class ConflictError(ShardkitError):
     """The destination already holds something that would have to be replaced."""
 

@@ -7,8 +7,8 @@ features exactly. Everything here crosses process borders as JSON, in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -16,32 +16,48 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from shardkit.errors import BadInputError
 from shardkit.features import Features
 from shardkit.units import MiB
 
 MIN_SPLIT_BYTES = 8 * MiB
 MAX_SPLIT_BYTES = 64 * MiB
 BATCH_BYTES = 4 * MiB
+MAX_RAW_BYTES = MiB
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How raw files are to be understood. Part of the recipe.
 
     Attributes:
-        format: `csv`, `tsv`, `jsonl`, `parquet` or `images`; None finds out from the content.
+        format: Name of a source; None finds out from the content.
         columns: Names for a CSV without a header line.
         delimiter: Of CSV; None means a comma, or what the content shows.
         null_values: Further spellings of null in CSV besides the empty field.
+        encoding: Of text formats; None is UTF-8.
+        text_record: What is one row of a text file: a `line`, a `paragraph` or the whole `file`.
+        labels: File that holds the labels of images or audio files; None takes them from the folders.
+        audio: Whether audio becomes the `bytes` of its files or decoded `samples`.
+        audio_rate: Samples a second to resample to; None keeps each file's own.
         max_pixels: Images that declare more are refused before anything is decoded.
         max_record_bytes: Rows larger than this are refused.
+        max_expansion: A compressed file or archive member may become so many times as large.
+        tolerates_bad_rows: Whether rows that do not fit are handed over as rejected instead of ending the conversion.
     """
 
     format: str | None = None
     columns: tuple[str, ...] | None = None
     delimiter: str | None = None
     null_values: tuple[str, ...] = ()
+    encoding: str | None = None
+    text_record: Literal["line", "paragraph", "file"] = "line"
+    labels: str | None = None
+    audio: Literal["bytes", "samples"] = "bytes"
+    audio_rate: int | None = None
     max_pixels: int = 64_000_000
     max_record_bytes: int = 256 * MiB
+    max_expansion: int = 200
+    tolerates_bad_rows: bool = False
 
 
 class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -80,6 +96,24 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     num_bytes: int = 0
 
 
+class RejectedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A row that does not fit.
+
+    Attributes:
+        file_index: Position in the list of files.
+        position: Where in the file, for people: `line 17`, `row 5`; empty where the file is the row.
+        first_byte: Where it starts in the (decompressed) file; None where the format has no such place.
+        reason: What is wrong, one sentence.
+        raw: Its bytes as they stand in the file, at most MAX_RAW_BYTES of them.
+    """
+
+    file_index: int
+    position: str
+    first_byte: int | None
+    reason: str
+    raw: bytes
+
+
 class RowBatch(NamedTuple):
     """Some rows of one split.
 
@@ -89,12 +123,15 @@ class RowBatch(NamedTuple):
             `row_identities`.
         file_indices: Position in the list of files, one for all rows or one per row.
         num_rounded: By column, values that a narrower float could not hold; columns without any are left out.
+        rejected: Rows of the same stretch that do not fit. They have no place in the columns, but count for the
+            identities of those behind them.
     """
 
     batch: pa.RecordBatch
     identities: npt.NDArray[np.uint64]
     file_indices: int | npt.NDArray[np.int64]
     num_rounded: Mapping[str, int] = {}
+    rejected: Sequence[RejectedRow] = ()
 
 
 class Source(Protocol):
@@ -128,7 +165,22 @@ class Source(Protocol):
         """Yields the rows of one split in order, in batches of about BATCH_BYTES.
 
         Raises:
-            BadInputError: At the first row that does not fit; names column, expected, got, file and row.
+            BadInputError: At the first row that does not fit, unless bad rows are tolerated; names column, expected,
+                got, file and row.
+            DamagedFileError: If the rest of a file cannot be trusted, whether or not bad rows are tolerated.
+        """
+        ...
+
+
+class RecognizingSource(Source, Protocol):
+    """A source that knows its files by their first bytes or their names."""
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file is of this format.
+
+        Args:
+            head: The first bytes after decompression, up to `sniff.HEAD_BYTES`.
+            name: As listed.
         """
         ...
 
@@ -141,6 +193,16 @@ def choose_split_bytes(num_bytes: int) -> int:
             not matter.
     """
     return max(MIN_SPLIT_BYTES, min(num_bytes // 32, MAX_SPLIT_BYTES))
+
+
+def rejected_row(
+    error: BadInputError, *, file_index: int, position: str, first_byte: int | None, raw: bytes
+) -> RejectedRow:
+    """Returns what becomes of a row that raised an error, where bad rows are tolerated."""
+    reason = error.what if error.why is None else f"{error.what}: {error.why}"
+    return RejectedRow(
+        file_index=file_index, position=position, first_byte=first_byte, reason=reason, raw=raw[:MAX_RAW_BYTES]
+    )
 
 
 def row_identities(file: RawFile, start: int, first_row: int, num_rows: int) -> npt.NDArray[np.uint64]:
