@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from beam_pipelines.failures import reported
 from beam_pipelines.threads import ThreadedDoFn
+from shardkit.conversion.bad_rows import check_bad_rows
 from shardkit.conversion.commit import commit_dataset
-from shardkit.conversion.extract import Extracted, extract_split, find_extracted
+from shardkit.conversion.extract import extract_split, load_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.plan import Plan, load_plan, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.spool import Segment
 from shardkit.conversion.write import write_shards
-from shardkit.errors import StorageError
 from shardkit.manifest import ShardInfo
 from shardkit.planning import SplitLayout, write_units
 
@@ -87,7 +87,8 @@ class _ExtractSplit(_PlannedDoFn):
 class _LayOutShards(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[UnitKey, bytes]]:
         with reported(self._plan):
-            extracted = _load_extracted(self._plan)
+            extracted = load_extracted(self._plan)
+            check_bad_rows(self._plan, extracted)
             layout = plan_layout(self._plan, extracted, self._num_threads)
             runs = [run for part in extracted for run in runs_of(self._plan, part)]
             # Together, because every element has its price; in portions, because the whole may be large.
@@ -118,7 +119,7 @@ class _CommitDataset(_PlannedDoFn):
         _, rows = element
         with reported(self._plan):
             shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows]
-            committed = commit_dataset(self._plan, load_layout(self._plan), _load_extracted(self._plan), shards)
+            committed = commit_dataset(self._plan, load_layout(self._plan), load_extracted(self._plan), shards)
             write_whole(self._plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
         yield from ()
 
@@ -177,19 +178,3 @@ def _unpack(plan: Plan, packed: bytes) -> list[Segment]:
 
 def _split_layout(plan: Plan, position: int) -> SplitLayout:
     return next(s for s in load_layout(plan).splits if split_position(plan, s.name) == position)
-
-
-def _load_extracted(plan: Plan) -> list[Extracted]:
-    return [_extracted(plan, s.index) for s in plan.input_splits]
-
-
-def _extracted(plan: Plan, input_split_index: int) -> Extracted:
-    extracted = find_extracted(plan, input_split_index)
-    if extracted is None:
-        raise StorageError(
-            "a part of the spool has gone",
-            where=plan.work_dir,
-            state="Nothing was committed",
-            next_step="Run the same command again",
-        )
-    return extracted

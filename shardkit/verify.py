@@ -24,15 +24,15 @@ from shardkit.codec_kernel import scan
 from shardkit.dataset import Dataset
 from shardkit.decoder import RecordDecoder
 from shardkit.errors import DamageError
-from shardkit.manifest import Manifest, ShardInfo, manifest_path
+from shardkit.manifest import ShardInfo
 from shardkit.record_index import index_lines
 from shardkit.reference import WHOLE
 from shardkit.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, iter_records
+from shardkit.verify_documents import count_other_files, find_problems
 
 MAX_LISTED = 100
 _CHUNK_BYTES = 4 * 1024 * 1024
 _DAMAGED_RECORD = "a record is damaged: its CRC32C does not match"
-_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def verify_dataset(
     """
     chosen = [dataset.manifest.split(name) for name in splits] if splits else list(dataset.manifest.splits)
     names = tuple(s.name for s in chosen)
-    damages = _check_manifest(dataset.manifest, manifest_path(dataset.version))
+    damages = [Damage(path=path, problem=problem) for path, problem in find_problems(dataset)]
     try:
         shards = [s for s in dataset.shards if s.split in names]
     except DamageError as error:
@@ -136,7 +136,7 @@ def verify_dataset(
         damages=(*damages, *found),
         num_damages=len(damages) + sum(r.num_damages for r in results),
         num_damaged_shards=sum(r.num_damages > 0 for r in results),
-        num_other_files=_count_other_files(dataset) if shards else 0,
+        num_other_files=count_other_files(dataset) if shards else 0,
     )
 
 
@@ -347,38 +347,6 @@ class _ShardReader:
         self._num_damages += 1
         self._damages.insert(0 if first else len(self._damages), damage)
         del self._damages[MAX_LISTED:]
-
-
-def _check_manifest(manifest: Manifest, path: str) -> list[Damage]:
-    damages = []
-    num_examples = sum(s.num_examples for s in manifest.splits)
-    if manifest.accounting.num_examples != num_examples:
-        problem = f"its splits have {num_examples} examples, its accounting {manifest.accounting.num_examples}"
-        damages.append(Damage(path=path, problem=problem))
-    names = {f.name for f in manifest.features}
-    for split in manifest.splits:
-        for name, statistics in sorted(split.statistics.items()):
-            if name not in names:
-                problem = f"split {split.name!r} has statistics of {name!r}, which is no feature"
-                damages.append(Damage(path=path, problem=problem))
-            elif statistics.count + statistics.num_nulls != split.num_examples:
-                problem = f"the statistics of {name!r} in split {split.name!r} are not of {split.num_examples} examples"
-                damages.append(Damage(path=path, problem=problem))
-    return damages
-
-
-def _count_other_files(dataset: Dataset) -> int:
-    named: dict[str, set[str]] = {}
-    for shard in dataset.shards:
-        folder, _, name = shard.path.rpartition("/")
-        named.setdefault(folder, set()).add(name)
-    others = [
-        name
-        for folder, names in named.items()
-        for name in storage.list_names(storage.join(dataset.url, folder))
-        if name not in names and not name.endswith(_BESIDE_SHARDS)
-    ]
-    return len(others)
 
 
 def _problem_of(error: DamageError) -> str:

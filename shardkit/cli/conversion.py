@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -20,7 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from shardkit.cli.errors import explain, show, visible
+from shardkit.cli.tables import describe_accounting
+from shardkit.conversion.bad_rows import bad_row_samples
 from shardkit.conversion.commit import Committed
+from shardkit.conversion.extract import load_extracted
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import ConvertOptions, prepare, remove_work_folder, work_folder
@@ -63,10 +66,11 @@ def convert(options: ConvertOptions, num_workers: int | None) -> None:
             raise error.with_state(_state_after_failure(plan)) from error
         committed = msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed)
         notes = load_layout(plan).notes
+        samples = bad_row_samples(plan, load_extracted(plan))
     remove_work_folder(plan)
     for note in notes:
         _show_note(console, note)
-    _show_result(plan, options.destination, committed, time.monotonic() - started)
+    _show_result(plan, options.destination, committed, samples, time.monotonic() - started)
 
 
 def _default_workers(plan: Plan) -> int:
@@ -94,7 +98,7 @@ def _show_note(console: Console, note: str) -> None:
     console.print(Text.assemble(("note: ", "yellow"), visible(note)), soft_wrap=True)
 
 
-def _show_result(plan: Plan, destination: str, committed: Committed, seconds: float) -> None:
+def _show_result(plan: Plan, destination: str, committed: Committed, bad_rows: Sequence[str], seconds: float) -> None:
     console = Console(highlight=False)
     dataset = open_dataset(plan.destination, committed.version)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -114,10 +118,14 @@ def _show_result(plan: Plan, destination: str, committed: Committed, seconds: fl
     accounting = dataset.manifest.accounting
     console.print(table)
     console.print(
-        f"{format_number(accounting.num_rows, 'row')} in, {format_number(accounting.num_examples, 'example')} out, "
-        f"version {committed.version} of {destination} in {format_duration(seconds)} ({rate:.1f} MB/s of input)",
+        f"{describe_accounting(accounting)}, version {committed.version} of {destination} "
+        f"in {format_duration(seconds)} ({rate:.1f} MB/s of input)",
         soft_wrap=True,
     )
+    for sentence in bad_rows:
+        _show_note(Console(stderr=True, highlight=False), f"left out: {sentence}")
+    if bad_rows and accounting.rejected_files:
+        console.print(f"All that was left out: shardkit inspect {destination} --rejected", soft_wrap=True)
     for split in dataset.manifest.splits:
         for name, statistics in split.statistics.items():
             if statistics.num_rounded:
@@ -223,4 +231,6 @@ def _shown(
     written = min(1.0, totals.num_framed_bytes / num_framed_bytes) if num_framed_bytes else 0.0
     rate = totals.num_input_bytes / 1e6 / max(seconds, 1e-3)
     figures = f"{format_count(totals.num_rows)} rows, {format_size(totals.num_input_bytes)}, {rate:.1f} MB/s"
+    if totals.num_rejected:
+        figures += f", {format_count(totals.num_rejected)} rejected"
     return 0.75 * read + 0.25 * written, figures, "writing" if read == 1.0 else "reading"

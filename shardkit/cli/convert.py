@@ -12,6 +12,7 @@ from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
     from shardkit.codec import Compression, CompressionLevel
+    from shardkit.conversion.bad_rows import BadRowPolicy
     from shardkit.conversion.prepare import ConvertOptions
 
 
@@ -67,6 +68,15 @@ if TYPE_CHECKING:
     show_default="balanced",
     help="'fast' is up to 5 % larger and hardly faster, 'small' 4 to 25 % smaller and compresses 5 to 9 times as long.",
 )
+@click.option(
+    "--on-bad-record",
+    type=click.Choice(["fail", "skip", "quarantine"]),
+    default="fail",
+    show_default=True,
+    help="End at the first row that does not fit; or leave such rows out and count them; or keep them beside the "
+    "shards too, where 'shardkit inspect --rejected' shows them.",
+)
+@click.option("--max-bad", metavar="N|P%", help="End without a dataset if more rows are left out, as 100 or 0.1%.")
 @click.option("--tfds", is_flag=True, help="Also write what tfds.builder_from_directory needs; uncompressed only.")
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Parts worked on at the same time; the number of cores if not given."
@@ -91,6 +101,8 @@ def command(
     seed: int,
     compression: Compression,
     compression_level: CompressionLevel | None,
+    on_bad_record: BadRowPolicy,
+    max_bad: str | None,
     tfds: bool,
     workers: int | None,
     overwrite: bool,
@@ -127,6 +139,8 @@ def command(
         compression=compression,
         compression_level=compression_level,
         tfds=tfds,
+        on_bad_record=on_bad_record,
+        max_bad=max_bad,
         overwrite=overwrite,
         work_dir=work_dir,
     )

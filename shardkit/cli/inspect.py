@@ -11,6 +11,8 @@ from shardkit.cli.shell import ExampleCommand
 if TYPE_CHECKING:
     from shardkit.dataset import Dataset
 
+_MAX_REJECTED = 100
+
 
 @click.command(
     cls=ExampleCommand,
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         shardkit inspect out/flights
         shardkit inspect out/flights --shards
         shardkit inspect out/flights --examples 3 --split test
+        shardkit inspect out/flights --rejected
         shardkit inspect gs://bucket/flights --json | jq '.splits[].num_examples'
     """,
 )
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Show the first N examples of a split instead of the features.",
 )
+@click.option("--rejected", "with_rejected", is_flag=True, help="Show the rows that were quarantined instead.")
 @click.option("--split", metavar="NAME", help="Only this split.")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it, shards included, as one JSON document.")
@@ -37,6 +41,7 @@ def command(
     dataset: str,
     with_shards: bool,
     num_examples: int | None,
+    with_rejected: bool,
     split: str | None,
     version: int | None,
     as_json: bool,
@@ -50,6 +55,9 @@ def command(
     opened = open_dataset(dataset, version)
     if split is not None:
         opened.manifest.split(split)
+    if with_rejected:
+        _show_rejected(opened, as_json=as_json)
+        return
     if as_json:
         import msgspec
 
@@ -59,6 +67,29 @@ def command(
     from shardkit.cli.tables import print_page
 
     print_page(opened, split=split, with_shards=with_shards, num_examples=num_examples)
+
+
+def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
+    from shardkit.errors import UsageError
+    from shardkit.rejected import encode_record, read_rejected
+
+    account = dataset.manifest.accounting
+    if not account.rejected_files and (account.num_rejected or account.num_damaged_files):
+        raise UsageError(
+            "the rejected rows were counted, not kept",
+            where=dataset.manifest.name,
+            next_step="Convert with --on-bad-record quarantine to keep them",
+        )
+    if as_json:
+        for record in read_rejected(dataset):
+            click.echo(encode_record(record), nl=False)
+        return
+    if not account.rejected_files:
+        click.echo("no rows were rejected")
+        return
+    from shardkit.cli.tables import print_rejected
+
+    print_rejected(read_rejected(dataset), _MAX_REJECTED)
 
 
 def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dict[str, Any]:

@@ -23,14 +23,16 @@ from shardkit.cli.values import (
 )
 from shardkit.dataset import Dataset
 from shardkit.features import Feature
-from shardkit.manifest import FeatureStatistics, Manifest, ShardInfo, SplitInfo
+from shardkit.manifest import Accounting, FeatureStatistics, Manifest, ShardInfo, SplitInfo
 from shardkit.preview import first_examples
+from shardkit.rejected import RejectedRecord
 from shardkit.statistics import combine_statistics
 from shardkit.units import format_count, format_number, format_size
 
 PAGE_WIDTH = 100
 _GAP = 2
 _MAX_VALUE_LENGTH = 24
+_RAW_SHOWN_BYTES = 300
 
 
 class FeatureRow(NamedTuple):
@@ -83,31 +85,55 @@ def _by_size(splits: Sequence[SplitInfo]) -> list[SplitInfo]:
     return sorted(splits, key=lambda s: -s.num_examples)
 
 
+def print_rejected(records: Iterator[RejectedRecord], num_shown: int) -> None:
+    """Prints rows that were rejected, the first so many."""
+    console = Console(highlight=False)
+    num_rows = 0
+    for num_rows, record in enumerate(records, start=1):
+        if num_rows > num_shown:
+            continue
+        where = visible(f"{record.file}, {record.position}" if record.position else record.file)
+        console.print(Text.assemble((where, "bold"), f"  {visible(record.reason)}"), soft_wrap=True)
+        if record.raw is not None:
+            raw = record.raw[:_RAW_SHOWN_BYTES]
+            rest = "" if len(record.raw) <= _RAW_SHOWN_BYTES else f" and {len(record.raw) - len(raw):,} bytes more"
+            console.print(Text(f"  {visible(raw.decode(errors='backslashreplace'))}{rest}"), soft_wrap=True)
+    if num_rows > num_shown:
+        console.print(f"and {num_rows - num_shown:,} more; --json has all of them")
+
+
 def _print_head(console: Console, dataset: Dataset) -> None:
     manifest = dataset.manifest
     title = Text(visible(manifest.name), style="bold")
     title.append(f"  version {dataset.version}", style="not bold")
     console.print(title)
     account = manifest.accounting
-    rows = f"{format_count(account.num_rows)} in, {format_count(account.num_examples)} examples out"
-    for number, word in (
-        (account.num_filtered, "filtered"),
-        (account.num_duplicates, "duplicates"),
-        (account.num_rejected, "rejected"),
-    ):
-        rows += f", {format_count(number)} {word}" if number else ""
     num_input_bytes = sum(i.num_bytes for i in account.inputs)
     compression = {"gzip": "TFRecord, gzip in blocks", "none": "TFRecord, not compressed"}[manifest.compression]
     facts = (
         ("location", storage.redact(dataset.url)),
         ("created", manifest.created.at.replace("T", " ").replace("Z", " UTC")),
         ("inputs", f"{format_number(len(account.inputs), 'file')}, {format_size(num_input_bytes)}"),
-        ("rows", rows),
+        ("rows", describe_accounting(account)),
         ("format", f"{compression}{_level_note(manifest)} (format version {manifest.format_version})"),
         ("fingerprint", manifest.fingerprint[:12]),
     )
     for name, value in facts:
         console.print(Text(f"  {name:<12}{visible(value)}"), soft_wrap=True)
+
+
+def describe_accounting(account: Accounting) -> str:
+    """Returns what became of all rows, in words."""
+    parts = [f"{format_number(account.num_rows, 'row')} in", f"{format_number(account.num_examples, 'example')} out"]
+    for number, word in (
+        (account.num_filtered, "filtered"),
+        (account.num_duplicates, "duplicates"),
+        (account.num_rejected, "rejected"),
+    ):
+        parts += [f"{format_count(number)} {word}"] if number else []
+    if account.num_damaged_files:
+        parts.append(f"{format_number(account.num_damaged_files, 'file')} rejected whole, their rows unknown")
+    return ", ".join(parts)
 
 
 def _level_note(manifest: Manifest) -> str:

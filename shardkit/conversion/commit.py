@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from shardkit import storage
+from shardkit.conversion.accounting import account
 from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.tfds import tfds_documents
@@ -17,8 +17,6 @@ from shardkit.errors import ConflictError, StorageError
 from shardkit.manifest import (
     FORMAT_VERSION,
     MANIFESTS_DIR,
-    Accounting,
-    InputInfo,
     Manifest,
     ShardInfo,
     ShardTableInfo,
@@ -65,7 +63,7 @@ def commit_dataset(
         compression=plan.recipe.compression,
         features=plan.features,
         splits=tuple(splits),
-        accounting=_account(plan, extracted, sum(s.num_examples for s in splits)),
+        accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
         shard_table=ShardTableInfo(
             path=shard_table_path(version), num_rows=len(ordered), sha256=hashlib.sha256(table).hexdigest()
         ),
@@ -136,20 +134,6 @@ def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
 
 def _dataset_name(plan: Plan) -> str:
     return plan.destination.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _account(plan: Plan, extracted: Sequence[Extracted], num_examples: int) -> Accounting:
-    rows: Counter[int] = Counter()
-    for part in extracted:
-        rows.update(part.rows_by_file)
-    return Accounting(
-        num_rows=sum(rows.values()),
-        num_examples=num_examples,
-        inputs=tuple(
-            InputInfo(name=f.name, num_bytes=f.num_bytes, num_rows=rows[i], num_examples=rows[i])
-            for i, f in enumerate(plan.files)
-        ),
-    )
 
 
 def _choose_version(plan: Plan, table: bytes) -> int:

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.conversion.bad_rows import Quarantine
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.spool import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.encoder import encode_batch
+from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import assign_splits, row_keys
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RowBatch
@@ -27,14 +29,22 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         input_split_index: Which input split.
         versions: Versions of the files that were read.
         num_runs: Runs in the spool.
-        rows_by_file: Rows by position of the file.
+        rows_by_file: Rows in, by position of the file.
+        filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
+        rejected_samples: The first few rejected rows, a sentence each.
+        damage: Why a file cannot be read at all, by its position.
         statistics: Per dataset split, what `StatisticsCollector.to_bytes` gave.
     """
 
     input_split_index: int
     versions: tuple[str, ...]
-    num_runs: int
-    rows_by_file: dict[int, int]
+    num_runs: int = 0
+    rows_by_file: dict[int, int] = {}
+    filtered_by_file: dict[int, int] = {}
+    duplicates_by_file: dict[int, int] = {}
+    rejected_by_file: dict[int, int] = {}
+    rejected_samples: tuple[str, ...] = ()
+    damage: dict[int, str] = {}
     statistics: tuple[bytes, ...]
 
 
@@ -51,25 +61,78 @@ def extract_split(plan: Plan, input_split_index: int, progress: Progress | None 
         if progress is not None:
             progress.add(num_rows=sum(done.rows_by_file.values()), num_input_bytes=input_split.num_bytes)
         return done
+    try:
+        extracted = _extract(plan, input_split, progress)
+    except DamagedFileError as error:
+        if not plan.recipe.source.tolerates_bad_rows or input_split.file_stop - input_split.file_start != 1:
+            raise
+        reason = error.what if error.why is None else f"{error.what}: {error.why}"
+        extracted = _nothing(plan, input_split, damage={input_split.file_start: reason})
+    write_whole(plan.work_path("extract", f"{input_split_index}.msgpack"), msgspec.msgpack.encode(extracted))
+    return extracted
+
+
+def load_extracted(plan: Plan) -> list[Extracted]:
+    """Returns what became of all input splits. Of a file that is damaged anywhere, nothing is left in any of them.
+
+    Raises:
+        StorageError: If a part of the spool has gone.
+    """
+    found = []
+    for input_split in plan.input_splits:
+        extracted = find_extracted(plan, input_split.index)
+        if extracted is None:
+            raise StorageError(
+                "a part of the spool has gone",
+                where=plan.work_dir,
+                state="Nothing was committed",
+                next_step="Run the same command again",
+            )
+        found.append(extracted)
+    damaged = {file_index for part in found for file_index in part.damage}
+    return [
+        part if part.damage or s.file_start not in damaged or s.file_stop - s.file_start != 1 else _nothing(plan, s)
+        for s, part in zip(plan.input_splits, found, strict=True)
+    ]
+
+
+def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Extracted:
     collectors = [StatisticsCollector(plan.features) for _ in plan.recipe.splits]
     rows_by_file: Counter[int] = Counter()
+    rejected_by_file: Counter[int] = Counter()
+    quarantine = Quarantine(plan, input_split.index)
     writer = _RunWriter(plan, input_split)
     fractions = tuple(s.fraction for s in plan.recipe.splits)
     for rows in _read_rows(plan, input_split, progress):
         _count_rows(rows, rows_by_file)
+        rejected_by_file.update(row.file_index for row in rows.rejected)
+        quarantine.add(rows.rejected)
+        if rows.batch.num_rows == 0:
+            continue
         split_positions = assign_splits(rows.identities, plan.recipe.seed, fractions)
         _collect(rows, split_positions, collectors)
         writer.add(rows, split_positions)
     writer.flush()
-    extracted = Extracted(
-        input_split_index=input_split_index,
+    quarantine.close()
+    rows_by_file.update(rejected_by_file)
+    return Extracted(
+        input_split_index=input_split.index,
         versions=_versions(plan, input_split),
         num_runs=writer.num_runs,
         rows_by_file=dict(rows_by_file),
+        rejected_by_file=dict(rejected_by_file),
+        rejected_samples=tuple(quarantine.samples),
         statistics=tuple(c.to_bytes() for c in collectors),
     )
-    write_whole(plan.work_path("extract", f"{input_split_index}.msgpack"), msgspec.msgpack.encode(extracted))
-    return extracted
+
+
+def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None = None) -> Extracted:
+    return Extracted(
+        input_split_index=input_split.index,
+        versions=_versions(plan, input_split),
+        damage=damage or {},
+        statistics=(StatisticsCollector(plan.features).to_bytes(),) * len(plan.recipe.splits),
+    )
 
 
 def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
@@ -131,14 +194,16 @@ def _read_rows(plan: Plan, input_split: InputSplit, progress: Progress | None) -
     source = source_for(plan.recipe.source.format or "")
     num_reported_bytes = 0
     for rows in source.read(input_split, plan.files, plan.features, plan.recipe.source):
-        if rows.batch.num_rows == 0:
+        if rows.batch.num_rows == 0 and not rows.rejected:
             continue
         yield rows
         if progress is not None:
             # A batch tells no bytes of input; spread what is left so that the bar never runs past the end.
             step = min(rows.batch.nbytes, (input_split.num_bytes - num_reported_bytes) // 2)
             num_reported_bytes += step
-            progress.add(num_rows=rows.batch.num_rows, num_input_bytes=step)
+            num_rejected = len(rows.rejected)
+            num_rows = rows.batch.num_rows + num_rejected
+            progress.add(num_rows=num_rows, num_input_bytes=step, num_rejected=num_rejected)
     if progress is not None:
         progress.add(num_input_bytes=input_split.num_bytes - num_reported_bytes)
 

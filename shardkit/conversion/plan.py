@@ -18,6 +18,7 @@ import xxhash
 from shardkit import storage
 from shardkit._version import __version__
 from shardkit.codec import Compression, CompressionLevel
+from shardkit.conversion.bad_rows import BadRowPolicy
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created
@@ -40,6 +41,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         compression: `gzip` or `none`.
         compression_level: `fast`, `balanced` or `small`; None without compression.
         tfds: Whether to write what `tfds.builder_from_directory` needs beside uncompressed shards.
+        on_bad_record: What becomes of rows that do not fit: `fail`, `skip` or `quarantine`.
+        max_bad: How many of them there may be at most, see `BadLimit`; None sets no limit.
     """
 
     source: SourceOptions
@@ -51,6 +54,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     compression: Compression
     compression_level: CompressionLevel | None
     tfds: bool = False
+    on_bad_record: BadRowPolicy = "fail"
+    max_bad: str | None = None
+
+
+class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An input that could not even be planned for, and why."""
+
+    file: RawFile
+    reason: str
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         created: The manifest's block of the same name.
         recipe: What is to be done.
         features: In the order of the source.
-        files: Inputs, by name.
+        files: Inputs that are read, by name.
+        damaged_files: Inputs that are rejected as a whole.
         input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
     """
@@ -77,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     files: tuple[RawFile, ...]
     input_splits: tuple[InputSplit, ...]
     overwrite: bool
+    damaged_files: tuple[DamagedFile, ...] = ()
 
     @property
     def data_path(self) -> str:
@@ -94,7 +108,8 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
         "format_version": FORMAT_VERSION,
         "files": [(f.name, f.num_bytes) for f in files],
         "features": features,
-        "recipe": recipe,
+        # A limit decides whether there is a dataset, not what is in it.
+        "recipe": msgspec.structs.replace(recipe, max_bad=None),
     }
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
 

@@ -15,16 +15,25 @@ import msgspec
 from shardkit import storage
 from shardkit.codec import DEFAULT_LEVEL, Compression, CompressionLevel
 from shardkit.codec_kernel import HAS_KERNEL
+from shardkit.conversion.bad_rows import BadLimit, BadRowPolicy
 from shardkit.conversion.commit import refuse_existing
 from shardkit.conversion.extract import Extracted
-from shardkit.conversion.plan import Plan, Recipe, check_destination, default_work_root, fingerprint, make_created
+from shardkit.conversion.plan import (
+    DamagedFile,
+    Plan,
+    Recipe,
+    check_destination,
+    default_work_root,
+    fingerprint,
+    make_created,
+)
 from shardkit.conversion.write import forget_written
 from shardkit.dataset import list_versions, open_dataset
-from shardkit.errors import ConflictError, DamageError, OutOfSpaceError, UsageError
+from shardkit.errors import BadInputError, ConflictError, DamageError, OutOfSpaceError, UsageError
 from shardkit.planning import parse_shares
 from shardkit.schema import apply_schema, load_schema
 from shardkit.sources import choose_source, list_inputs
-from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.base import RawFile, Source, SourceOptions
 from shardkit.units import KiB, MiB, format_size
 
 _REMOVING_THREADS = 4
@@ -46,6 +55,8 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         compression: `gzip` or `none`.
         compression_level: `fast`, `balanced` or `small`; None takes the default of gzip.
         tfds: Whether to write what `tfds.builder_from_directory` needs; without compression only.
+        on_bad_record: What becomes of rows that do not fit: `fail`, `skip` or `quarantine`.
+        max_bad: How many of them there may be at most, such as `100` or `0.1%`; None sets no limit.
         overwrite: Whether to make the next version where a dataset is already.
         work_dir: Where the spool goes; None puts it beside the data.
     """
@@ -62,6 +73,8 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     compression: Compression = "gzip"
     compression_level: CompressionLevel | None = None
     tfds: bool = False
+    on_bad_record: BadRowPolicy = "fail"
+    max_bad: str | None = None
     overwrite: bool = False
     work_dir: str | None = None
 
@@ -98,11 +111,15 @@ def prepare(options: ConvertOptions) -> Prepared:
             "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"
         )
     compression_level = _choose_level(options)
+    _check_bad_row_options(options)
     listing = list_inputs(options.inputs)
     _refuse_own_output(listing.files, destination)
     source = choose_source(listing.files, options.source)
-    source_options = msgspec.structs.replace(options.source, format=source.format)
-    features = source.infer(listing.files, source_options)
+    source_options = msgspec.structs.replace(
+        options.source, format=source.format, tolerates_bad_rows=options.on_bad_record != "fail"
+    )
+    files, damaged_files = _without_damaged(source, listing.files, source_options)
+    features = source.infer(files, source_options)
     if options.schema_path is not None:
         features = apply_schema(features, load_schema(options.schema_path))
     recipe = Recipe(
@@ -115,6 +132,8 @@ def prepare(options: ConvertOptions) -> Prepared:
         compression=options.compression,
         compression_level=compression_level,
         tfds=options.tfds,
+        on_bad_record=options.on_bad_record,
+        max_bad=options.max_bad,
     )
     name = fingerprint(listing.files, features, recipe)
     work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)
@@ -125,15 +144,51 @@ def prepare(options: ConvertOptions) -> Prepared:
         created=make_created(options.inputs),
         recipe=recipe,
         features=features,
-        files=listing.files,
-        input_splits=tuple(source.split(listing.files, source_options)),
+        files=files,
+        input_splits=tuple(source.split(files, source_options)),
         overwrite=options.overwrite,
+        damaged_files=damaged_files,
     )
     refuse_existing(plan)
     check_destination(destination)
     _check_space(plan)
-    notes = (*listing.notes, *source.notes(listing.files, source_options), *_kernel_notes())
+    notes = (*listing.notes, *source.notes(files, source_options), *_kernel_notes())
     return Prepared(plan=plan, notes=notes, num_finished_splits=_count_finished(plan))
+
+
+def _check_bad_row_options(options: ConvertOptions) -> None:
+    if options.max_bad is None:
+        return
+    BadLimit(options.max_bad)
+    if options.on_bad_record == "fail":
+        raise UsageError(
+            "--max-bad has no meaning where the first bad row ends the conversion",
+            next_step="Add --on-bad-record skip or --on-bad-record quarantine",
+        )
+
+
+def _without_damaged(
+    source: Source, files: tuple[RawFile, ...], options: SourceOptions
+) -> tuple[tuple[RawFile, ...], tuple[DamagedFile, ...]]:
+    """Returns the files that can be planned for, and those that cannot where bad rows are tolerated."""
+    if not options.tolerates_bad_rows or _problem(source, files, options) is None:
+        return files, ()
+    # Whatever one of them did, each alone tells which it was; only damage is worth that, so speed is not.
+    problems = [None if file.num_bytes == 0 else _problem(source, (file,), options) for file in files]
+    sound = tuple(f for f, problem in zip(files, problems, strict=True) if problem is None)
+    damaged = tuple(
+        DamagedFile(file=f, reason=problem) for f, problem in zip(files, problems, strict=True) if problem is not None
+    )
+    return (sound, damaged) if any(f.num_bytes for f in sound) else (files, ())
+
+
+def _problem(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> str | None:
+    try:
+        source.infer(files, options)
+        source.split(files, options)
+    except BadInputError as error:
+        return error.what if error.why is None else f"{error.what}: {error.why}"
+    return None
 
 
 def _choose_level(options: ConvertOptions) -> CompressionLevel | None:

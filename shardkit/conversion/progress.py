@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-_SLOT = struct.Struct("<qqq")
+_SLOT = struct.Struct("<qqqq")
 
 
 class Totals(NamedTuple):
@@ -22,6 +22,7 @@ class Totals(NamedTuple):
     num_rows: int = 0
     num_input_bytes: int = 0
     num_framed_bytes: int = 0
+    num_rejected: int = 0
 
 
 class Progress:
@@ -36,11 +37,14 @@ class Progress:
             self._map = mmap.mmap(file.fileno(), _SLOT.size)
         self._lock = threading.Lock()
 
-    def add(self, *, num_rows: int = 0, num_input_bytes: int = 0, num_framed_bytes: int = 0) -> None:
+    def add(
+        self, *, num_rows: int = 0, num_input_bytes: int = 0, num_framed_bytes: int = 0, num_rejected: int = 0
+    ) -> None:
         """Adds to the counters."""
         with self._lock:
-            rows, input_bytes, framed = _SLOT.unpack_from(self._map)
-            _SLOT.pack_into(self._map, 0, rows + num_rows, input_bytes + num_input_bytes, framed + num_framed_bytes)
+            before = _SLOT.unpack_from(self._map)
+            added = (num_rows, num_input_bytes, num_framed_bytes, num_rejected)
+            _SLOT.pack_into(self._map, 0, *(a + b for a, b in zip(before, added, strict=True)))
 
 
 def read_totals(folder: Path) -> Totals:

@@ -14,17 +14,15 @@ from shardkit.sources.streams import place, printable, read_head
 
 # Asked in this order whether a file is theirs; what nobody takes is told apart by `sniff`.
 _RECOGNIZING: tuple[RecognizingSource, ...] = ()
-_SOURCES: dict[str, Source] = {
-    source.format: source
-    for source in (
-        CsvSource(),
-        CsvSource(format="tsv"),
-        JsonLinesSource(),
-        ParquetSource(),
-        ImageSource(),
-        *_RECOGNIZING,
-    )
-}
+_ALL: tuple[Source, ...] = (
+    CsvSource(),
+    CsvSource(format="tsv"),
+    JsonLinesSource(),
+    ParquetSource(),
+    ImageSource(),
+    *_RECOGNIZING,
+)
+_SOURCES = {source.format: source for source in _ALL}
 _SNIFFED_FILES = 64
 
 

@@ -64,7 +64,7 @@ def test_the_page_tells_splits_and_features(location):
     code, page, err = inspect(location)
     assert (code, err) == (0, "")
     assert page.startswith("pets  version 1\n")
-    assert "50 in, 50 examples out" in page
+    assert "50 rows in, 50 examples out" in page
     assert line_of(page, "train")[:4] == ["train", "2", "40", "80.0%"]
     assert line_of(page, "test")[:4] == ["test", "2", "10", "20.0%"]
     assert line_of(page, "      ")[0:3] == ["4", "50", "100.0%"]

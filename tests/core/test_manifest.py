@@ -150,7 +150,7 @@ manifests = st.builds(
             num_filtered=n[1],
             num_duplicates=n[2],
             num_rejected=n[3],
-            inputs=(InputInfo(name="a.csv", num_bytes=1, num_rows=2, num_examples=3),),
+            inputs=(InputInfo(name="a.csv", num_bytes=1, num_rows=3, num_examples=2, num_rejected=1),),
         )
     )
     .filter(lambda a: a.num_rows < 2**63),
