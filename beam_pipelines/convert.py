@@ -1,6 +1,6 @@
 """The conversion as a Beam pipeline. Only descriptors travel through it; bytes lie in the spool.
 
-    input splits -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
+    input splits [-> DigestSplits -> MarkDuplicates] -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
 
 Every transform wraps the function of `shardkit.conversion` that has its name in snake case.
 """
@@ -18,6 +18,7 @@ from beam_pipelines.failures import reported
 from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.bad_rows import check_bad_rows
 from shardkit.conversion.commit import commit_dataset
+from shardkit.conversion.dedup import digest_split, mark_duplicates
 from shardkit.conversion.extract import extract_split, load_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.plan import Plan, load_plan, write_whole
@@ -46,12 +47,16 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
     # Keys are dealt to processes in turn and never rebalanced: the largest first evens them out.
     order = sorted(plan.input_splits, key=lambda s: -s.num_bytes)
     # Grouping deals the keys out; every ParDo costs the runner 15 ms, and beam.Reshuffle is made of many.
-    extracted = (
+    splits = (
         pipeline
         | "List input splits" >> beam.Create([(s.index, b"") for s in order]).with_output_types(tuple[int, bytes])
         | "Deal input splits" >> beam.GroupByKey()
-        | ExtractSplits(plan_path, num_threads)
     )
+    if plan.recipe.dedup is not None:
+        digested = splits | DigestSplits(plan_path, num_threads)
+        marked = digested | "Gather digests" >> beam.GroupByKey() | MarkDuplicates(plan_path)
+        splits = marked | "Deal input splits again" >> beam.GroupByKey()
+    extracted = splits | ExtractSplits(plan_path, num_threads)
     segments = extracted | "Gather input splits" >> beam.GroupByKey() | LayOutShards(plan_path, num_threads)
     shards = segments | "Group segments" >> beam.GroupByKey() | WriteShards(plan_path, num_threads)
     _ = shards | "Gather shards" >> beam.GroupByKey() | CommitDataset(plan_path)
@@ -82,6 +87,22 @@ class _ExtractSplit(_PlannedDoFn):
         yield from super().finish_bundle()
         # Nothing reads Arrow data from here on, and its pool would keep 50 MB until the end.
         pa.default_memory_pool().release_unused()
+
+
+class _DigestSplit(_PlannedDoFn):
+    def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
+        input_split_index, _ = element
+        with reported(self._plan):
+            digest_split(self._plan, input_split_index)
+        yield _ALL, input_split_index
+
+
+class _MarkDuplicates(_PlannedDoFn):
+    def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[int, bytes]]:
+        with reported(self._plan):
+            mark_duplicates(self._plan)
+        for input_split in sorted(self._plan.input_splits, key=lambda s: -s.num_bytes):
+            yield input_split.index, b""
 
 
 class _LayOutShards(_PlannedDoFn):
@@ -139,6 +160,22 @@ class ExtractSplits(_PlannedTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         step = _ExtractSplit(self._plan_path, self._num_threads)
         return pcoll | "Extract" >> beam.ParDo(step).with_output_types(tuple[int, int])
+
+
+class DigestSplits(_PlannedTransform):
+    """Positions of input splits, as keys -> the same positions under one key, once their rows are digested."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        step = _DigestSplit(self._plan_path, self._num_threads)
+        return pcoll | "Digest" >> beam.ParDo(step).with_output_types(tuple[int, int])
+
+
+class MarkDuplicates(_PlannedTransform):
+    """The positions of all input splits -> the same positions, as keys, once duplicates are marked."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        step = _MarkDuplicates(self._plan_path)
+        return pcoll | "Mark duplicates" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
 class LayOutShards(_PlannedTransform):

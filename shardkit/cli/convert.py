@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     metavar="NAME=FRACTION",
     help="A split and its share of the rows; repeat for more. One split 'train' if not given.",
 )
+@click.option("--group-by", metavar="A,B,...", help="Rows that are equal in these columns fall into one split.")
+@click.option(
+    "--split-column",
+    metavar="COLUMN",
+    help="Column that names each row's split: train, validation or test, or those given by --split NAME.",
+)
+@click.option("--dedup", is_flag=True, help="Leave out rows that are equal to an earlier row, over all inputs; exact.")
+@click.option("--dedup-by", metavar="A,B,...", help="The same, comparing only these columns.")
 @click.option(
     "--shard-size", type=SizeType(), default="128MiB", show_default=True, help="Wanted size of a shard on disk."
 )
@@ -94,7 +102,11 @@ def command(
     delimiter: str | None,
     null_values: tuple[str, ...],
     max_pixels: int,
-    splits: tuple[tuple[str, float], ...],
+    splits: tuple[tuple[str, float | None], ...],
+    group_by: str | None,
+    split_column: str | None,
+    dedup: bool,
+    dedup_by: str | None,
     shard_size: int,
     num_shards: int | None,
     shuffle: bool,
@@ -125,7 +137,7 @@ def command(
         destination=destination,
         source=SourceOptions(
             format=format_name,
-            columns=tuple(c.strip() for c in columns.split(",")) if columns else None,
+            columns=_names(columns) or None,
             delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
             null_values=null_values,
             max_pixels=max_pixels,
@@ -141,7 +153,14 @@ def command(
         tfds=tfds,
         on_bad_record=on_bad_record,
         max_bad=max_bad,
+        dedup=_names(dedup_by) if dedup_by is not None else () if dedup else None,
+        group_by=_names(group_by),
+        split_column=split_column,
         overwrite=overwrite,
         work_dir=work_dir,
     )
     convert(options, workers)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()

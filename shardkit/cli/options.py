@@ -23,17 +23,19 @@ class SizeType(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class SplitType(click.ParamType[tuple[str, float]]):
-    """A split and its share, such as `train=0.9`."""
+class SplitType(click.ParamType[tuple[str, float | None]]):
+    """A split and its share, such as `train=0.9`, or a split alone."""
 
     name = "split"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Returns name and fraction."""
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float | None]:
+        """Returns name and fraction, None if there is none."""
         if isinstance(value, tuple):
             return value
         name, sign, fraction = str(value).partition("=")
         try:
-            return name, float(fraction) if sign else self.fail(f"{value!r} is not NAME=FRACTION", param, ctx)
+            return name, float(fraction) if sign else None
         except ValueError:
             self.fail(f"{fraction!r} is not a fraction; write it like train=0.9", param, ctx)

@@ -11,13 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.conversion.bad_rows import Quarantine
+from shardkit.conversion.dedup import duplicates_digest, find_duplicates
+from shardkit.conversion.membership import assign_rows
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.progress import Progress
+from shardkit.conversion.rows import input_versions, read_rows
 from shardkit.conversion.spool import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.encoder import encode_batch
 from shardkit.errors import DamagedFileError, StorageError
-from shardkit.hashing import assign_splits, row_keys
-from shardkit.sources import source_for
+from shardkit.hashing import row_keys
 from shardkit.sources.base import InputSplit, RowBatch
 from shardkit.statistics import StatisticsCollector
 
@@ -31,6 +33,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         num_runs: Runs in the spool.
         rows_by_file: Rows in, by position of the file.
         filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
+        duplicates_digest: Which rows were left out as duplicates; see `duplicates_digest`.
         rejected_samples: The first few rejected rows, a sentence each.
         damage: Why a file cannot be read at all, by its position.
         statistics: Per dataset split, what `StatisticsCollector.to_bytes` gave.
@@ -43,6 +46,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     filtered_by_file: dict[int, int] = {}
     duplicates_by_file: dict[int, int] = {}
     rejected_by_file: dict[int, int] = {}
+    duplicates_digest: str = ""
     rejected_samples: tuple[str, ...] = ()
     damage: dict[int, str] = {}
     statistics: tuple[bytes, ...]
@@ -102,14 +106,15 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
     rejected_by_file: Counter[int] = Counter()
     quarantine = Quarantine(plan, input_split.index)
     writer = _RunWriter(plan, input_split)
-    fractions = tuple(s.fraction for s in plan.recipe.splits)
-    for rows in _read_rows(plan, input_split, progress):
-        _count_rows(rows, rows_by_file)
+    duplicates = _Duplicates(plan, input_split)
+    for all_rows in _reported(plan, input_split, progress):
+        _count_rows(all_rows, rows_by_file)
+        rows = duplicates.without(all_rows)
         rejected_by_file.update(row.file_index for row in rows.rejected)
         quarantine.add(rows.rejected)
         if rows.batch.num_rows == 0:
             continue
-        split_positions = assign_splits(rows.identities, plan.recipe.seed, fractions)
+        split_positions = assign_rows(rows, plan.features, plan.recipe)
         _collect(rows, split_positions, collectors)
         writer.add(rows, split_positions)
     writer.flush()
@@ -117,9 +122,11 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
     rows_by_file.update(rejected_by_file)
     return Extracted(
         input_split_index=input_split.index,
-        versions=_versions(plan, input_split),
+        versions=input_versions(plan, input_split),
         num_runs=writer.num_runs,
         rows_by_file=dict(rows_by_file),
+        duplicates_by_file=dict(duplicates.by_file),
+        duplicates_digest=duplicates_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
         rejected_samples=tuple(quarantine.samples),
         statistics=tuple(c.to_bytes() for c in collectors),
@@ -129,7 +136,8 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
 def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None = None) -> Extracted:
     return Extracted(
         input_split_index=input_split.index,
-        versions=_versions(plan, input_split),
+        versions=input_versions(plan, input_split),
+        duplicates_digest=duplicates_digest(plan, input_split.index),
         damage=damage or {},
         statistics=(StatisticsCollector(plan.features).to_bytes(),) * len(plan.recipe.splits),
     )
@@ -142,7 +150,9 @@ def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
         extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    if extracted.versions != _versions(plan, plan.input_splits[input_split_index]):
+    if extracted.versions != input_versions(plan, plan.input_splits[input_split_index]):
+        return None
+    if extracted.duplicates_digest != duplicates_digest(plan, input_split_index):
         return None
     runs_exist = all(plan.work_path(name).exists() for name in run_names(extracted))
     return extracted if runs_exist else None
@@ -189,13 +199,10 @@ class _RunWriter:
         self.num_runs += 1
 
 
-def _read_rows(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Iterator[RowBatch]:
-    """Yields the batches of one input split that hold rows, and tells the progress."""
-    source = source_for(plan.recipe.source.format or "")
+def _reported(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Iterator[RowBatch]:
+    """Yields the batches of one input split, and tells the progress."""
     num_reported_bytes = 0
-    for rows in source.read(input_split, plan.files, plan.features, plan.recipe.source):
-        if rows.batch.num_rows == 0 and not rows.rejected:
-            continue
+    for rows in read_rows(plan, input_split):
         yield rows
         if progress is not None:
             # A batch tells no bytes of input; spread what is left so that the bar never runs past the end.
@@ -206,6 +213,34 @@ def _read_rows(plan: Plan, input_split: InputSplit, progress: Progress | None) -
             progress.add(num_rows=num_rows, num_input_bytes=step, num_rejected=num_rejected)
     if progress is not None:
         progress.add(num_input_bytes=input_split.num_bytes - num_reported_bytes)
+
+
+class _Duplicates:
+    """Takes the duplicates out of the batches of one input split."""
+
+    def __init__(self, plan: Plan, input_split: InputSplit) -> None:
+        self._numbers = find_duplicates(plan, input_split.index)
+        self._first = 0
+        self.by_file: Counter[int] = Counter()
+
+    def without(self, rows: RowBatch) -> RowBatch:
+        """Returns the rows that stay."""
+        start, stop = np.searchsorted(self._numbers, (self._first, self._first + rows.batch.num_rows))
+        dropped = self._numbers[start:stop] - self._first
+        self._first += rows.batch.num_rows
+        if len(dropped) == 0:
+            return rows
+        stays = np.ones(rows.batch.num_rows, dtype=bool)
+        stays[dropped] = False
+        if isinstance(rows.file_indices, int):
+            self.by_file[rows.file_indices] += len(dropped)
+            file_indices: int | npt.NDArray[np.int64] = rows.file_indices
+        else:
+            self.by_file.update(rows.file_indices[dropped].tolist())
+            file_indices = rows.file_indices[stays]
+        return rows._replace(
+            batch=rows.batch.filter(pa.array(stays)), identities=rows.identities[stays], file_indices=file_indices
+        )
 
 
 def _collect(rows: RowBatch, split_positions: npt.NDArray[np.int64], collectors: list[StatisticsCollector]) -> None:
@@ -223,7 +258,3 @@ def _count_rows(rows: RowBatch, rows_by_file: Counter[int]) -> None:
     indices, counts = np.unique(rows.file_indices, return_counts=True)
     for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
         rows_by_file[index] += count
-
-
-def _versions(plan: Plan, input_split: InputSplit) -> tuple[str, ...]:
-    return tuple(f.version for f in plan.files[input_split.file_start : input_split.file_stop])

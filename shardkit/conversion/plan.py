@@ -43,6 +43,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tfds: Whether to write what `tfds.builder_from_directory` needs beside uncompressed shards.
         on_bad_record: What becomes of rows that do not fit: `fail`, `skip` or `quarantine`.
         max_bad: How many of them there may be at most, see `BadLimit`; None sets no limit.
+        dedup: Columns in which a duplicate equals an earlier row, none for all of them; None keeps duplicates.
+        group_by: Rows with equal values in these columns fall into one split.
+        split_column: Column that names each row's split; the fractions then mean nothing.
     """
 
     source: SourceOptions
@@ -56,6 +59,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tfds: bool = False
     on_bad_record: BadRowPolicy = "fail"
     max_bad: str | None = None
+    dedup: tuple[str, ...] | None = None
+    group_by: tuple[str, ...] = ()
+    split_column: str | None = None
 
 
 class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from shardkit.codec_kernel import HAS_KERNEL
 from shardkit.conversion.bad_rows import BadLimit, BadRowPolicy
 from shardkit.conversion.commit import refuse_existing
 from shardkit.conversion.extract import Extracted
+from shardkit.conversion.membership import DEFAULT_NAMES, check_columns
 from shardkit.conversion.plan import (
     DamagedFile,
     Plan,
@@ -57,6 +58,9 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         tfds: Whether to write what `tfds.builder_from_directory` needs; without compression only.
         on_bad_record: What becomes of rows that do not fit: `fail`, `skip` or `quarantine`.
         max_bad: How many of them there may be at most, such as `100` or `0.1%`; None sets no limit.
+        dedup: Columns in which duplicates are equal, none for all; None keeps duplicates.
+        group_by: Columns whose equal values keep rows in one split.
+        split_column: Column that names each row's split.
         overwrite: Whether to make the next version where a dataset is already.
         work_dir: Where the spool goes; None puts it beside the data.
     """
@@ -65,7 +69,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     destination: str
     source: SourceOptions = SourceOptions()
     schema_path: str | None = None
-    splits: tuple[tuple[str, float], ...] = ()
+    splits: tuple[tuple[str, float | None], ...] = ()
     shuffle: bool = True
     seed: int = 0
     shard_bytes: int = 128 * MiB
@@ -75,6 +79,9 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tfds: bool = False
     on_bad_record: BadRowPolicy = "fail"
     max_bad: str | None = None
+    dedup: tuple[str, ...] | None = None
+    group_by: tuple[str, ...] = ()
+    split_column: str | None = None
     overwrite: bool = False
     work_dir: str | None = None
 
@@ -101,7 +108,9 @@ def prepare(options: ConvertOptions) -> Prepared:
         ConflictError: If the destination holds a dataset and may not be overwritten.
     """
     destination = storage.normalize(options.destination)
-    shares = parse_shares(options.splits)
+    shares = parse_shares(options.splits, () if options.split_column is None else DEFAULT_NAMES)
+    if options.group_by and options.split_column is not None:
+        raise UsageError("--group-by and --split-column exclude each other", next_step="Drop one of them")
     if options.num_shards is not None and options.num_shards < 1:
         raise UsageError(f"--num-shards is {options.num_shards}", why="it must be at least 1")
     if options.num_shards is None and options.shard_bytes < KiB:
@@ -134,7 +143,11 @@ def prepare(options: ConvertOptions) -> Prepared:
         tfds=options.tfds,
         on_bad_record=options.on_bad_record,
         max_bad=options.max_bad,
+        dedup=options.dedup,
+        group_by=options.group_by,
+        split_column=options.split_column,
     )
+    check_columns(features, recipe)
     name = fingerprint(listing.files, features, recipe)
     work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)
     plan = Plan(

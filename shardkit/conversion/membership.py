@@ -1,0 +1,72 @@
+"""Which dataset split each row belongs to: by its identity, by the values of some columns, or by a column's word."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.conversion.dedup import row_digests
+from shardkit.conversion.plan import Recipe
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import Features
+from shardkit.hashing import assign_splits
+from shardkit.sources.base import RowBatch
+from shardkit.sources.streams import shown
+
+DEFAULT_NAMES = ("train", "validation", "test")
+
+
+def assign_rows(rows: RowBatch, features: Features, recipe: Recipe) -> npt.NDArray[np.int64]:
+    """Returns the position of each row's dataset split in the recipe.
+
+    Rows with equal values in the columns of `group_by` fall into one split. All draws are independent of other rows.
+
+    Raises:
+        BadInputError: If a word in the split column names no split.
+    """
+    if recipe.split_column is not None:
+        return _by_word(rows.batch.column(recipe.split_column), recipe)
+    fractions = tuple(s.fraction for s in recipe.splits)
+    identities = rows.identities
+    if recipe.group_by and len(fractions) > 1:
+        identities = row_digests(rows.batch, features, recipe.group_by)[:, 0]
+    return assign_splits(identities, recipe.seed, fractions)
+
+
+def check_columns(features: Features, recipe: Recipe) -> None:
+    """Checks that the columns that a recipe names are there.
+
+    Raises:
+        UsageError: If one is not, or cannot name a split.
+    """
+    names = {f.name for f in features}
+    asked = [("--group-by", n) for n in recipe.group_by] + [("--dedup-by", n) for n in recipe.dedup or ()]
+    asked += [("--split-column", recipe.split_column)] if recipe.split_column is not None else []
+    for option, name in asked:
+        if name not in names:
+            raise UsageError(
+                f"{option} names the column {shown(name)}, which is not there",
+                next_step=f"There are: {', '.join(shown(n) for n in sorted(names))}",
+            )
+    column = next((f for f in features if f.name == recipe.split_column), None)
+    if column is not None and not (column.is_scalar and column.dtype == "string"):
+        raise UsageError(
+            f"--split-column {shown(column.name)} is {column.describe_type()}", why="its values must be names of splits"
+        )
+
+
+def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:
+    found = words.dictionary_encode()
+    position_of = {share.name: i for i, share in enumerate(recipe.splits)}
+    values = found.dictionary.to_pylist()
+    unknown = [v for v in values if v not in position_of]
+    if unknown or found.indices.null_count:
+        word = shown(unknown[0]) if unknown else "null"
+        raise BadInputError(
+            f"column {shown(recipe.split_column)} does not fit",
+            why=f"{word} is no split",
+            next_step="Name every split with --split NAME",
+        )
+    positions = np.array([position_of[v] for v in values], dtype=np.int64)
+    return np.take(positions, np.asarray(found.indices.to_numpy(zero_copy_only=False), dtype=np.int64))
