@@ -55,8 +55,12 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: dict[str, str | ColumnSchema]
 
 
-def load_schema(path: str) -> Schema:
+def load_schema(path: str, *, is_recipe: bool = False) -> Schema:
     """Returns the schema in a JSON or TOML file; JSON if it begins with a brace.
+
+    Args:
+        path: Of the file.
+        is_recipe: Whether it is a recipe, which may declare features among other things.
 
     Raises:
         UsageError: If the file cannot be read, is neither, or says something that is not known.
@@ -70,6 +74,8 @@ def load_schema(path: str) -> Schema:
     raw = storage.read_bytes(path)
     try:
         content: Any = msgspec.json.decode(raw) if raw.lstrip().startswith(b"{") else tomllib.loads(raw.decode())
+        if is_recipe:
+            content = {"features": content.get("features", {})}
         document = msgspec.convert(content, _Document)
     except (msgspec.ValidationError, msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(

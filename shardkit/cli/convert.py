@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 from click.core import ParameterSource
 
 from shardkit.cli.options import SizeType, SplitType
+from shardkit.cli.recipes import read_recipe
 from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
@@ -34,12 +35,49 @@ if TYPE_CHECKING:
     type=click.Choice(["csv", "tsv", "jsonl", "parquet", "images"]),
     help="Format of the inputs; found out from their content if not given.",
 )
+@click.option(
+    "--recipe",
+    "recipe_path",
+    metavar="FILE",
+    is_eager=True,
+    callback=read_recipe,
+    help="TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
+)
 @click.option("--schema", "schema_path", metavar="FILE", help="JSON or TOML file that declares or overrides features.")
 @click.option("--columns", metavar="A,B,...", help="Column names of CSV files without a header line.")
 @click.option("--delimiter", metavar="CHAR", help="Field delimiter of CSV files; found out if not given.")
 @click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="Also null in CSV files, such as NA.")
+@click.option("--encoding", metavar="NAME", help="Of text formats, such as latin-1 or utf-16; UTF-8 if not given.")
+@click.option(
+    "--text-record",
+    type=click.Choice(["line", "paragraph", "file"]),
+    default="line",
+    show_default=True,
+    help="What is one row of a text file.",
+)
+@click.option(
+    "--labels",
+    metavar="FILE",
+    help="Labels of images or audio files: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal VOC XML.",
+)
+@click.option(
+    "--audio",
+    type=click.Choice(["bytes", "samples"]),
+    default="bytes",
+    show_default=True,
+    help="Keep audio files as they are, or decode them.",
+)
+@click.option("--audio-rate", type=click.IntRange(min=1), metavar="HZ", help="Resample decoded audio.")
 @click.option(
     "--max-pixels", type=click.IntRange(min=1), default=64_000_000, show_default=True, help="Refuse larger images."
+)
+@click.option("--max-record-size", type=SizeType(), default="256MiB", show_default=True, help="Refuse larger rows.")
+@click.option(
+    "--max-expansion",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Refuse compressed files that become more times as large.",
 )
 @click.option(
     "--split",
@@ -97,11 +135,19 @@ def command(
     inputs: tuple[str, ...],
     destination: str,
     format_name: str | None,
+    recipe_path: str | None,
     schema_path: str | None,
     columns: str | None,
     delimiter: str | None,
     null_values: tuple[str, ...],
+    encoding: str | None,
+    text_record: Literal["line", "paragraph", "file"],
+    labels: str | None,
+    audio: Literal["bytes", "samples"],
+    audio_rate: int | None,
     max_pixels: int,
+    max_record_size: int,
+    max_expansion: int,
     splits: tuple[tuple[str, float | None], ...],
     group_by: str | None,
     split_column: str | None,
@@ -140,9 +186,17 @@ def command(
             columns=_names(columns) or None,
             delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
             null_values=null_values,
+            encoding=encoding,
+            text_record=text_record,
+            labels=labels,
+            audio=audio,
+            audio_rate=audio_rate,
             max_pixels=max_pixels,
+            max_record_bytes=max_record_size,
+            max_expansion=max_expansion,
         ),
         schema_path=schema_path,
+        recipe_path=recipe_path,
         splits=splits,
         shuffle=shuffle,
         seed=seed,

@@ -21,6 +21,7 @@ _MAX_REJECTED = 100
         shardkit inspect out/flights --shards
         shardkit inspect out/flights --examples 3 --split test
         shardkit inspect out/flights --rejected
+        shardkit inspect out/flights --recipe > recipe.toml
         shardkit inspect gs://bucket/flights --json | jq '.splits[].num_examples'
     """,
 )
@@ -34,6 +35,7 @@ _MAX_REJECTED = 100
     help="Show the first N examples of a split instead of the features.",
 )
 @click.option("--rejected", "with_rejected", is_flag=True, help="Show the rows that were quarantined instead.")
+@click.option("--recipe", "with_recipe", is_flag=True, help="Print the recipe file that makes the dataset again.")
 @click.option("--split", metavar="NAME", help="Only this split.")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it, shards included, as one JSON document.")
@@ -42,6 +44,7 @@ def command(
     with_shards: bool,
     num_examples: int | None,
     with_rejected: bool,
+    with_recipe: bool,
     split: str | None,
     version: int | None,
     as_json: bool,
@@ -55,6 +58,11 @@ def command(
     opened = open_dataset(dataset, version)
     if split is not None:
         opened.manifest.split(split)
+    if with_recipe:
+        from shardkit.cli.recipes import render_recipe
+
+        click.echo(render_recipe(opened.manifest), nl=False)
+        return
     if with_rejected:
         _show_rejected(opened, as_json=as_json)
         return

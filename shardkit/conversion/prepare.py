@@ -48,6 +48,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         destination: Where the dataset goes.
         source: How raw files are read.
         schema_path: File that declares or overrides features.
+        recipe_path: Recipe file whose features count where there is no schema file.
         splits: Names and fractions; none makes one split `train`.
         shuffle: Whether to bring the examples into a random order.
         seed: Of that order and of the membership in splits.
@@ -69,6 +70,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     destination: str
     source: SourceOptions = SourceOptions()
     schema_path: str | None = None
+    recipe_path: str | None = None
     splits: tuple[tuple[str, float | None], ...] = ()
     shuffle: bool = True
     seed: int = 0
@@ -131,6 +133,8 @@ def prepare(options: ConvertOptions) -> Prepared:
     features = source.infer(files, source_options)
     if options.schema_path is not None:
         features = apply_schema(features, load_schema(options.schema_path))
+    elif options.recipe_path is not None:
+        features = apply_schema(features, load_schema(options.recipe_path, is_recipe=True))
     recipe = Recipe(
         source=source_options,
         splits=shares,

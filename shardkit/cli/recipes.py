@@ -1,0 +1,123 @@
+"""Recipe files: the options of a conversion as TOML, read by `convert --recipe`, written by `inspect --recipe`.
+
+The keys are the long options without their dashes; a table `features` says what a `--schema` file would say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.cli.shell import suggest
+
+if TYPE_CHECKING:
+    from shardkit.features import Feature
+    from shardkit.manifest import Manifest
+
+# What a recipe cannot hold: where it comes from, and what says nothing about the dataset.
+_NOT_IN_A_RECIPE = frozenset({"recipe", "debug", "help", "workers", "overwrite", "work-dir"})
+
+
+def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Makes the options in a recipe file the defaults of the command; what is typed wins. Returns the path."""
+    if path is None:
+        return None
+    import tomllib
+
+    from shardkit import storage
+    from shardkit.errors import UsageError
+
+    try:
+        content = tomllib.loads(storage.read_bytes(path).decode())
+    except FileNotFoundError:
+        raise UsageError("the recipe is not there", where=path) from None
+    except OSError as error:
+        raise UsageError("the recipe cannot be read", where=path, why=error.strerror) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError("the recipe is no TOML", where=path, why=str(error)) from error
+    content.pop("features", None)
+    options = {_key_of(p): p for p in ctx.command.params if isinstance(p, click.Option)}
+    known = {key: option for key, option in options.items() if key not in _NOT_IN_A_RECIPE}
+    defaults: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in known:
+            raise UsageError(
+                f"the recipe has {key!r}, which is no option",
+                where=path,
+                next_step=suggest(key, known).strip() or f"Options are: {', '.join(sorted(known))}",
+            )
+        option = known[key]
+        is_list = isinstance(value, list)
+        if is_list != option.multiple or isinstance(value, dict):
+            wanted = "a list" if option.multiple else "one value"
+            raise UsageError(f"{key!r} in the recipe must be {wanted}", where=path)
+        if isinstance(value, bool) != bool(option.is_flag):
+            raise UsageError(
+                f"{key!r} in the recipe must {'' if option.is_flag else 'not '}be true or false", where=path
+            )
+        defaults[option.name or ""] = value if is_list or isinstance(value, bool) else str(value)
+    ctx.default_map = {**defaults, **(ctx.default_map or {})}
+    return path
+
+
+def render_recipe(manifest: Manifest) -> str:
+    """Returns the recipe file that gives the same dataset from the same inputs."""
+    import shlex
+
+    import tomli_w
+
+    recipe: dict[str, Any] = dict(manifest.recipe)
+    source: dict[str, Any] = dict(recipe.get("source") or {})
+    inputs = " ".join(shlex.quote(i) for i in manifest.created.inputs)
+    options: dict[str, Any] = {
+        "format": source.get("format"),
+        "columns": ",".join(source.get("columns") or ()) or None,
+        "delimiter": source.get("delimiter"),
+        "null-value": list(source.get("null_values") or ()),
+        "encoding": source.get("encoding"),
+        "text-record": source.get("text_record"),
+        "labels": source.get("labels"),
+        "audio": source.get("audio"),
+        "audio-rate": source.get("audio_rate"),
+        "max-pixels": source.get("max_pixels"),
+        "max-record-size": source.get("max_record_bytes"),
+        "max-expansion": source.get("max_expansion"),
+        "split": [_split_of(s, recipe) for s in recipe.get("splits") or ()],
+        "group-by": ",".join(recipe.get("group_by") or ()) or None,
+        "split-column": recipe.get("split_column"),
+        "dedup": recipe.get("dedup") == [] or None,
+        "dedup-by": ",".join(recipe.get("dedup") or ()) or None,
+        "shuffle": recipe.get("shuffle"),
+        "seed": recipe.get("seed"),
+        "shard-size": recipe.get("shard_bytes"),
+        "num-shards": recipe.get("num_shards"),
+        "compression": recipe.get("compression"),
+        "compression-level": recipe.get("compression_level"),
+        "tfds": recipe.get("tfds") or None,
+        "on-bad-record": recipe.get("on_bad_record"),
+        "max-bad": recipe.get("max_bad"),
+    }
+    document = {key: value for key, value in options.items() if value is not None and value != []}
+    document["features"] = {f.name: _declaration(f) for f in manifest.features}
+    return (
+        f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
+        f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
+    ) + tomli_w.dumps(document)
+
+
+def _key_of(option: click.Option) -> str:
+    return max(option.opts, key=len).lstrip("-")
+
+
+def _split_of(split: dict[str, Any], recipe: dict[str, Any]) -> str:
+    return str(split["name"]) if recipe.get("split_column") else f"{split['name']}={split['fraction']!r}"
+
+
+def _declaration(feature: Feature) -> dict[str, Any]:
+    declared: dict[str, Any] = {"dtype": feature.dtype, "nullable": feature.nullable}
+    declared |= {"shape": ["*" if size is None else size for size in feature.shape]} if feature.shape else {}
+    declared |= {"vocabulary": list(feature.vocabulary)} if feature.vocabulary else {}
+    declared |= {"media_type": feature.media_type} if feature.media_type else {}
+    declared |= {"timezone": feature.timezone} if feature.timezone else {}
+    return declared
