@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "images"]),
-    help="Format of the inputs; found out from their content if not given.",
+    metavar="NAME",
+    help="Format of the inputs: csv, tsv, jsonl, parquet, images, or one that an installed package offers; found out "
+    "from their content if not given.",
 )
 @click.option(
     "--recipe",

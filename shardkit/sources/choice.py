@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from importlib.metadata import entry_points
+
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions
@@ -11,6 +14,8 @@ from shardkit.sources.json_lines import JsonLinesSource
 from shardkit.sources.parquet_files import ParquetSource
 from shardkit.sources.sampling import sample_files
 from shardkit.sources.streams import place, printable, read_head
+
+ENTRY_POINTS = "shardkit.sources"
 
 # Asked in this order whether a file is theirs; what nobody takes is told apart by `sniff`.
 _RECOGNIZING: tuple[RecognizingSource, ...] = ()
@@ -27,15 +32,39 @@ _SNIFFED_FILES = 64
 
 
 def source_for(format: str) -> Source:
-    """Returns the source of a format.
+    """Returns the source of a format: one of shardkit's own, or one that an installed package offers.
 
     Raises:
         UsageError: If there is none.
     """
-    source = _SOURCES.get(format)
+    source = _SOURCES.get(format) or _offered().get(format)
     if source is None:
-        raise UsageError(f"there is no format {format!r}", next_step=f"Known are {', '.join(_SOURCES)}")
+        known = ", ".join((*_SOURCES, *_offered()))
+        raise UsageError(f"there is no format {format!r}", next_step=f"Known are {known}")
     return source
+
+
+@functools.cache
+def _offered() -> dict[str, RecognizingSource]:
+    """Returns the sources of other packages, by format: their entry points in the group `shardkit.sources`."""
+    found: dict[str, RecognizingSource] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            source = entry.load()()
+            format_name = source.format
+        except Exception as error:
+            raise UsageError(
+                f"the source {entry.name!r} of an installed package cannot be loaded",
+                where=entry.value,
+                why=f"{type(error).__name__}: {error}",
+                next_step="Repair or uninstall that package",
+            ) from error
+        if format_name in _SOURCES or format_name in found:
+            raise UsageError(
+                f"an installed package offers the format {format_name!r}, which is there already", where=entry.value
+            )
+        found[format_name] = source
+    return found
 
 
 def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
@@ -78,7 +107,7 @@ def _worth_a_look(files: list[RawFile]) -> list[RawFile]:
 
 def _format_of(file: RawFile) -> str:
     head = read_head(file, sniff.HEAD_BYTES)
-    for source in _RECOGNIZING:
+    for source in (*_RECOGNIZING, *_offered().values()):
         if source.recognizes(head, file.name):
             return source.format
     found = sniff.format_of(head, file.name)
