@@ -50,24 +50,26 @@ class _Level(NamedTuple):
         number: Its own level.
         min_gain: A block that shrinks by less is stored.
         num_sample_pieces: How many pieces of a block are tried before all of it.
+        sample_piece_bytes: Size of each; nothing that repeats further away is seen.
     """
 
     library: Any
     number: int
     min_gain: float
     num_sample_pieces: int
+    sample_piece_bytes: int
 
 
 # Stored data is inflated at 20 GB/s, JPEG and float data at 0.3. So an eighth less to read pays where a core gets less
 # than 40 MB/s from the disk, and 3 % where it gets less than 10; whoever asks for small files is given both.
 _LEVELS: dict[CompressionLevel, _Level] = {
-    "fast": _Level(isal_zlib, 1, 0.125, 8),
-    "balanced": _Level(isal_zlib, 2, 0.125, 8),
-    "small": _Level(zlib_ng, 6, 0.03, 16),
+    "fast": _Level(isal_zlib, 1, 0.125, 8, 8 * KiB),
+    "balanced": _Level(isal_zlib, 2, 0.125, 8, 8 * KiB),
+    "small": _Level(zlib_ng, 6, 0.03, 4, 64 * KiB),
 }
 
-_SAMPLE_BYTES = 64 * KiB
-_MIN_SAMPLED_BYTES = 4 * _SAMPLE_BYTES
+# Less data than four samples is compressed without one.
+_MIN_BYTES_A_SAMPLE_BYTE = 4
 _NUM_GLANCES = 16
 _GLANCE_BYTES = 512
 # What looks this good at a glance is compressed without a sample.
@@ -98,9 +100,10 @@ def compress_block(
 
     The result is a function of the arguments alone. The data is stored if it would shrink by less than the level wants
     (an eighth for `fast` and `balanced`, 3 % for `small`). So as not to compress JPEG files in vain, a sample is tried
-    first: 64 KiB in 8 pieces (16 for `small`), evenly spread, each compressed alone; unless they shrink by 0.85 of what
-    is wanted, everything is stored. The sample is passed over for data under 256 KiB and for what shrinks by a quarter
-    at 16 places of 512 bytes.
+    first: 8 pieces of 8 KiB (for `small` 4 of 64 KiB), evenly spread, each compressed alone; unless they shrink by 0.85
+    of what is wanted, everything is stored. So what repeats only at a longer distance than a piece, such as a photo
+    stored twice in a row, is seen by `small` alone. The sample is passed over for data of less than four samples and
+    for what shrinks by a quarter at 16 places of 512 bytes.
 
     Args:
         data: Framed records in any contiguous buffer; never copied before it is compressed.
@@ -133,7 +136,7 @@ def inflate_block(data: Buffer, num_uncompressed_bytes: int, where: str) -> byte
     num_bytes = memoryview(data).nbytes
     why = f"its {num_bytes:,} bytes are no deflate data of exactly {num_uncompressed_bytes:,} bytes"
     # What the index states must not be allocated before it is possible.
-    if num_uncompressed_bytes > num_bytes * _MAX_EXPANSION:
+    if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a block cannot be inflated", where=where, why=f"{why}, more than deflate can hold")
     try:
         # The final byte is there only if what comes before ends where a block may start, and is no end itself.
@@ -168,16 +171,17 @@ def _deflate(data: Buffer, level: _Level) -> bytes:
 
 def _looks_hopeless(data: memoryview[int], level: _Level) -> bool:
     """Whether a sample says that compressing all of the data will not pay."""
-    if data.nbytes < _MIN_SAMPLED_BYTES:
+    piece_bytes = level.sample_piece_bytes
+    sample_bytes = level.num_sample_pieces * piece_bytes
+    if data.nbytes < sample_bytes * _MIN_BYTES_A_SAMPLE_BYTE:
         return False
     glances = b"".join(_spread(data, _NUM_GLANCES, _GLANCE_BYTES))
     if len(_deflate(glances, level)) <= len(glances) * (1 - _PROMISING_GAIN):
         return False
     # Pieces compressed as one would share their codes, and text between images would look like images.
-    piece_bytes = _SAMPLE_BYTES // level.num_sample_pieces
     pieces = _spread(data, level.num_sample_pieces, piece_bytes)
     gained = sum(max(0, piece_bytes - len(_deflate(piece, level))) for piece in pieces)
-    return gained < _SAMPLE_BYTES * level.min_gain * _SAMPLE_PART
+    return gained < sample_bytes * level.min_gain * _SAMPLE_PART
 
 
 def _spread(data: memoryview[int], num_pieces: int, piece_bytes: int) -> list[memoryview[int]]:

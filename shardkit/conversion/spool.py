@@ -1,6 +1,6 @@
 """Runs: encoded rows of one input split on local disk, sorted by (dataset split, key), with an index at the end.
 
-A run holds about 32 MiB of framed records, so that its making needs bounded memory whatever the size of the input.
+A run holds about 16 MiB of framed records, so that its making needs bounded memory whatever the size of the input.
 Any range of keys is one consecutive piece of the file.
 
     framed records | keys, 8 bytes each | framed sizes, 4 bytes each | index, msgpack | length of the index, 8 bytes
@@ -28,7 +28,7 @@ from shardkit.hashing import UInt64s, stable_order
 from shardkit.planning import GroupLayout, Int64s, block_bounds
 from shardkit.units import MiB
 
-RUN_BYTES = 32 * MiB
+RUN_BYTES = 16 * MiB
 NUM_BUCKET_BITS = 12
 _WRITE_BYTES = 2 * MiB
 _MAX_RUNS_BITS = 24

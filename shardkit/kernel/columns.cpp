@@ -11,7 +11,7 @@ namespace shardkit {
 namespace {
 
 bool read_values(const ArrowSchema* schema, const ArrowArray* array, Column* c) {
-  const char* format = schema->format;
+  const char* format = schema->dictionary == nullptr ? schema->format : "dictionary";
   c->value_offset = array->offset;
   c->values = array->buffers[1];
   if (std::strcmp(format, "l") == 0) {
@@ -47,13 +47,17 @@ bool read_column(const ArrowSchema* schema, const ArrowArray* array, Column* c) 
   c->is_list = std::strcmp(schema->format, "+l") == 0;
   if (!c->is_list) return read_values(schema, array, c);
   c->list_offsets = static_cast<const int32_t*>(array->buffers[1]);
+  if (array->children[0]->null_count > 0) {
+    PyErr_SetString(PyExc_ValueError, "a list holds a null");
+    return false;
+  }
   return read_values(schema->children[0], array->children[0], c);
 }
 
 }  // namespace
 
 bool read_columns(const ArrowSchema* schema, const ArrowArray* array, std::vector<Column>* columns) {
-  if (std::strcmp(schema->format, "+s") != 0 || array->offset != 0) {
+  if (std::strcmp(schema->format, "+s") != 0 || array->offset != 0 || array->null_count > 0) {
     PyErr_SetString(PyExc_ValueError, "the kernel takes a record batch");
     return false;
   }
