@@ -69,7 +69,8 @@ class ShardkitError(Exception):
     @staticmethod
     def from_dict(parts: dict[str, str | None]) -> ShardkitError:
         """Returns the error that `to_dict` described."""
-        family: dict[str, type[ShardkitError]] = {c.__name__: c for c in ShardkitError.__subclasses__()}
+        kinds: tuple[type[ShardkitError], ...] = (*ShardkitError.__subclasses__(), DamagedFileError)
+        family = {c.__name__: c for c in kinds}
         kind = family.get(parts.get("type") or "", ShardkitError)
         return kind(
             parts.get("what") or "unknown error",

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardkit.accounting import Accounting, Count, Document
 from shardkit.errors import DamageError, ShardkitError, UsageError
 from shardkit.features import Feature
 from shardkit.naming import check_relative_path
@@ -25,17 +26,12 @@ FORMAT_VERSION = 1
 MANIFESTS_DIR = "manifests"
 DATA_DIR = "data"
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 _MANIFEST_NAME = re.compile(r"(\d{8})\.json")
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all stored values."""
-
-
-class Created(_Document, frozen=True, kw_only=True):
+class Created(Document, frozen=True, kw_only=True):
     """The one block in which two manifests of the same data may differ.
 
     Attributes:
@@ -51,21 +47,21 @@ class Created(_Document, frozen=True, kw_only=True):
     tool_versions: dict[str, str]
 
 
-class TopValue(_Document, frozen=True, kw_only=True):
+class TopValue(Document, frozen=True, kw_only=True):
     """A frequent value. `value` is None where the bytes are not text."""
 
     value: str | int | bool | None
     count: Count
 
 
-class Histogram(_Document, frozen=True, kw_only=True):
+class Histogram(Document, frozen=True, kw_only=True):
     """Counts between edges: `len(edges) == len(counts) + 1`; the last bin includes its right edge."""
 
     edges: tuple[float, ...]
     counts: tuple[Count, ...]
 
 
-class FeatureStatistics(_Document, frozen=True, kw_only=True, omit_defaults=True):
+class FeatureStatistics(Document, frozen=True, kw_only=True, omit_defaults=True):
     """What one feature holds in one split.
 
     Attributes:
@@ -100,7 +96,7 @@ class FeatureStatistics(_Document, frozen=True, kw_only=True, omit_defaults=True
     mean_length: float | None = None
 
 
-class SplitInfo(_Document, frozen=True, kw_only=True):
+class SplitInfo(Document, frozen=True, kw_only=True):
     """Totals of one split.
 
     Attributes:
@@ -114,72 +110,10 @@ class SplitInfo(_Document, frozen=True, kw_only=True):
     num_examples: Count
     num_bytes: Count
     num_uncompressed_bytes: Count
-    statistics: dict[str, FeatureStatistics] = {}
+    statistics: dict[str, FeatureStatistics] = msgspec.field(default_factory=dict)
 
 
-class InputInfo(_Document, frozen=True, kw_only=True, omit_defaults=True):
-    """One raw file and what became of its rows: rows in = examples out + filtered + duplicates + rejected.
-
-    Attributes:
-        name: Relative to the common root of all inputs.
-        num_bytes: Its size as stored.
-        num_rows: Rows in; None, and nothing out of them, where `damage` says that nobody can know.
-        damage: Why the file was rejected as a whole.
-    """
-
-    name: str
-    num_bytes: Count
-    num_rows: Count | None
-    num_examples: Count
-    num_filtered: Count = 0
-    num_duplicates: Count = 0
-    num_rejected: Count = 0
-    damage: str | None = None
-
-    def __post_init__(self) -> None:
-        out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected
-        if (0 if self.num_rows is None else self.num_rows) != out or (self.num_rows is None) != (
-            self.damage is not None
-        ):
-            raise DamageError(
-                f"the rows of {self.name!r} do not add up", why=f"{self.num_rows} rows in, {out} accounted for"
-            )
-
-
-class RejectedFile(_Document, frozen=True, kw_only=True):
-    """A gzip file of JSON Lines with the rejected rows; see `shardkit.rejected`."""
-
-    path: str
-    num_rows: Count
-    num_bytes: Count
-    sha256: str
-
-
-class Accounting(_Document, frozen=True, kw_only=True, omit_defaults=True):
-    """Rows in = examples out + filtered + duplicates + rejected.
-
-    Attributes:
-        num_damaged_files: Inputs that were rejected as a whole; their rows are in none of the other numbers.
-        inputs: The same, file by file.
-        rejected_files: Where the rejected rows lie, if they were quarantined.
-    """
-
-    num_rows: Count
-    num_examples: Count
-    num_filtered: Count = 0
-    num_duplicates: Count = 0
-    num_rejected: Count = 0
-    num_damaged_files: Count = 0
-    inputs: tuple[InputInfo, ...] = ()
-    rejected_files: tuple[RejectedFile, ...] = ()
-
-    def __post_init__(self) -> None:
-        out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected
-        if self.num_rows != out:
-            raise DamageError("the rows do not add up", why=f"{self.num_rows} rows in, {out} accounted for")
-
-
-class ShardTableInfo(_Document, frozen=True, kw_only=True):
+class ShardTableInfo(Document, frozen=True, kw_only=True):
     """Where the shard table lies, relative to the dataset, and what it must hash to."""
 
     path: str
@@ -187,7 +121,7 @@ class ShardTableInfo(_Document, frozen=True, kw_only=True):
     sha256: str
 
 
-class Manifest(_Document, frozen=True, kw_only=True):
+class Manifest(Document, frozen=True, kw_only=True):
     """One version of a dataset.
 
     Attributes:
@@ -214,7 +148,7 @@ class Manifest(_Document, frozen=True, kw_only=True):
     splits: tuple[SplitInfo, ...]
     accounting: Accounting
     shard_table: ShardTableInfo
-    extensions: dict[str, Json] = {}
+    extensions: dict[str, Json] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _refuse_repeated("split", [s.name for s in self.splits])
@@ -245,7 +179,7 @@ class Manifest(_Document, frozen=True, kw_only=True):
         raise UsageError(f"the dataset has no feature {name!r}", next_step=f"It has: {known}")
 
 
-class ShardInfo(_Document, frozen=True, kw_only=True):
+class ShardInfo(Document, frozen=True, kw_only=True):
     """One row of the shard table.
 
     Attributes:

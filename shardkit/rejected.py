@@ -15,9 +15,9 @@ import msgspec
 from isal import igzip
 
 from shardkit import storage
+from shardkit.accounting import RejectedFile
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError
-from shardkit.manifest import RejectedFile
 from shardkit.units import MiB
 
 MAX_FILE_BYTES = 64 * MiB

@@ -10,15 +10,14 @@ from pathlib import Path
 import google_crc32c
 import pyarrow as pa
 
+from shardkit.accounting import Accounting, InputInfo
 from shardkit.codec import FILE_SUFFIX, GZIP_HEADER, Compression, compress_block, crc32, gzip_trailer
 from shardkit.dataset import Dataset, open_dataset
 from shardkit.example import encode_batch
 from shardkit.features import Features
 from shardkit.manifest import (
     FORMAT_VERSION,
-    Accounting,
     Created,
-    InputInfo,
     Manifest,
     ShardInfo,
     ShardTableInfo,

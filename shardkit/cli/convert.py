@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardkit.codec import Compression, CompressionLevel
     from shardkit.conversion.bad_rows import BadRowPolicy
     from shardkit.conversion.prepare import ConvertOptions
+    from shardkit.transforms.options import ImageFormat
 
 
 @click.command(
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     "--format",
     "format_name",
     metavar="NAME",
-    help="Format of the inputs: csv, tsv, jsonl, parquet, images, or one that an installed package offers; found out "
-    "from their content if not given.",
+    help="Format of the inputs: csv, tsv, jsonl, json, parquet, arrow, orc, avro, text, images, audio, webdataset, "
+    "numpy, idx, tfrecord, or one that an installed package offers; found out from their content if not given.",
 )
 @click.option(
     "--recipe",
@@ -80,6 +81,32 @@ if TYPE_CHECKING:
     show_default=True,
     help="Refuse compressed files that become more times as large.",
 )
+@click.option("--cast", multiple=True, metavar="COLUMN=TYPE", help="Make a column another type; repeat for more.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a column another name; repeat for more.")
+@click.option("--drop-null", metavar="A,B,...", help="Leave out rows that lack one of these columns; '*' means any.")
+@click.option(
+    "--map", "map_reference", metavar="FILE.py:FUNCTION", help="Your own function from Arrow batch to Arrow batch."
+)
+@click.option(
+    "--select", metavar="SQL", help='Row-wise SQL, such as "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).'
+)
+@click.option("--unicode-form", multiple=True, metavar="COLUMN=FORM", help="NFC, NFD, NFKC or NFKD of a text column.")
+@click.option("--lower", metavar="A,B,...", help="Text columns in lower case.")
+@click.option(
+    "--tokenize",
+    multiple=True,
+    metavar="COLUMN=tokenizer.json",
+    help="Token ids in place of a text column, by the tokenizers library (extra: text).",
+)
+@click.option("--image-size", metavar="N|HxW", help="Resize all images to this height and width.")
+@click.option("--image-format", type=click.Choice(["jpeg", "png"]), help="Store all images as this.")
+@click.option("--image-quality", type=click.IntRange(1, 100), help="Of JPEG; 90 if not given.")
+@click.option(
+    "--apply-exif/--keep-exif",
+    default=True,
+    show_default=True,
+    help="Turn images that are written anew upright, as their EXIF data says.",
+)
 @click.option(
     "--split",
     "splits",
@@ -113,7 +140,7 @@ if TYPE_CHECKING:
     "--compression-level",
     type=click.Choice(["fast", "balanced", "small"]),
     show_default="balanced",
-    help="'fast' is up to 5 % larger and hardly faster, 'small' up to 26 % smaller and compresses 5 to 9 times as long.",
+    help="'fast' is up to 5 % larger and hardly faster, 'small' up to 26 % smaller, compressed 5 to 9 times as long.",
 )
 @click.option(
     "--on-bad-record",
@@ -149,6 +176,18 @@ def command(
     max_pixels: int,
     max_record_size: int,
     max_expansion: int,
+    cast: tuple[str, ...],
+    rename: tuple[str, ...],
+    drop_null: str | None,
+    map_reference: str | None,
+    select: str | None,
+    unicode_form: tuple[str, ...],
+    lower: str | None,
+    tokenize: tuple[str, ...],
+    image_size: str | None,
+    image_format: ImageFormat | None,
+    image_quality: int | None,
+    apply_exif: bool,
     splits: tuple[tuple[str, float | None], ...],
     group_by: str | None,
     split_column: str | None,
@@ -178,6 +217,7 @@ def command(
     from shardkit.cli.conversion import convert
     from shardkit.conversion.prepare import ConvertOptions
     from shardkit.sources.base import SourceOptions
+    from shardkit.transforms.options import options_from_texts
 
     options: ConvertOptions = ConvertOptions(
         inputs=inputs,
@@ -211,6 +251,20 @@ def command(
         dedup=_names(dedup_by) if dedup_by is not None else () if dedup else None,
         group_by=_names(group_by),
         split_column=split_column,
+        transforms=options_from_texts(
+            select=select,
+            map_reference=map_reference,
+            drop_null=_names(drop_null),
+            rename=rename,
+            cast=cast,
+            lower=_names(lower),
+            unicode_form=unicode_form,
+            tokenize=tokenize,
+            image_size=image_size,
+            image_format=image_format,
+            image_quality=image_quality,
+            apply_exif=apply_exif,
+        ),
         overwrite=overwrite,
         work_dir=work_dir,
     )

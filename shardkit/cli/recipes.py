@@ -65,7 +65,10 @@ def render_recipe(manifest: Manifest) -> str:
     """Returns the recipe file that gives the same dataset from the same inputs."""
     import shlex
 
+    import msgspec
     import tomli_w
+
+    from shardkit.features import Feature
 
     recipe: dict[str, Any] = dict(manifest.recipe)
     source: dict[str, Any] = dict(recipe.get("source") or {})
@@ -97,9 +100,11 @@ def render_recipe(manifest: Manifest) -> str:
         "tfds": recipe.get("tfds") or None,
         "on-bad-record": recipe.get("on_bad_record"),
         "max-bad": recipe.get("max_bad"),
+        **_transforms_of(recipe.get("transforms") or {}),
     }
     document = {key: value for key, value in options.items() if value is not None and value != []}
-    document["features"] = {f.name: _declaration(f) for f in manifest.features}
+    features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
+    document["features"] = {f.name: _declaration(f) for f in features}
     return (
         f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
         f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
@@ -108,6 +113,24 @@ def render_recipe(manifest: Manifest) -> str:
 
 def _key_of(option: click.Option) -> str:
     return max(option.opts, key=len).lstrip("-")
+
+
+def _transforms_of(transforms: dict[str, Any]) -> dict[str, Any]:
+    size = transforms.get("image_size")
+    return {
+        "cast": ["=".join(pair) for pair in transforms.get("cast") or ()],
+        "rename": ["=".join(pair) for pair in transforms.get("rename") or ()],
+        "drop-null": ",".join(transforms.get("drop_null") or ()) or None,
+        "map": transforms.get("map_path"),
+        "select": transforms.get("select"),
+        "unicode-form": ["=".join(pair) for pair in transforms.get("unicode_form") or ()],
+        "lower": ",".join(transforms.get("lower") or ()) or None,
+        "tokenize": [f"{column}={path}" for column, path, _ in transforms.get("tokenize") or ()],
+        "image-size": "x".join(map(str, size)) if size else None,
+        "image-format": transforms.get("image_format"),
+        "image-quality": transforms.get("image_quality"),
+        "apply-exif": transforms.get("apply_exif"),
+    }
 
 
 def _split_of(split: dict[str, Any], recipe: dict[str, Any]) -> str:

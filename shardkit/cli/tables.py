@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit import storage
+from shardkit.accounting import Accounting
 from shardkit.cli.errors import visible
 from shardkit.cli.values import (
     format_class,
@@ -23,7 +24,7 @@ from shardkit.cli.values import (
 )
 from shardkit.dataset import Dataset
 from shardkit.features import Feature
-from shardkit.manifest import Accounting, FeatureStatistics, Manifest, ShardInfo, SplitInfo
+from shardkit.manifest import FeatureStatistics, Manifest, ShardInfo, SplitInfo
 from shardkit.preview import first_examples
 from shardkit.rejected import RejectedRecord
 from shardkit.statistics import combine_statistics

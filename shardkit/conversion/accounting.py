@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardkit import storage
+from shardkit.accounting import Accounting, InputInfo, RejectedFile
 from shardkit.conversion.bad_rows import rejected_lines
 from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.errors import StorageError
-from shardkit.manifest import Accounting, InputInfo, RejectedFile
 from shardkit.rejected import pack_files
 
 

@@ -79,7 +79,7 @@ def digest_split(plan: Plan, input_split_index: int) -> Digested:
     parts: list[Digests] = [np.empty((0, 2), dtype=np.uint64)]
     is_damaged = False
     try:
-        read = (rows.batch for rows in read_rows(plan, input_split) if rows.batch.num_rows)
+        read = (rows.batch for rows, _ in read_rows(plan, input_split) if rows.batch.num_rows)
         parts.extend(row_digests(batch, plan.features, plan.recipe.dedup or ()) for batch in read)
     except DamagedFileError:
         if not plan.recipe.source.tolerates_bad_rows or input_split.file_stop - input_split.file_start != 1:

@@ -22,6 +22,7 @@ from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import row_keys
 from shardkit.sources.base import InputSplit, RowBatch
 from shardkit.statistics import StatisticsCollector
+from shardkit.transforms.pipeline import Applied
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +104,14 @@ def load_extracted(plan: Plan) -> list[Extracted]:
 def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Extracted:
     collectors = [StatisticsCollector(plan.features) for _ in plan.recipe.splits]
     rows_by_file: Counter[int] = Counter()
+    filtered_by_file: Counter[int] = Counter()
     rejected_by_file: Counter[int] = Counter()
     quarantine = Quarantine(plan, input_split.index)
     writer = _RunWriter(plan, input_split)
     duplicates = _Duplicates(plan, input_split)
-    for all_rows in _reported(plan, input_split, progress):
+    for all_rows, num_filtered in _reported(plan, input_split, progress):
         _count_rows(all_rows, rows_by_file)
+        filtered_by_file.update(num_filtered)
         rows = duplicates.without(all_rows)
         rejected_by_file.update(row.file_index for row in rows.rejected)
         quarantine.add(rows.rejected)
@@ -119,12 +122,14 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
         writer.add(rows, split_positions)
     writer.flush()
     quarantine.close()
+    rows_by_file.update(filtered_by_file)
     rows_by_file.update(rejected_by_file)
     return Extracted(
         input_split_index=input_split.index,
         versions=input_versions(plan, input_split),
         num_runs=writer.num_runs,
         rows_by_file=dict(rows_by_file),
+        filtered_by_file=dict(filtered_by_file),
         duplicates_by_file=dict(duplicates.by_file),
         duplicates_digest=duplicates_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
@@ -199,17 +204,17 @@ class _RunWriter:
         self.num_runs += 1
 
 
-def _reported(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Iterator[RowBatch]:
+def _reported(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Iterator[Applied]:
     """Yields the batches of one input split, and tells the progress."""
     num_reported_bytes = 0
-    for rows in read_rows(plan, input_split):
-        yield rows
+    for rows, num_filtered in read_rows(plan, input_split):
+        yield Applied(rows, num_filtered)
         if progress is not None:
             # A batch tells no bytes of input; spread what is left so that the bar never runs past the end.
             step = min(rows.batch.nbytes, (input_split.num_bytes - num_reported_bytes) // 2)
             num_reported_bytes += step
             num_rejected = len(rows.rejected)
-            num_rows = rows.batch.num_rows + num_rejected
+            num_rows = rows.batch.num_rows + num_rejected + sum(num_filtered.values())
             progress.add(num_rows=num_rows, num_input_bytes=step, num_rejected=num_rejected)
     if progress is not None:
         progress.add(num_input_bytes=input_split.num_bytes - num_reported_bytes)

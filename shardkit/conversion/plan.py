@@ -24,6 +24,8 @@ from shardkit.features import Features
 from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created
 from shardkit.planning import SplitShare
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions
+from shardkit.transforms.options import TransformOptions, without_places
+from shardkit.transforms.pipeline import TransformPlan
 
 WORK_DIR = "work"
 
@@ -46,6 +48,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         dedup: Columns in which a duplicate equals an earlier row, none for all of them; None keeps duplicates.
         group_by: Rows with equal values in these columns fall into one split.
         split_column: Column that names each row's split; the fractions then mean nothing.
+        labels_sha256: Of the files that `source.labels` names.
+        transforms: What is done to the rows before anything else.
+        source_features: What the source gives, where that is something else than the features of the dataset.
     """
 
     source: SourceOptions
@@ -62,6 +67,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dedup: tuple[str, ...] | None = None
     group_by: tuple[str, ...] = ()
     split_column: str | None = None
+    labels_sha256: str | None = None
+    transforms: TransformOptions = TransformOptions()
+    source_features: Features = ()
 
 
 class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         recipe: What is to be done.
         features: In the order of the source.
         files: Inputs that are read, by name.
+        transforms: What makes these features of those that the source gives.
         damaged_files: Inputs that are rejected as a whole.
         input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
@@ -96,6 +105,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     files: tuple[RawFile, ...]
     input_splits: tuple[InputSplit, ...]
     overwrite: bool
+    transforms: TransformPlan
     damaged_files: tuple[DamagedFile, ...] = ()
 
     @property
@@ -114,15 +124,20 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
         "format_version": FORMAT_VERSION,
         "files": [(f.name, f.num_bytes) for f in files],
         "features": features,
-        # A limit decides whether there is a dataset, not what is in it.
-        "recipe": msgspec.structs.replace(recipe, max_bad=None),
+        # A limit decides whether there is a dataset, not what is in it; files are known by their hashes.
+        "recipe": msgspec.structs.replace(
+            recipe,
+            max_bad=None,
+            source=msgspec.structs.replace(recipe.source, labels=None),
+            transforms=without_places(recipe.transforms),
+        ),
     }
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
 
 
 def make_created(inputs: Sequence[str]) -> Created:
     """Returns when and by what the conversion is made."""
-    packages = ("apache-beam", "numpy", "protobuf", "pyarrow", "isal", "zlib-ng")
+    packages = ("apache-beam", "duckdb", "isal", "numpy", "pillow", "protobuf", "pyarrow", "tokenizers", "zlib-ng")
     versions = {name: v for name in packages if (v := _version_of(name)) is not None}
     return Created(
         at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -6,19 +6,24 @@ from collections.abc import Iterator
 
 from shardkit.conversion.plan import Plan
 from shardkit.sources import source_for
-from shardkit.sources.base import InputSplit, RowBatch
+from shardkit.sources.base import InputSplit
+from shardkit.transforms.pipeline import Applied, apply
 
 
-def read_rows(plan: Plan, input_split: InputSplit) -> Iterator[RowBatch]:
-    """Yields the batches of one input split that hold or reject rows.
+def read_rows(plan: Plan, input_split: InputSplit) -> Iterator[Applied]:
+    """Yields the batches of one input split that hold, reject or filter rows, transformed.
 
     Raises:
         BadInputError: At the first row that does not fit, unless bad rows are tolerated.
     """
     source = source_for(plan.recipe.source.format or "")
-    for rows in source.read(input_split, plan.files, plan.features, plan.recipe.source):
-        if rows.batch.num_rows or rows.rejected:
-            yield rows
+    features = plan.transforms.input_features
+    for rows in source.read(input_split, plan.files, features, plan.recipe.source):
+        if rows.batch.num_rows == 0 and not rows.rejected:
+            continue
+        applied = apply(plan.transforms, rows, plan.files, input_split)
+        if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
+            yield applied
 
 
 def input_versions(plan: Plan, input_split: InputSplit) -> tuple[str, ...]:

@@ -60,15 +60,41 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tolerates_bad_rows: bool = False
 
 
+class ArchiveMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """Where an input file lies in an archive.
+
+    Attributes:
+        kind: Of the archive.
+        start: Where its local header starts in a `zip`, or its data in a decompressed `tar`.
+        num_stored_bytes: What it takes up there.
+        is_deflated: Whether it is compressed by itself, as in a `zip`.
+        crc32: Of its content; None where the archive does not say.
+        archive_num_bytes: Size of the archive as stored.
+        archive_compression: `gzip`, `zstd` or `bz2` where the archive is compressed as a whole.
+    """
+
+    kind: Literal["zip", "tar"]
+    start: int
+    num_stored_bytes: int
+    is_deflated: bool = False
+    crc32: int | None = None
+    archive_num_bytes: int
+    archive_compression: str | None = None
+
+
 class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One input file.
 
     Attributes:
-        path: Absolute path or URL.
+        path: Absolute path or URL; that of the archive for its members.
         name: Path relative to the common root of all inputs, with `/`.
-        num_bytes: Size as stored.
+        num_bytes: Size as stored; of a member of an archive, what it would have beside it.
         version: Modification time or etag; changes when the content does.
-        compression: `gzip`, `zstd`, `bz2` or None, by content.
+        compression: `gzip`, `zstd`, `bz2` or None, by content; `archive` for a plain file that can be read from
+            front to back only, because its archive is compressed.
+        encoding: Of a text that is not UTF-8; `open_stream` reads it as UTF-8, and its bytes are counted so.
+        member: Where it lies in an archive; None for a file of its own.
+        max_expansion: How many times as large it may become when it is decompressed.
     """
 
     path: str
@@ -76,6 +102,9 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     num_bytes: int
     version: str
     compression: str | None = None
+    encoding: str | None = None
+    member: ArchiveMember | None = None
+    max_expansion: int = 200
 
 
 class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,33 +1,45 @@
-"""Which source reads a set of files, by what is in them."""
+"""Which source reads a set of files, by what is in them.
+
+A source is imported when it is asked for: all of them together would take longer than converting a small file.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
 from importlib.metadata import entry_points
+from typing import cast
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions
-from shardkit.sources.csv_files import CsvSource
-from shardkit.sources.image_files import ImageSource
-from shardkit.sources.json_lines import JsonLinesSource
-from shardkit.sources.parquet_files import ParquetSource
 from shardkit.sources.sampling import sample_files
 from shardkit.sources.streams import place, printable, read_head
 
 ENTRY_POINTS = "shardkit.sources"
 
+_CLASSES = {
+    "csv": "csv_files.CsvSource",
+    "tsv": "csv_files.CsvSource",
+    "jsonl": "json_lines.JsonLinesSource",
+    "json": "json_array.JsonArraySource",
+    "parquet": "parquet_files.ParquetSource",
+    "arrow": "arrow_files.ArrowSource",
+    "orc": "orc_files.OrcSource",
+    "avro": "avro_files.AvroSource",
+    "text": "text_files.TextSource",
+    "images": "image_files.ImageSource",
+    "audio": "audio_files.AudioSource",
+    "webdataset": "webdataset_files.WebDatasetSource",
+    "numpy": "numpy_files.NumpySource",
+    "idx": "idx_files.IdxSource",
+    "tfrecord": "tfrecord_files.TfrecordSource",
+}
 # Asked in this order whether a file is theirs; what nobody takes is told apart by `sniff`.
-_RECOGNIZING: tuple[RecognizingSource, ...] = ()
-_ALL: tuple[Source, ...] = (
-    CsvSource(),
-    CsvSource(format="tsv"),
-    JsonLinesSource(),
-    ParquetSource(),
-    ImageSource(),
-    *_RECOGNIZING,
-)
-_SOURCES = {source.format: source for source in _ALL}
+_RECOGNIZING_BINARY = ("arrow", "orc", "avro", "tfrecord", "webdataset", "idx", "numpy", "audio")
+_RECOGNIZING_TEXT = ("json", "text")
+_CONTROLS = bytes((*range(9), *range(14, 32)))
+_GLANCE_BYTES = 512
 _SNIFFED_FILES = 64
 
 
@@ -37,11 +49,19 @@ def source_for(format: str) -> Source:
     Raises:
         UsageError: If there is none.
     """
-    source = _SOURCES.get(format) or _offered().get(format)
-    if source is None:
-        known = ", ".join((*_SOURCES, *_offered()))
+    if format in _CLASSES:
+        return _own(format)
+    offered = _offered().get(format)
+    if offered is None:
+        known = ", ".join((*_CLASSES, *_offered()))
         raise UsageError(f"there is no format {format!r}", next_step=f"Known are {known}")
-    return source
+    return offered
+
+
+@functools.cache
+def _own(format: str) -> Source:
+    module, _, name = _CLASSES[format].partition(".")
+    return cast(Source, getattr(importlib.import_module(f"shardkit.sources.{module}"), name)(format=format))
 
 
 @functools.cache
@@ -59,7 +79,7 @@ def _offered() -> dict[str, RecognizingSource]:
                 why=f"{type(error).__name__}: {error}",
                 next_step="Repair or uninstall that package",
             ) from error
-        if format_name in _SOURCES or format_name in found:
+        if format_name in _CLASSES or format_name in found:
             raise UsageError(
                 f"an installed package offers the format {format_name!r}, which is there already", where=entry.value
             )
@@ -80,6 +100,8 @@ def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
         return source_for(options.format)
     if options.columns is not None or options.delimiter is not None:
         return source_for("csv")
+    if options.text_record != "line":
+        return source_for("text")
     filled = [f for f in files if f.num_bytes]
     if not filled:
         raise BadInputError("there are no rows", why="all input files are empty")
@@ -101,13 +123,17 @@ def _worth_a_look(files: list[RawFile]) -> list[RawFile]:
     by_suffix: dict[str, list[RawFile]] = {}
     for file in files:
         by_suffix.setdefault(file.name.rpartition(".")[2] if "." in file.name else "", []).append(file)
-    chosen = {f.path for group in by_suffix.values() for f in sample_files(group, _SNIFFED_FILES)}
-    return [f for f in files if f.path in chosen]
+    chosen = {f.name for group in by_suffix.values() for f in sample_files(group, _SNIFFED_FILES)}
+    return [f for f in files if f.name in chosen]
 
 
 def _format_of(file: RawFile) -> str:
     head = read_head(file, sniff.HEAD_BYTES)
-    for source in (*_RECOGNIZING, *_offered().values()):
+    is_binary = len(head[:_GLANCE_BYTES].translate(None, _CONTROLS)) < len(head[:_GLANCE_BYTES])
+    for format in _RECOGNIZING_BINARY if is_binary else _RECOGNIZING_TEXT:
+        if cast(RecognizingSource, _own(format)).recognizes(head, file.name):
+            return format
+    for source in _offered().values():
         if source.recognizes(head, file.name):
             return source.format
     found = sniff.format_of(head, file.name)

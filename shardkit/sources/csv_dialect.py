@@ -6,15 +6,16 @@ from collections import Counter
 
 import msgspec
 
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import DamagedFileError, UsageError
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.streams import place, printable, read_head, shown
-from shardkit.sources.text_splits import BOM
+from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_size
 
 DELIMITERS = (",", "\t", ";", "|")
 
+_RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
 _SNIFF_BYTES = 64 * KiB
 _HEADER_BYTES = MiB
 
@@ -28,6 +29,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         data_start: Byte where the first data record starts, after decompression.
         first_line: 1-based line number of that record.
         other_delimiter: One that the text holds although only one column was found.
+        has_bom: Whether it begins with a byte order mark.
     """
 
     delimiter: str
@@ -35,6 +37,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     data_start: int
     first_line: int
     other_delimiter: str | None = None
+    has_bom: bool = False
 
     @property
     def rule(self) -> QuotedRecords:
@@ -47,7 +50,7 @@ def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
 
     Raises:
         UsageError: If the header names a column twice or not at all, or the delimiter is none.
-        BadInputError: If the text is not UTF-8, or the header does not end.
+        DamagedFileError: If the text is not UTF-8, or the header is damaged or does not end.
     """
     head = read_head(file, _SNIFF_BYTES)
     dialect = parse_dialect(head, len(head) < _SNIFF_BYTES, file, options)
@@ -55,7 +58,7 @@ def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
         head = read_head(file, _HEADER_BYTES)
         dialect = parse_dialect(head, len(head) < _HEADER_BYTES, file, options)
         if dialect is None and len(head) == _HEADER_BYTES and head.strip():
-            raise BadInputError(
+            raise DamagedFileError(
                 "the header line does not end", where=place(file), why=f"within {format_size(_HEADER_BYTES)}"
             )
     return dialect
@@ -71,9 +74,9 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         options: Hold the columns of a file without a header, and a delimiter.
 
     Raises:
-        UsageError, BadInputError: As `read_dialect`.
+        UsageError, DamagedFileError: As `read_dialect`.
     """
-    _refuse_utf16(head, file)
+    check_is_text(head, file)
     start = len(BOM) if head.startswith(BOM) else 0
     text = head[start:]
     blank = len(text) - len(text.lstrip(b"\r\n"))
@@ -90,7 +93,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         if header_bytes == len(text) and not is_whole:
             return None
         if rule.open_quote(text[:header_bytes]) is not None:
-            raise BadInputError("a quote opened in the header is never closed", where=place(file, line=first_line))
+            raise DamagedFileError("a quote opened in the header is never closed", where=place(file, line=first_line))
         columns = _header_columns(text[:header_bytes], rule, file, start + blank, first_line)
         num_header_lines = rule.count_lines(text[:header_bytes])
     return Dialect(
@@ -99,6 +102,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         data_start=start + blank + header_bytes,
         first_line=first_line + num_header_lines,
         other_delimiter=_other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
+        has_bom=start > 0,
     )
 
 
@@ -143,9 +147,14 @@ def _header_columns(header: bytes, rule: QuotedRecords, file: RawFile, offset: i
     try:
         header.decode()
     except UnicodeDecodeError as error:
-        raise not_utf8(file, offset + error.start, line) from error
+        raise DamagedFileError(
+            "the header is not UTF-8",
+            where=place(file, line=line),
+            why=f"not UTF-8 at byte {offset + error.start}",
+            next_step="Name its encoding with --encoding",
+        ) from error
     if b"\0" in header:
-        raise nul_byte(file, line)
+        raise DamagedFileError("a NUL byte stands in the header", where=place(file, line=line))
     columns = tuple(field.decode() for field in rule.fields(header))
     check_columns(
         columns,
@@ -153,35 +162,6 @@ def _header_columns(header: bytes, rule: QuotedRecords, file: RawFile, offset: i
         "Name each column once in the header line; --columns A,B,... is for files without a header",
     )
     return columns
-
-
-def not_utf8(file: RawFile, offset: int, line: int) -> BadInputError:
-    """Returns the error for text in another encoding."""
-    return BadInputError(
-        "the text is not UTF-8",
-        where=place(file, line=line),
-        why=f"not UTF-8 at byte {offset}",
-        next_step="Convert it, perhaps with: iconv -f LATIN1 -t UTF-8",
-    )
-
-
-def nul_byte(file: RawFile, line: int) -> BadInputError:
-    """Returns the error for a NUL byte."""
-    return BadInputError(
-        "a NUL byte stands in the text",
-        where=place(file, line=line),
-        why="the file is damaged, binary, or UTF-16 or UTF-32",
-    )
-
-
-def _refuse_utf16(head: bytes, file: RawFile) -> None:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise BadInputError(
-            "the text is UTF-16, not UTF-8",
-            where=place(file),
-            why="not UTF-8 at byte 0",
-            next_step="Convert it with: iconv -f UTF-16 -t UTF-8",
-        )
 
 
 def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
@@ -223,9 +203,13 @@ def _score(text: bytes, is_whole: bool, delimiter: str, num_columns: int | None)
 
 def _other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | None:
     sample = _whole_records(text, is_whole, rule)
-    for delimiter in DELIMITERS:
+    for delimiter in (*DELIMITERS, *_RARE_DELIMITERS):
         widths = QuotedRecords(delimiter).widths(sample)
-        if delimiter != rule.delimiter and (widths > 1).sum() * 2 > len(widths):
+        if delimiter == rule.delimiter or not len(widths):
+            continue
+        # The rare ones are common in text.
+        is_rare = delimiter in _RARE_DELIMITERS
+        if (widths > 1).all() and (widths == widths[0]).all() if is_rare else (widths > 1).sum() * 2 > len(widths):
             return delimiter
     return None
 

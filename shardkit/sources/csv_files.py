@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from shardkit import storage
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.sources.base import (
     BATCH_BYTES,
@@ -23,17 +23,17 @@ from shardkit.sources.base import (
     RowBatch,
     SourceOptions,
     choose_split_bytes,
-    row_identities,
 )
 from shardkit.sources.csv_dialect import Dialect, check_columns, check_same_columns, read_dialect
-from shardkit.sources.csv_parse import CsvParser, Parsed, explain, is_blank
-from shardkit.sources.fitting import UnfitValueError
+from shardkit.sources.csv_parse import RECORD_ERRORS, CsvParser, is_blank
+from shardkit.sources.csv_sift import is_utf8, sift
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
-from shardkit.sources.streams import guard_unchanged, place, printable
-from shardkit.sources.text_blocks import TextBlock
-from shardkit.sources.text_splits import line_at, numbered, read_blocks, split_file
-from shardkit.sources.text_types import Evidence, column_notes, decide, examine, unite
+from shardkit.sources.streams import guard_unchanged, place, printable, shown
+from shardkit.sources.text_lines import LineNumbers
+from shardkit.sources.text_rejects import BatchMaker, error_at
+from shardkit.sources.text_splits import numbered, read_blocks, split_file
+from shardkit.sources.text_types import Evidence, column_notes, data_like_name, decide, examine, unite
 
 _T = TypeVar("_T")
 _REMOTE_THREADS = 32
@@ -63,13 +63,17 @@ class CsvSource:
         written = self._dialects(files, options)
         columns = written[0][1].columns
         sampled = sample_files(written)
-        evidence = _on_threads([f for f, _ in sampled], lambda i: _read_head(*sampled[i], options).evidence)
-        return tuple(decide(name, unite(e[name] for e in evidence)) for name in columns)
+        found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_head, *sampled[i], options))
+        heads = [head for head in _undamaged(found, options) if head is not None]
+        return tuple(decide(name, unite(h.evidence[name] for h in heads)) for name in columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns notes on a delimiter that may be wrong, and on numbers that stay text for their leading zeros."""
+        """Returns notes on a byte order mark, a delimiter or names that may be wrong, and numbers that stay text."""
         notes = []
         written = self._dialects(files, options)
+        marked = [file for file, dialect in written if dialect.has_bom]
+        if marked:
+            notes.append(f"the byte order mark that {printable(marked[0].name)} begins with is left out")
         for file, dialect in written:
             if dialect.other_delimiter is not None:
                 notes.append(
@@ -77,14 +81,22 @@ class CsvSource:
                     f"{dialect.other_delimiter!r}; --delimiter tells which it is"
                 )
                 break
-        head = _read_head(*written[0], options)
+        head = _attempt(_read_head, *written[0], options)
+        if isinstance(head, DamagedFileError):
+            return tuple(notes)
+        if options.columns is None and (name := data_like_name(head.evidence)) is not None:
+            notes.append(
+                f"the first line of {printable(written[0][0].name)} names the columns, though it may be data, such as "
+                f"{shown(name)}; --columns A,B,... is for files without a header"
+            )
         return (*notes, *column_notes(head.columns, head.evidence, options.null_values))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
 
         Raises:
-            BadInputError: If a record is too long, or a quote is never closed.
+            DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated: then
+                reading tells.
         """
         return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
 
@@ -94,7 +106,9 @@ class CsvSource:
         """Yields the rows of one split.
 
         Raises:
-            BadInputError: At the first row that does not fit, or if the file changed since it was listed.
+            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
+                since it was listed.
+            DamagedFileError: If a quote is never closed, a record is too long, or the header is damaged.
         """
         file = files[split.file_start]
         with guard_unchanged(file):
@@ -105,12 +119,25 @@ class CsvSource:
             start = split.start or dialect.data_start
             if split.stop and start >= split.stop:
                 return
-            reader = _SplitReader(file, dialect, features, options, start)
-            first_row = 0
-            for batch, rounded in reader.batches(split.stop, self.block_bytes):
-                identities = row_identities(file, split.start, first_row, batch.num_rows)
-                first_row += batch.num_rows
-                yield RowBatch(batch, identities, split.file_start, rounded)
+            yield from self._read_rows(split, file, dialect, features, options)
+
+    def _read_rows(
+        self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        rule, nulls = dialect.rule, options.null_values
+        parser = CsvParser(dialect, features, nulls)
+        maker = BatchMaker(
+            file, split.file_start, split.start, LineNumbers(file, rule), tolerates_bad_rows=options.tolerates_bad_rows
+        )
+        start = split.start or dialect.data_start
+        for block in read_blocks(file, rule, options, start=start, stop=split.stop, block_bytes=self.block_bytes):
+            try:
+                parsed = parser.parse(block.data)
+            except RECORD_ERRORS:
+                data = bytes(block.data)
+                yield maker.sifted(block, data, sift(block, data, dialect, features, nulls))
+            else:
+                yield maker.clean(block, *parsed)
 
     def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
         split_bytes = self.split_bytes or choose_split_bytes(file.num_bytes)
@@ -125,7 +152,7 @@ class CsvSource:
         if options.columns is not None:
             check_columns(options.columns, "--columns", "Give each column one name")
         filled = [f for f in files if f.num_bytes]
-        dialects = _on_threads(filled, lambda i: read_dialect(filled[i], options))
+        dialects = _undamaged(_on_threads(filled, lambda i: _attempt(read_dialect, filled[i], options)), options)
         written = [(f, d) for f, d in zip(filled, dialects, strict=True) if d is not None]
         if not written:
             raise BadInputError("there are no rows", why="all input files are empty")
@@ -136,54 +163,6 @@ class CsvSource:
 
     def _with_format(self, options: SourceOptions) -> SourceOptions:
         return msgspec.structs.replace(options, format=self.format)
-
-
-class _SplitReader:
-    """Reads one part of one file.
-
-    Args:
-        file: The file.
-        dialect: How it is written.
-        features: What is wanted.
-        options: Hold spellings of null and the longest record.
-        start: Byte where the first record starts.
-    """
-
-    def __init__(
-        self,
-        file: RawFile,
-        dialect: Dialect,
-        features: Features,
-        options: SourceOptions,
-        start: int,
-    ) -> None:
-        self._file = file
-        self._dialect = dialect
-        self._features = features
-        self._options = options
-        self._start = start
-        self._parser = CsvParser(dialect, features, options.null_values)
-
-    def batches(self, stop: int, block_bytes: int) -> Iterator[Parsed]:
-        """Yields the rows up to byte `stop`, or to the end of the file if that is 0."""
-        blocks = read_blocks(
-            self._file,
-            self._dialect.rule,
-            self._options,
-            start=self._start,
-            stop=stop,
-            block_bytes=block_bytes,
-        )
-        for block in blocks:
-            yield self._parse(block)
-
-    def _parse(self, block: TextBlock) -> Parsed:
-        try:
-            return self._parser.parse(block.data)
-        except (pa.ArrowInvalid, UnfitValueError) as error:
-            line = line_at(self._file, self._dialect.rule, block.offset)
-            nulls = self._options.null_values
-            raise explain(block, self._dialect, self._features, nulls, self._file, line, error) from error
 
 
 def _check_header(dialect: Dialect, features: Features, file: RawFile) -> None:
@@ -211,14 +190,24 @@ def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head
         is_head=True,
     )
     block = next(blocks, None)
-    if block is None or is_blank(block.data):
-        empty = pa.array([], pa.string())
-        return _Head(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
+    data, nulls = b"" if block is None else bytes(block.data), options.null_values
+    empty = pa.array([], pa.string())
+    nothing = _Head(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
+    if block is None or is_blank(data):
+        return nothing
     try:
-        return _examine_head(bytes(block.data), dialect, options.null_values)
-    except pa.ArrowInvalid as error:
-        features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
-        raise explain(block, dialect, features, options.null_values, file, dialect.first_line, error) from error
+        if is_utf8(data) and not (options.tolerates_bad_rows and b"\0" in data):
+            return _examine_head(data, dialect, nulls)
+    except pa.ArrowInvalid:
+        # There is not one row with the right number of fields.
+        pass
+    features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
+    bad = sift(block, data, dialect, features, nulls).bad
+    if bad and not options.tolerates_bad_rows:
+        raise error_at(bad[0].problem, file, dialect.first_line + bad[0].num_lines)
+    bounds = zip([0, *(b.stop for b in bad)], [*(b.start for b in bad), len(data)], strict=True)
+    good = b"".join(data[start:stop] for start, stop in bounds)
+    return nothing if is_blank(good) else _examine_head(good, dialect, nulls)
 
 
 @functools.lru_cache(maxsize=1)
@@ -239,6 +228,21 @@ def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -
     empty = pa.array([], pa.string())
     columns = {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
     return _Head(columns, {name: examine(values, null_values) for name, values in columns.items()})
+
+
+def _attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileError:
+    try:
+        return work(*arguments)
+    except DamagedFileError as error:
+        return error
+
+
+def _undamaged(found: list[_T | DamagedFileError], options: SourceOptions) -> list[_T | None]:
+    # None for damaged files, which tolerance leaves to reading, unless all of them are.
+    damage = [item for item in found if isinstance(item, DamagedFileError)]
+    if damage and (not options.tolerates_bad_rows or len(damage) == len(found)):
+        raise damage[0]
+    return [None if isinstance(item, DamagedFileError) else item for item in found]
 
 
 def _on_threads(files: list[RawFile], work: Callable[[int], _T]) -> list[_T]:

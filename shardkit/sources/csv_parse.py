@@ -1,9 +1,8 @@
-"""Blocks of delimited text to Arrow columns of exactly the features' types, and the reason where that fails."""
+"""Blocks of delimited text to Arrow columns of exactly the features' types."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
-from shardkit.sources.base import RawFile
-from shardkit.sources.csv_dialect import Dialect, not_utf8, nul_byte
+from shardkit.sources.csv_dialect import Dialect
 from shardkit.sources.fitting import UnfitValueError, fit_column
-from shardkit.sources.streams import place, shown
-from shardkit.sources.text_blocks import Text, TextBlock, as_array
+from shardkit.sources.streams import shown
+from shardkit.sources.text_blocks import Text, as_array
 
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
+
+# What parsing raises at records that do not fit.
+RECORD_ERRORS = (pa.ArrowInvalid, UnfitValueError)
 
 _INFINITE = r"(?i)inf"
 _WORDS = {
@@ -51,16 +52,16 @@ class CsvParser:
         self._features = features
         self._schema = arrow_schema(features)
         self._nulls = ["", *null_values]
-        self._types = {f.name: _parsed_type(f) for f in features}
-        self._texts = [name for name, type_ in self._types.items() if _is_text(type_)]
-        self._others = [name for name, type_ in self._types.items() if not _is_text(type_)]
+        self._types = {f.name: parsed_type(f) for f in features}
+        self._texts = [name for name, type_ in self._types.items() if is_text(type_)]
+        self._others = [name for name, type_ in self._types.items() if not is_text(type_)]
         self._has_quoted_nulls = False
 
     def parse(self, data: Text) -> Parsed:
         """Returns the rows of some whole records, and per column how many values were rounded.
 
         Raises:
-            pa.ArrowInvalid, UnfitValueError: If something does not fit; `explain` finds out what.
+            RECORD_ERRORS: If something does not fit; `csv_sift` finds out what.
         """
         if is_blank(data):
             return pa.RecordBatch.from_pylist([], schema=self._schema), {}
@@ -69,7 +70,7 @@ class CsvParser:
         table = self._parse_columns(data)
         columns, rounded = [], {}
         for feature in self._features:
-            parsed = _one_chunk(table.column(feature.name))
+            parsed = one_chunk(table.column(feature.name))
             if pa.types.is_floating(parsed.type):
                 self._check_infinities(parsed, feature, data)
             fitted = fit_column(parsed, feature) if _needs_fitting(parsed, feature) else None
@@ -77,6 +78,13 @@ class CsvParser:
             if fitted is not None and fitted.num_rounded:
                 rounded[feature.name] = fitted.num_rounded
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), rounded
+
+    def read_texts(self, data: Text) -> dict[str, pa.Array]:
+        """Returns, as text, the columns in which a value may not fit; null is what counts as null where it fits."""
+        plain = {f.name for f in self._features if f.nullable and parsed_type(f).equals(f.arrow_type)}
+        texts = self._read(data, [n for n in self._texts if n not in plain], nulls_in_quotes=False, as_text=True)
+        others = self._read(data, self._others, nulls_in_quotes=True, as_text=True)
+        return {name: one_chunk(table.column(name)) for table in (texts, others) for name in table.column_names}
 
     def _parse_columns(self, data: Text) -> pa.Table:
         if not self._has_quoted_nulls:
@@ -117,7 +125,7 @@ class CsvParser:
         infinite = np.isinf(parsed.to_numpy(zero_copy_only=False))
         if not infinite.any():
             return
-        texts = _one_chunk(self._read(data, [feature.name], nulls_in_quotes=True, as_text=True).column(0))
+        texts = one_chunk(self._read(data, [feature.name], nulls_in_quotes=True, as_text=True).column(0))
         numbers = pc.invert(pc.match_substring_regex(texts, _INFINITE))
         wrong = pc.and_(pa.array(infinite), pc.fill_null(numbers, False))
         if pc.any(wrong).as_py():
@@ -130,86 +138,8 @@ def is_blank(data: Text) -> bool:
     return not len(data) or (data[0] in b"\r\n" and not bytes(data).strip(b"\r\n"))
 
 
-def explain(
-    block: TextBlock,
-    dialect: Dialect,
-    features: Features,
-    null_values: tuple[str, ...],
-    file: RawFile,
-    first_line: int,
-    reason: Exception,
-) -> BadInputError:
-    """Returns the error for a block that did not parse: the first record that does not fit, and why.
-
-    Args:
-        block: The records.
-        dialect: How the file is written.
-        features: What was wanted.
-        null_values: Spellings of null.
-        file: For the message.
-        first_line: 1-based number of the block's first line.
-        reason: What the parser said.
-    """
-    data, rule = bytes(block.data), dialect.rule
-    start, stop = _first_unfit_record(data, CsvParser(dialect, features, null_values), dialect)
-    record = data[start:stop]
-    blank = len(record) - len(record.lstrip(b"\r\n"))
-    line = first_line + rule.count_lines(data[: start + blank])
-    if b"\0" in record:
-        return nul_byte(file, line + rule.count_lines(record[: record.index(b"\0")]))
-    fields = rule.fields(record)
-    if len(fields) != len(dialect.columns):
-        return BadInputError(
-            "a row has the wrong number of fields",
-            where=place(file, line=line),
-            why=f"expected {len(dialect.columns)} field{'s' * (len(dialect.columns) > 1)}, got {len(fields)}",
-        )
-    values = dict(zip(dialect.columns, fields, strict=True))
-    for feature in features:
-        try:
-            CsvParser(dialect, (feature,), null_values).parse(record)
-        except (pa.ArrowInvalid, UnfitValueError) as error:
-            return _unfit(feature, values[feature.name], error, record, block.offset + start, file, line)
-    return BadInputError("a row cannot be read", where=place(file, line=line), why=str(reason))
-
-
-def _first_unfit_record(data: bytes, parser: CsvParser, dialect: Dialect) -> tuple[int, int]:
-    ends = [0, *dialect.rule.ends(data).tolist()]
-    good, bad = 0, len(ends) - 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            parser.parse(data[ends[good] : ends[middle]])
-            good = middle
-        except (pa.ArrowInvalid, UnfitValueError):
-            bad = middle
-    return ends[good], ends[bad]
-
-
-def _unfit(
-    feature: Feature, value: bytes, error: Exception, record: bytes, offset: int, file: RawFile, line: int
-) -> BadInputError:
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as bad:
-        at = record.find(value)
-        return not_utf8(file, offset + max(at, 0) + bad.start, line)
-    expected = feature.describe_type()
-    got = shown(text) if text else "an empty field"
-    if isinstance(error, UnfitValueError):
-        expected, got = error.expected, error.got if error.got != "null" else got
-    if feature.dtype == "int64" and re.fullmatch(r"\s*-?[0-9]+\s*", text):
-        got += ", which is out of its range"
-    return BadInputError(
-        f"column {shown(feature.name)} does not fit",
-        where=place(file, line=line),
-        why=f"expected {expected}, got {got}",
-        next_step="Correct the row, declare the column's type in a --schema file, or name a spelling of null with "
-        "--null-value",
-    )
-
-
-def _parsed_type(feature: Feature) -> pa.DataType:
+def parsed_type(feature: Feature) -> pa.DataType:
+    """Returns the type that a column is parsed to, before it is made to fit."""
     if feature.vocabulary is not None or pa.types.is_decimal256(feature.value_type):
         return pa.string()
     if feature.dtype in ("float16", "float32"):
@@ -227,11 +157,13 @@ def _needs_fitting(parsed: pa.Array, feature: Feature) -> bool:
     )
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_text(type_: pa.DataType) -> bool:
+    """Whether values of a type are parsed as they stand."""
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
 
-def _one_chunk(column: Any) -> pa.Array:
+def one_chunk(column: Any) -> pa.Array:
+    """Returns the values of a table's column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return column.combine_chunks()

@@ -8,22 +8,23 @@ where a schema asks for another dtype, strings to be parsed and numbers to be ke
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
-from shardkit.sources.fitting import UnfitValueError, fit_column
-from shardkit.sources.json_types import flatten
+from shardkit.sources.fitting import Fitted, UnfitValueError, fit_column
+from shardkit.sources.json_keys import OBJECTS, count_keys, find_keys, repeated_key
+from shardkit.sources.json_modes import Mode, usual_mode
+from shardkit.sources.json_types import why_no_name
 from shardkit.sources.streams import shown
 from shardkit.sources.text_blocks import NEWLINE, RETURN, as_array
 from shardkit.units import KiB
 
-Mode = Literal["native", "string", "written"]
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
 
 # What decoding or conversion raises at a line that does not fit.
@@ -37,10 +38,9 @@ LINE_ERRORS = (
     UnfitValueError,
 )
 
-_OBJECTS = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = msgspec.Raw(b"null")
-_KEY, _ESCAPED_KEY = re.compile(rb'"\s*:'), re.compile(rb'\\"\s*:')
 _TREE = dict[str, Any]
+_FITTED_TOGETHER = 256
 # Of lines that become Python objects at a time: they stay in the cache until they are columns.
 _PIECE_BYTES = 256 * KiB
 
@@ -56,22 +56,16 @@ class RowDecoder:
 
     Args:
         features: The columns; a `/` in a name stands for nesting.
-        modes: What is known of how columns are written; completed by what the first values show.
+        modes: How columns are written, as `written_modes` has it; the usual ones may be left out.
         is_strict: Whether a key that is no feature is an error.
     """
 
-    def __init__(self, features: Features, modes: dict[str, Mode] | None = None, *, is_strict: bool = True) -> None:
+    def __init__(self, features: Features, modes: Mapping[str, Mode] | None = None, *, is_strict: bool = True) -> None:
         self._features = features
         self._modes = modes or {}
         self._is_strict = is_strict
-        self._settled: set[str] = set(self._modes)
         self._num_keys = len({p for f in features for p in _prefixes(f.name)})
         self._build()
-
-    @property
-    def modes(self) -> dict[str, Mode]:
-        """How the columns are written, as far as values have shown."""
-        return {f.name: self._mode(f) for f in self._features if f.name in self._settled}
 
     def decode(self, data: bytes) -> Parsed:
         """Returns the rows of some lines, and per column how many values were rounded.
@@ -79,35 +73,88 @@ class RowDecoder:
         Raises:
             LINE_ERRORS: If a line does not fit.
         """
-        try:
-            parsed = self._decode_rows(data)
-        except LINE_ERRORS:
-            if not self._settle(data):
-                raise
-            parsed = self._decode_rows(data)
-        batch = parsed[0]
-        self._settled |= {
-            name
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if column.null_count < len(batch)
-        }
-        return parsed
+        pieces: list[list[pa.Array]] = [[] for _ in self._features]
+        for start, stop in whole_lines(data):
+            piece = data[start:stop]
+            rows = self._decoder.decode_lines(piece)
+            if len(rows) != _count_object_lines(piece):
+                # Objects share or span lines, or have spaces around them.
+                rows = [self._decoder.decode(line) for line in piece.split(b"\n") if line.strip()]
+            self._add_columns(rows, pieces)
+        return self._fitted(pieces)
+
+    def decode_line(self, line: bytes) -> msgspec.Struct:
+        """Returns the object of one line, for `fit`.
+
+        Raises:
+            LINE_ERRORS: If it is none, or holds a key or a kind of value that it may not.
+        """
+        row: msgspec.Struct = self._decoder.decode(line)
+        return row
+
+    def fit(self, rows: Sequence[msgspec.Struct]) -> Parsed:
+        """Returns objects of single lines as `decode` does.
+
+        Raises:
+            LINE_ERRORS: If a value does not fit.
+        """
+        pieces: list[list[pa.Array]] = [[] for _ in self._features]
+        self._add_columns(rows, pieces)
+        return self._fitted(pieces)
+
+    def fit_most(self, rows: Sequence[msgspec.Struct]) -> tuple[Parsed, set[int]]:
+        """Returns those objects of single lines that fit, as `decode` does, and the positions of the others."""
+        columns = list(_columns(rows, self._root))
+        fitted: dict[int, Fitted] = {}
+        unfit: set[int] = set()
+        for position, values in columns:
+            try:
+                fitted[position] = self._fit_values(position, values)
+            except LINE_ERRORS:
+                for start in range(0, len(values), _FITTED_TOGETHER):
+                    piece = values[start : start + _FITTED_TOGETHER]
+                    unfit.update(start + row for row in self._unfit_rows(position, piece))
+        if unfit:
+            is_good = np.ones(len(rows), dtype=np.bool_)
+            is_good[list(unfit)] = False
+            mask = pa.array(is_good)
+            for position, values in columns:
+                column = fitted.get(position)
+                if column is not None and not column.num_rounded:
+                    fitted[position] = Fitted(column.column.filter(mask))
+                else:
+                    fitted[position] = self._fit_values(position, list(itertools.compress(values, is_good)))
+        return self._batch([fitted[position] for position in range(len(self._features))]), unfit
 
     def may_repeat_keys(self, data: bytes, batch: pa.RecordBatch) -> bool:
         """Whether some object that was decoded may have held a key twice, of which the last value was kept.
 
-        Every key ends in a quote and a colon, and in a string that pair is escaped. So keys are counted in the text,
-        and compared with what an object with all keys must have, or else with what plain decoding keeps.
+        Keys are counted in the text, and compared with what an object with all keys must have, or else with what plain
+        decoding keeps.
         """
-        num_written = _count_colons(data)
+        num_written = len(find_keys(data))
         has_nulls = any(column.null_count for column in batch.columns)
         if not has_nulls and num_written == self._num_keys * len(batch):
             return False
-        is_nested = any("/" in feature.name for feature in self._features)
-        num_kept = sum(map(_count_keys if is_nested else len, _OBJECTS.decode_lines(data)))
-        if num_written == num_kept:
-            return False
-        return len(_KEY.findall(data)) - len(_ESCAPED_KEY.findall(data)) != num_kept
+        return num_written != sum(map(count_keys, OBJECTS.decode_lines(data)))
+
+    def repeated_keys(self, lines: Sequence[bytes], batch: pa.RecordBatch) -> dict[int, str]:
+        """Returns a key that is held twice, by the position of the line, for all lines with such a key.
+
+        Args:
+            lines: One object each, all of which fit.
+            batch: What they were decoded to.
+        """
+        data = b"\n".join(lines)
+        line_of_key = np.searchsorted(np.flatnonzero(as_array(data) == NEWLINE), find_keys(data))
+        num_written = np.bincount(line_of_key, minlength=len(lines))
+        is_full = np.ones(len(lines), dtype=np.bool_)
+        for column in batch.columns:
+            if column.null_count:
+                is_full &= column.is_valid().to_numpy(zero_copy_only=False)
+        suspects = np.flatnonzero(~is_full | (num_written != self._num_keys)).tolist()
+        found = {position: repeated_key(lines[position], int(num_written[position])) for position in suspects}
+        return {position: key for position, key in found.items() if key is not None}
 
     def _build(self) -> None:
         tree: _TREE = {}
@@ -125,6 +172,8 @@ class RowDecoder:
         children: list[int | _Node] = []
         names: dict[str, str] = {}
         for number, (key, below) in enumerate(tree.items()):
+            if why := why_no_name(key):
+                raise UsageError(f"no JSON key can be called {shown(key)}", why=why)
             field = f"f{number}"
             names[field] = key
             if isinstance(below, dict):
@@ -140,60 +189,63 @@ class RowDecoder:
         return _Node(type_, children)
 
     def _mode(self, feature: Feature) -> Mode:
-        return self._modes.get(feature.name, _usual_mode(feature))
+        return self._modes.get(feature.name, usual_mode(feature))
 
-    def _decode_rows(self, data: bytes) -> Parsed:
-        pieces: list[list[pa.Array]] = [[] for _ in self._features]
-        for piece in _pieces(data):
-            rows = self._decoder.decode_lines(piece)
-            if len(rows) != _count_object_lines(piece):
-                # Objects share or span lines, or have spaces around them.
-                rows = [self._decoder.decode(line) for line in piece.split(b"\n") if line.strip()]
-            for position, values in _columns(rows, self._root):
-                feature = self._features[position]
-                pieces[position].append(_to_arrow(values, feature, self._mode(feature)))
-        columns, rounded = [], {}
+    def _add_columns(self, rows: Sequence[msgspec.Struct], pieces: list[list[pa.Array]]) -> None:
+        for position, values in _columns(rows, self._root):
+            feature = self._features[position]
+            pieces[position].append(_to_arrow(values, feature, self._mode(feature)))
+
+    def _fitted(self, pieces: list[list[pa.Array]]) -> Parsed:
+        columns = []
         for feature, arrays in zip(self._features, pieces, strict=True):
-            fitted = fit_column(arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays), feature)
-            columns.append(fitted.column)
-            if fitted.num_rounded:
-                rounded[feature.name] = fitted.num_rounded
-        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._features)), rounded
+            columns.append(fit_column(arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays), feature))
+        return self._batch(columns)
 
-    def _settle(self, data: bytes) -> bool:
-        # Looks at how the columns that have held nothing so far are written; whether that changed anything.
-        unknown = {f.name: f for f in self._features if f.name not in self._settled}
-        found: dict[str, Mode] = {}
-        for line in data.split(b"\n"):
-            if len(found) == len(unknown):
-                break
-            try:
-                row = msgspec.json.decode(line) if line.strip() else {}
-                values = list(flatten(row)) if isinstance(row, dict) else []
-            except (msgspec.DecodeError, RecursionError, UnicodeError):
-                continue
-            for path, value in values:
-                sample = value[0] if isinstance(value, list) and value else value
-                if path in unknown and path not in found and sample is not None and not isinstance(sample, list):
-                    found[path] = _shown_mode(unknown[path], sample)
-        changed = {name: mode for name, mode in found.items() if mode != self._mode(unknown[name])}
-        self._modes.update(changed)
-        if changed:
-            self._build()
-        return bool(changed)
+    def _batch(self, columns: Sequence[Fitted]) -> Parsed:
+        arrays = [fitted.column for fitted in columns]
+        rounded = {f.name: c.num_rounded for f, c in zip(self._features, columns, strict=True) if c.num_rounded}
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self._features)), rounded
+
+    def _fit_values(self, position: int, values: Sequence[Any]) -> Fitted:
+        feature = self._features[position]
+        return fit_column(_to_arrow(values, feature, self._mode(feature)), feature)
+
+    def _unfit_rows(self, position: int, values: Sequence[Any]) -> Iterator[int]:
+        try:
+            self._fit_values(position, values)
+            return
+        except UnfitValueError as error:
+            first, second = error.row, error.row + 1
+        except LINE_ERRORS:
+            first = second = len(values) // 2
+        if first < second or len(values) == 1:
+            yield first
+        if len(values) > 1:
+            yield from self._unfit_rows(position, values[:first])
+            yield from (second + row for row in self._unfit_rows(position, values[second:]))
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
-    # Some whole lines each; at least one piece.
+def try_decode(decoder: RowDecoder, data: bytes) -> Parsed | None:
+    """Returns the rows of some lines; None if something may be wrong with one of them."""
+    try:
+        parsed = decoder.decode(data)
+        return None if decoder.may_repeat_keys(data, parsed[0]) else parsed
+    except LINE_ERRORS:
+        return None
+
+
+def whole_lines(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields the bounds of pieces of some whole lines each, of the size in which they are decoded; at least one."""
     start = 0
     while len(data) - start > _PIECE_BYTES:
         stop = data.rfind(b"\n", start, start + _PIECE_BYTES) + 1 or data.find(b"\n", start + _PIECE_BYTES) + 1
         if not stop:
             break
-        yield data[start:stop]
+        yield start, stop
         start = stop
     if start < len(data) or not start:
-        yield data[start:]
+        yield start, len(data)
 
 
 def _columns(rows: Sequence[msgspec.Struct], node: _Node) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -205,15 +257,6 @@ def _columns(rows: Sequence[msgspec.Struct], node: _Node) -> Iterator[tuple[int,
         else:
             blank = below.type_()
             yield from _columns([blank if v is None else v for v in values], below)
-
-
-def _count_colons(data: bytes) -> int:
-    # Of those right behind a quote that no backslash stands before.
-    values, count = as_array(data), 0
-    for start in range(0, len(data), _PIECE_BYTES):
-        piece = values[start : start + _PIECE_BYTES + 1]
-        count += int(np.count_nonzero((piece[:-1] == ord('"')) & (piece[1:] == ord(":"))))
-    return count - data.count(b'\\":') if b"\\" in data else count
 
 
 def _count_object_lines(data: bytes) -> int | None:
@@ -234,25 +277,6 @@ def _count_object_lines(data: bytes) -> int | None:
 def _prefixes(path: str) -> Iterable[str]:
     parts = path.split("/")
     return ("/".join(parts[: i + 1]) for i in range(len(parts)))
-
-
-def _count_keys(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(_count_keys(v) for v in value.values() if isinstance(v, dict | list))
-    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
-
-
-def _usual_mode(feature: Feature) -> Mode:
-    if feature.vocabulary is not None or feature.dtype.startswith(("date", "time", "decimal")):
-        return "string"
-    return "native"
-
-
-def _shown_mode(feature: Feature, sample: Any) -> Mode:
-    takes_text = feature.dtype in ("string", "bytes") or feature.dtype.startswith("decimal")
-    if isinstance(sample, str):
-        return "native" if feature.dtype in ("string", "bytes") else "string"
-    return "written" if takes_text else "native"
 
 
 def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ MAX_DEPTH = 128
 _EXACT_INTEGER = 2**53
 _NUM_LOOKED_AT = 1_000
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_UNUSUAL = re.compile(r'["\\\x00-\x1f]')
 _KINDS: dict[type, JsonKind] = {int: "int", float: "float", bool: "bool", str: "string"}
 
 
@@ -63,6 +64,15 @@ def flatten(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from flatten(value, f"{path}/")
         else:
             yield path, value
+
+
+def why_no_name(key: str) -> str | None:
+    """Returns why a key cannot be a part of a column's name, None if it can."""
+    if not key:
+        return "it is empty"
+    if "/" in key:
+        return "the keys of nested objects are joined by '/'"
+    return "it holds a quote, a backslash or a control character" if _UNUSUAL.search(key) else None
 
 
 class ShapeObserver:
@@ -146,12 +156,8 @@ class ShapeObserver:
 
     def _note_objects(self, row: dict[str, Any], place: str, prefix: str) -> None:
         for key, value in row.items():
-            if not key or "/" in key:
-                raise UsageError(
-                    f"the key {shown(key)} cannot name a column",
-                    where=place,
-                    why="it is empty" if not key else "the keys of nested objects are joined by '/'",
-                )
+            if why := why_no_name(key):
+                raise UsageError(f"the key {shown(key)} cannot name a column", where=place, why=why)
             if isinstance(value, dict):
                 self._objects.setdefault(f"{prefix}{key}", place)
                 self._note_objects(value, place, f"{prefix}{key}/")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import msgspec
 
 from shardkit import storage
-from shardkit.errors import UsageError
+from shardkit.errors import DamagedFileError, UsageError
 from shardkit.sources import sniff
-from shardkit.sources.base import RawFile
-from shardkit.sources.streams import open_raw, printable
+from shardkit.sources.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.streams import open_raw, open_stored, printable, read_exactly
 
 _GLOB = re.compile(r"[*?\[]")
 _MANY_NOTES = 5
@@ -23,26 +25,46 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a conversion.
 
     Attributes:
-        files: Sorted by name, each once.
+        files: Sorted by name, each once; what lies in a compressed tar in the order of that.
         root: The folder that the names are relative to; empty if the inputs have none in common.
         notes: What a user should know about them, one sentence each.
+        damaged: Archives that cannot be listed, where bad rows are tolerated, each with the reason.
     """
 
     files: tuple[RawFile, ...]
     root: str
     notes: tuple[str, ...] = ()
+    damaged: tuple[tuple[RawFile, str], ...] = ()
 
 
-def list_inputs(patterns: Sequence[str]) -> Listing:
+class _Looked(NamedTuple):
+    # What a file turned out to be.
+    file: RawFile
+    like_image: bool
+    members: Members | None = None
+    damage: str | None = None
+
+
+def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -> Listing:
     """Returns the files that files, folders and globs name, sorted by their name relative to the common root.
 
     The root of a file is its folder, of a folder itself, of a glob the folder before its first wildcard; of several
     inputs what their roots have in common. Files that are called like a README are left out unless all are.
 
+    An archive stands for its members, called `archive.zip/folder/name`. One that is the only input is the root
+    itself, and so is a folder in which all of it lies in further folders: of `photos.zip` that holds
+    `photos/cats/1.jpg` and `photos/dogs/2.jpg` the names are `cats/1.jpg` and `dogs/2.jpg`.
+
+    Args:
+        patterns: The inputs.
+        options: How files are to be understood; None asks for nothing.
+
     Raises:
         UsageError: If an input names nothing, or cannot be read.
-        BadInputError, StorageError: If a file vanishes or cannot be read.
+        BadInputError, StorageError: If a file vanishes or cannot be read, or an archive is refused.
+        DamagedFileError: If an archive is damaged, unless bad rows are tolerated.
     """
+    options = options or SourceOptions()
     if not patterns:
         raise UsageError("no input was named", next_step="Name files, folders or globs")
     found: dict[str, storage.FileInfo] = {}
@@ -53,14 +75,21 @@ def list_inputs(patterns: Sequence[str]) -> Listing:
                 repeated.append(info.path)
             found[info.path] = info
     root = common_root([_root_of(p, found) for p in patterns])
-    listed = sorted((_raw_file(info, root) for info in found.values()), key=_name_of)
-    files, left_out = _without_documents(_with_compression(listed))
+    listed = sorted((_raw_file(info, root, options) for info in found.values()), key=_name_of)
+    looked = _look_into(listed, options)
+    if len(looked) == 1 and looked[0].members is not None:
+        root, expanded = _within(looked[0].file, looked[0].members.files)
+    else:
+        expanded = [file for item in looked for file in _files_of(item)]
+    files, left_out = _without_documents(expanded)
     notes = (
         *_some_notes([_name(path, root) for path in dict.fromkeys(repeated)], "was named twice and is read once"),
+        *(item.members.note for item in looked if item.members is not None and item.members.note),
         *_some_notes(left_out, "is called like a document and was left out"),
         *_some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows"),
     )
-    return Listing(files=tuple(files), root=root, notes=notes)
+    damaged = tuple((item.file, item.damage) for item in looked if item.damage is not None)
+    return Listing(files=tuple(files), root=root, notes=notes, damaged=damaged)
 
 
 def common_root(roots: Sequence[str]) -> str:
@@ -85,11 +114,17 @@ def _root_of(pattern: str, found: dict[str, storage.FileInfo]) -> str:
     return path[: wildcard.start()].rsplit("/", 1)[0]
 
 
-def _raw_file(info: storage.FileInfo, root: str) -> RawFile:
+def _raw_file(info: storage.FileInfo, root: str, options: SourceOptions) -> RawFile:
     name = _name(info.path, root)
     if not name.isascii() and name != name.encode("utf-8", "replace").decode():
         raise UsageError(f"the file name {name!r} is not UTF-8", next_step="Rename the file")
-    return RawFile(path=info.path, name=name, num_bytes=info.num_bytes, version=info.version)
+    return RawFile(
+        path=info.path,
+        name=name,
+        num_bytes=info.num_bytes,
+        version=info.version,
+        max_expansion=options.max_expansion,
+    )
 
 
 def _name(path: str, root: str) -> str:
@@ -100,39 +135,65 @@ def _name_of(file: RawFile) -> str:
     return file.name
 
 
-def _with_compression(files: list[RawFile]) -> list[tuple[RawFile, bool]]:
-    # And whether each is called like an image.
-    named = [(file, sniff.has_image_suffix(file.name)) for file in files]
+def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:
     if all(storage.is_local(f.path) for f in files):
-        return [_sniffed(*f) for f in named]
+        return [_look(f, options) for f in files]
     with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
-        return list(threads.map(lambda f: _sniffed(*f), named))
+        return list(threads.map(lambda f: _look(f, options), files))
 
 
-def _sniffed(file: RawFile, like_image: bool) -> tuple[RawFile, bool]:
+def _look(file: RawFile, options: SourceOptions) -> _Looked:
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
+    like_image = sniff.has_image_suffix(file.name)
     if like_image or file.num_bytes == 0:
-        return file, like_image
+        return _Looked(file, like_image)
     with open_raw(file) as stream:
-        head = stream.read(16)
-    return msgspec.structs.replace(file, compression=sniff.compression_of(head)), like_image
+        head = stream.read(ARCHIVE_HEAD_BYTES)
+    file = msgspec.structs.replace(file, compression=sniff.compression_of(head))
+    try:
+        return _Looked(file, like_image, expand_archive(file, head, options))
+    except DamagedFileError as error:
+        if not options.tolerates_bad_rows:
+            raise
+        return _Looked(file, like_image, damage=error.what if error.why is None else f"{error.what}: {error.why}")
 
 
-def _without_documents(files: list[tuple[RawFile, bool]]) -> tuple[list[RawFile], list[str]]:
-    among_images = any(like_image for _, like_image in files)
+def _files_of(item: _Looked) -> list[RawFile]:
+    if item.damage is not None:
+        return []
+    if item.members is None:
+        return [item.file]
+    return [msgspec.structs.replace(m, name=f"{item.file.name}/{m.name}") for m in item.members.files]
+
+
+def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[RawFile]]:
+    # People pack a folder as often as what lies in it.
+    folders = [m.name.split("/")[:-1] for m in members if not sniff.is_document_name(m.name, among_images=False)]
+    shared = common_root(["/".join(["", *parts[:-1]]) for parts in folders if parts] or [""]).strip("/")
+    if not shared or any(not parts for parts in folders):
+        return archive.path, list(members)
+    prefix = f"{shared}/"
+    named = [msgspec.structs.replace(m, name=m.name.removeprefix(prefix)) for m in members]
+    return f"{archive.path}/{shared}", named
+
+
+def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
+    among_images = any(sniff.has_image_suffix(f.name) for f in files)
     left_out = {
         f.name
-        for f, like_image in files
-        if not like_image and sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)
+        for f in files
+        if not sniff.has_image_suffix(f.name)
+        and sniff.is_document_name(f.name, among_images=among_images)
+        and not _is_image(f)
     }
     if len(left_out) == len(files):
         left_out = set()
-    return [f for f, _ in files if f.name not in left_out], sorted(left_out)
+    return [f for f in files if f.name not in left_out], sorted(left_out)
 
 
 def _is_image(file: RawFile) -> bool:
-    with open_raw(file) as stream:
-        return sniff.image_type_of(stream.read(16)) is not None
+    with open_stored(file) as stream:
+        return sniff.image_type_of(read_exactly(stream, 16)) is not None
 
 
 def _some_notes(names: list[str], what: str) -> tuple[str, ...]:

@@ -17,8 +17,11 @@ _MAX_DEPTH = 32
 _FILE_ROW_GROUPS = 4
 _GROUP_COLUMNS, _GROUP_TOTAL_BYTE_SIZE, _GROUP_NUM_ROWS = 1, 2, 3
 _COLUMN_META_DATA = 3
-_META_TOTAL_COMPRESSED_SIZE, _META_STATISTICS = 7, 12
+_META_CODEC, _META_TOTAL_COMPRESSED_SIZE, _META_STATISTICS = 4, 7, 12
 _STATISTICS_NULL_COUNT = 3
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
+
+READABLE_CODECS = frozenset({0, 1, 2, 4, 5, 6, 7})
 
 
 class ColumnChunk(NamedTuple):
@@ -27,10 +30,12 @@ class ColumnChunk(NamedTuple):
     Attributes:
         num_bytes: As stored.
         num_nulls: None where the writer did not say.
+        codec: Number of the compression; those that can be read are READABLE_CODECS.
     """
 
     num_bytes: int
     num_nulls: int | None
+    codec: int = 0
 
 
 class RowGroup(NamedTuple):
@@ -66,6 +71,11 @@ def parse_row_groups(footer: bytes) -> tuple[RowGroup, ...]:
     return groups
 
 
+def codec_name(codec: int) -> str:
+    """Returns what a compression is called."""
+    return _CODECS[codec] if 0 <= codec < len(_CODECS) else f"number {codec} of an unknown compression"
+
+
 def _row_group(reader: _CompactReader) -> RowGroup:
     num_rows = num_bytes = 0
     columns: tuple[ColumnChunk, ...] = ()
@@ -92,15 +102,17 @@ def _column_chunk(reader: _CompactReader) -> ColumnChunk:
 
 
 def _meta_data(reader: _CompactReader) -> ColumnChunk:
-    num_bytes, num_nulls = 0, None
+    num_bytes, num_nulls, codec = 0, None, 0
     for field, kind in reader.fields():
-        if field == _META_TOTAL_COMPRESSED_SIZE and kind == _I64:
+        if field == _META_CODEC and kind == _I32:
+            codec = reader.integer()
+        elif field == _META_TOTAL_COMPRESSED_SIZE and kind == _I64:
             num_bytes = reader.integer()
         elif field == _META_STATISTICS and kind == _STRUCT:
             num_nulls = _null_count(reader)
         else:
             reader.skip(kind)
-    return ColumnChunk(max(0, num_bytes), num_nulls)
+    return ColumnChunk(max(0, num_bytes), num_nulls, codec)
 
 
 def _null_count(reader: _CompactReader) -> int | None:

@@ -1,4 +1,4 @@
-"""The columns of Parquet files: structs flattened to `a/b`, and the types that hold what several files have."""
+"""The columns of files that know them: structs flattened to `a/b`, and the types that hold what several files have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED_DIFFERENCES = 10
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a Parquet file.
+    """A column of a file.
 
     Attributes:
         name: With `/` between the names of structs.

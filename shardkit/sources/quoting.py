@@ -23,6 +23,19 @@ _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _SCAN_BYTES = 512 * KiB
 
 
+class Records(NamedTuple):
+    """Where the records of a text are that are not blank.
+
+    Attributes:
+        starts, ends: Half-open; the end lies behind the line end.
+        widths: Numbers of fields.
+    """
+
+    starts: Positions
+    ends: Positions
+    widths: Positions
+
+
 class QuotedRecords(NamedTuple):
     """A record ends at a line end outside of quotes: line feed, carriage return, or both.
 
@@ -56,6 +69,10 @@ class QuotedRecords(NamedTuple):
         num_returns = int(np.count_nonzero(values == RETURN))
         return len(_line_ends(data)) if num_returns else int(np.count_nonzero(values == NEWLINE))
 
+    def lines_before(self, data: Text, positions: Positions) -> Positions:
+        """Returns the number of line ends before each position."""
+        return np.searchsorted(_line_ends(data), positions, side="right")
+
     def open_quote(self, data: Text) -> int | None:
         """Returns where the quote stands that nothing in `data` closes, None if all are closed."""
         inside = self._inside(data)
@@ -75,18 +92,24 @@ class QuotedRecords(NamedTuple):
 
     def widths(self, data: Text) -> Positions:
         """Returns the number of fields of each record that is not blank."""
-        ends = self.ends(data)
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]]) if len(ends) else ends
+        return self.records(data).widths
+
+    def records(self, data: Text) -> Records:
+        """Returns the records that are not blank."""
         values = as_array(data)
-        is_cut = values == ord(self.delimiter)
+        ends, is_cut = _line_ends(data), values == ord(self.delimiter)
         inside = self._inside(data)
         if inside is not None:
-            is_cut &= ~_flags(inside, len(data))
-        cuts = np.flatnonzero(is_cut)
-        num_fields = np.diff(np.searchsorted(cuts, ends), prepend=0) + 1
-        blank = (ends - starts <= 2) & ((values[starts] == NEWLINE) | (values[starts] == RETURN))
-        widths: Positions = num_fields[~blank]
-        return widths
+            is_outside = ~_flags(inside, len(data))
+            ends = ends[is_outside[ends - 1]]
+            is_cut &= is_outside
+        ends = with_end(ends, len(data))
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]]) if len(ends) else ends
+        widths = np.diff(np.searchsorted(np.flatnonzero(is_cut), ends), prepend=0) + 1
+        filled = (values[starts] != NEWLINE) & (values[starts] != RETURN)
+        if not filled.all():
+            starts, ends, widths = starts[filled], ends[filled], widths[filled]
+        return Records(starts, ends, widths)
 
     def _unquoted(self, field: bytes) -> bytes:
         if not field.startswith(b'"'):

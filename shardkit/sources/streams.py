@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +13,17 @@ import pyarrow as pa
 from isal import igzip_lib, isal_zlib
 
 from shardkit import storage
-from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError
-from shardkit.sources.base import RawFile
+from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
+from shardkit.sources.archive_members import archive_of, is_range, open_member, open_range
+from shardkit.sources.base import ArchiveMember, RawFile
+from shardkit.sources.expansion import ExpansionGuard
 from shardkit.sources.read_ahead import read_ahead
-from shardkit.units import KiB
+from shardkit.sources.transcoding import TranscodedStream
+from shardkit.units import KiB, MiB, format_size
 
 _SHOWN_CHARACTERS = 80
 _COMPRESSED_BYTES = 256 * KiB
+_MAX_HELD_BYTES = 256 * MiB
 _GZIP_WINDOW = 16 + 15
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
@@ -56,22 +61,24 @@ def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> 
 
 @contextmanager
 def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False) -> Iterator[ByteStream]:
-    """Opens a raw file for reading from front to back, decompressed.
+    """Opens a raw file for reading from front to back, decompressed, and as UTF-8 if it has another encoding.
 
     Args:
         file: The file.
-        start: Byte to start at, counted after decompression.
+        start: Byte to start at, counted in what is read.
         is_read_through: Whether all of it will be read, so that a thread may decompress or fetch what follows.
 
     Raises:
-        BadInputError: If the file vanished since it was listed, or its compressed content is damaged.
+        BadInputError: If the file vanished since it was listed.
+        DamagedFileError: If its compressed content is damaged, or not in its encoding.
         StorageError: If the store fails.
     """
-    with _translated(file), open_raw(file) as raw, _decompressed(raw, file) as stream:
-        if start and file.compression is None:
+    with _translated(file), _open_stored(file) as raw, _decompressed(raw, file) as found:
+        stream = found if file.encoding is None else TranscodedStream(found, file.encoding, place(file))
+        if start and is_seekable(file):
             raw.seek(start)
         elif start:
-            read_exactly(stream, start)
+            _skip(stream, start)
         if is_read_through and (file.compression is not None or not storage.is_local(file.path)):
             with read_ahead(stream) as ahead:
                 yield ahead
@@ -79,19 +86,73 @@ def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False)
             yield stream
 
 
+def is_seekable(file: RawFile) -> bool:
+    """Whether what `open_stream` reads are the bytes as they are stored, so that reading may start anywhere."""
+    return file.compression is None and file.encoding is None
+
+
 def open_raw(file: RawFile) -> BinaryIO:
     """Opens a raw file as it is stored; seekable.
 
+    What an archive holds compressed is held in memory.
+
     Raises:
         BadInputError: If it vanished since it was listed.
+        DamagedFileError: If it is a member of an archive, and damaged.
+        UsageError: If it would have to be held in memory and is too large for that.
         StorageError: If the store fails.
     """
+    if file.member is not None:
+        return _open_raw_member(file, file.member)
     try:
         return storage.open_read(file.path)
     except FileNotFoundError as error:
         raise changed(file, "it is no longer there") from error
     except OSError as error:
         raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+
+
+def _open_raw_member(file: RawFile, member: ArchiveMember) -> BinaryIO:
+    with _translated(file):
+        if is_range(member):
+            return open_range(open_raw(archive_of(file, member)), file, member)
+        if file.num_bytes > _MAX_HELD_BYTES:
+            raise UsageError(
+                "the file is too large to be read inside of its archive",
+                where=place(file),
+                why=f"its format is read in any order, for which at most {format_size(_MAX_HELD_BYTES)} are held",
+                next_step="Unpack the archive first",
+            )
+        with open_member(file, member, _open_archive) as stream:
+            return io.BytesIO(stream.read())
+
+
+@contextmanager
+def open_stored(file: RawFile) -> Iterator[ByteStream]:
+    """Opens a raw file as it is stored, for reading from front to back; members of archives are never held whole.
+
+    Raises:
+        BadInputError, DamagedFileError, StorageError: As `open_stream`.
+    """
+    with _translated(file), _open_stored(file) as raw:
+        yield cast(ByteStream, raw)
+
+
+@contextmanager
+def _open_stored(file: RawFile) -> Iterator[BinaryIO]:
+    # A member of a plain tar can be sought in.
+    if file.member is None or (file.member.kind == "tar" and is_range(file.member)):
+        with open_raw(file) as raw:
+            yield raw
+    else:
+        with open_member(file, file.member, _open_archive) as stream:
+            yield cast(BinaryIO, stream)
+
+
+@contextmanager
+def _open_archive(archive: RawFile) -> Iterator[ByteStream]:
+    with open_raw(archive) as raw, _decompressed(raw, archive) as stream:
+        yield stream
 
 
 def read_exactly(stream: ByteStream, num_bytes: int) -> bytes:
@@ -104,6 +165,11 @@ def read_exactly(stream: ByteStream, num_bytes: int) -> bytes:
         parts.append(part)
         missing -= len(part)
     return b"".join(parts)
+
+
+def _skip(stream: ByteStream, num_bytes: int) -> None:
+    while num_bytes and (part := stream.read(min(num_bytes, _COMPRESSED_BYTES))):
+        num_bytes -= len(part)
 
 
 def read_head(file: RawFile, num_bytes: int) -> bytes:
@@ -152,8 +218,9 @@ def compare_listed(file: RawFile, num_bytes: int, version: str) -> None:
     Raises:
         BadInputError: If not.
     """
-    if num_bytes != file.num_bytes:
-        raise changed(file, f"it had {file.num_bytes} bytes and now has {num_bytes}")
+    listed = file.num_bytes if file.member is None else file.member.archive_num_bytes
+    if num_bytes != listed:
+        raise changed(file, f"it had {listed} bytes and now has {num_bytes}")
     if version != file.version:
         raise changed(file, "it was written to")
 
@@ -170,16 +237,34 @@ def changed(file: RawFile, why: str) -> BadInputError:
 
 @contextmanager
 def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
-    if file.compression is None:
+    if file.compression in (None, "archive"):
         yield cast(ByteStream, raw)
-    elif file.compression == "gzip":
-        yield GzipStream(raw)
+        return
+    guard = ExpansionGuard(file, place(file))
+    if file.compression == "gzip":
+        yield _GuardedStream(GzipStream(raw), guard)
     elif file.compression == "bz2":
         with bz2.BZ2File(raw) as unzipped:
-            yield unzipped
+            yield _GuardedStream(unzipped, guard)
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
-            yield cast(ByteStream, frames)
+            yield _GuardedStream(cast(ByteStream, frames), guard)
+
+
+class _GuardedStream:
+    def __init__(self, stream: ByteStream, guard: ExpansionGuard) -> None:
+        self._stream = stream
+        self._guard = guard
+
+    def read(self, num_bytes: int, /) -> bytes:
+        data = self._stream.read(num_bytes)
+        self._guard.add(len(data))
+        return data
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        num_bytes = self._stream.readinto(buffer) or 0
+        self._guard.add(num_bytes)
+        return num_bytes
 
 
 class GzipStream:
@@ -244,7 +329,7 @@ def _translated(file: RawFile) -> Iterator[None]:
     except (EOFError, OSError, zlib.error) as error:
         if file.compression is None or getattr(error, "errno", None):
             raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
-        raise BadInputError(
+        raise DamagedFileError(
             f"the {file.compression} file is cut off or damaged", where=place(file), why=_first_lower(str(error))
         ) from error
 

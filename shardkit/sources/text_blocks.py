@@ -63,12 +63,16 @@ class RecordRule(Protocol):
         """Returns the number of line ends."""
         ...
 
+    def lines_before(self, data: Text, positions: Positions) -> Positions:
+        """Returns the number of line ends before each position."""
+        ...
+
     def open_quote(self, data: Text) -> int | None:
         """Returns where the quote stands that nothing in `data` closes, None if all are closed."""
         ...
 
 
-class Lines:
+class Lines(NamedTuple):
     """A record is a line; only the line feed ends it."""
 
     def last_end(self, data: Text) -> int:
@@ -82,6 +86,10 @@ class Lines:
     def count_lines(self, data: Text) -> int:
         """Returns the number of line feeds."""
         return int(np.count_nonzero(as_array(data) == NEWLINE))
+
+    def lines_before(self, data: Text, positions: Positions) -> Positions:
+        """Returns the number of line feeds before each position."""
+        return np.searchsorted(np.flatnonzero(as_array(data) == NEWLINE), positions)
 
     def open_quote(self, data: Text) -> int | None:
         """Returns None: quotes keep no line from ending."""

@@ -7,16 +7,15 @@ from collections.abc import Generator, Iterator
 
 import msgspec
 
-from shardkit.errors import BadInputError
+from shardkit.errors import DamagedFileError
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
-from shardkit.sources.streams import guard_unchanged, open_stream, place, read_exactly
+from shardkit.sources.streams import guard_unchanged, is_seekable, open_stream, place
 from shardkit.sources.text_blocks import RecordRule, RecordTooLongError, TextBlock, iter_blocks
+from shardkit.sources.text_heads import BOM as BOM
+from shardkit.sources.text_lines import line_at as line_at
 from shardkit.units import MiB, format_size
 
-BOM = b"\xef\xbb\xbf"
-
 _SCAN_BYTES = 2 * MiB
-_COUNT_BYTES = 8 * MiB
 
 
 def split_file(
@@ -24,21 +23,27 @@ def split_file(
 ) -> list[InputSplit]:
     """Returns the splits of one text file, without their final index.
 
-    A compressed file is one split, with `stop` 0. A large one is read once, to find where records end. Without
-    `split_bytes` the size of the file decides.
+    A compressed or transcoded file is one split, with `stop` 0. A large one is read once, to find where records end.
+    Without `split_bytes` the size of the file decides. Where bad rows are tolerated, a damaged file is one split too,
+    and reading it tells of the damage.
 
     Raises:
-        BadInputError: If a record is too long or a quote is never closed.
+        DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated.
     """
     whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
     if file.num_bytes == 0:
         return []
-    if file.compression is not None:
+    if not is_seekable(file):
         return [whole]
     split_bytes = split_bytes or choose_split_bytes(file.num_bytes)
     if file.num_bytes <= split_bytes:
         return [_part(whole, 0, file.num_bytes)]
-    bounds = [0, *_find_cuts(file, rule, options, split_bytes), file.num_bytes]
+    try:
+        bounds = [0, *_find_cuts(file, rule, options, split_bytes), file.num_bytes]
+    except DamagedFileError:
+        if not options.tolerates_bad_rows:
+            raise
+        bounds = [0, file.num_bytes]
     return [_part(whole, start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
@@ -69,7 +74,7 @@ def read_blocks(
         is_head: Whether only the first block is wanted.
 
     Raises:
-        BadInputError: If a record is too long, or a quote is open at the end.
+        DamagedFileError: If a record is too long, or a quote is open at the end.
     """
     try:
         with open_stream(file, start, is_read_through=not is_head) as stream:
@@ -89,28 +94,6 @@ def read_blocks(
     except RecordTooLongError as error:
         line = line_at(file, rule, error.offset)
         raise _too_long(file, rule, line, error, options.max_record_bytes) from error
-
-
-def line_at(file: RawFile, rule: RecordRule, offset: int) -> int:
-    """Returns the 1-based number of the line that begins at `offset`; reads the file up to there again.
-
-    Args:
-        file: The file.
-        rule: Where lines end.
-        offset: Byte where a record starts, after decompression.
-    """
-    line, position = 1, 0
-    with open_stream(file) as stream:
-        while position < offset:
-            data = read_exactly(stream, min(_COUNT_BYTES, offset - position))
-            if not data:
-                break
-            # A return and the line feed behind it are one line end.
-            while data.endswith(b"\r") and position + len(data) < offset:
-                data += read_exactly(stream, 1)
-            line += rule.count_lines(data)
-            position += len(data)
-    return line
 
 
 def _part(whole: InputSplit, start: int, stop: int) -> InputSplit:
@@ -134,8 +117,8 @@ def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_by
                 break
 
 
-def _never_closed(file: RawFile, line: int) -> BadInputError:
-    return BadInputError(
+def _never_closed(file: RawFile, line: int) -> DamagedFileError:
+    return DamagedFileError(
         f"a quote opened at line {line} is never closed",
         where=place(file),
         why="everything behind it would be one field",
@@ -143,11 +126,11 @@ def _never_closed(file: RawFile, line: int) -> BadInputError:
     )
 
 
-def _too_long(file: RawFile, rule: RecordRule, line: int, error: RecordTooLongError, limit: int) -> BadInputError:
+def _too_long(file: RawFile, rule: RecordRule, line: int, error: RecordTooLongError, limit: int) -> DamagedFileError:
     why = f"it has more than the {format_size(limit)} that a record may have"
     if rule.open_quote(error.head) is not None:
         why += "; a quote that opens in it is perhaps never closed"
-    return BadInputError(
+    return DamagedFileError(
         "a record is too long",
         where=place(file, line=line),
         why=why,

@@ -162,6 +162,24 @@ def column_notes(
     return notes
 
 
+def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
+    """Returns the name of a column that looks like its values, if that holds for all columns that are no text.
+
+    Names that count from 0 or 1 are what tables without names are written with.
+    """
+    others = {name: e for name, e in evidence_by_name.items() if decide(name, e).dtype != "string"}
+    names = list(evidence_by_name)
+    if not others or any(names == [str(i) for i in range(first, first + len(names))] for first in (0, 1)):
+        return None
+    kinds = {name: examine(pa.array([name], pa.string())).kinds for name in others}
+    numbers = {"int", "float"}
+    alike = all(
+        k and (k <= e.kinds or (k <= numbers and e.kinds <= numbers))
+        for (_, k), e in zip(kinds.items(), others.values(), strict=True)
+    )
+    return next(iter(others)) if alike else None
+
+
 def fits_float32(numbers: pa.Array) -> bool:
     """Whether float32 holds all decimal numbers, given as text without spaces, to the last significant digit."""
     if not _have_few_digits(numbers):

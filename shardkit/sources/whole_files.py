@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from shardkit.errors import StorageError
 from shardkit.sources.base import RawFile
-from shardkit.sources.streams import changed, compare_listed, guard_unchanged, open_raw, place
+from shardkit.sources.streams import (
+    changed,
+    check_unchanged,
+    compare_listed,
+    guard_unchanged,
+    open_raw,
+    open_stored,
+    place,
+    read_exactly,
+)
 
 _REMOTE_THREADS = 32
 _AHEAD_FILES = 64
@@ -51,7 +60,9 @@ def read_whole_files(files: Sequence[RawFile]) -> WholeFiles:
     data = pa.allocate_buffer(int(offsets[-1]))
     view = memoryview(data).cast("B")
     targets = [view[start:stop] for start, stop in itertools.pairwise(offsets.tolist())]
-    if _are_local(files):
+    if _any_in_archives(files):
+        _fill_members(files, targets)
+    elif _are_local(files):
         with contextlib.closing(_opened(files, 0)) as handles:
             for file, handle, target in zip(files, handles, targets, strict=True):
                 _fill_local(file, handle, target)
@@ -69,7 +80,11 @@ def read_heads(files: Sequence[RawFile], num_bytes: int) -> Iterator[bytes]:
         BadInputError: If a file is no longer there.
         StorageError: If the store fails.
     """
-    if _are_local(files):
+    if _any_in_archives(files):
+        for file in files:
+            with open_stored(file) as stream:
+                yield read_exactly(stream, num_bytes)
+    elif _are_local(files):
         with contextlib.closing(_opened(files, num_bytes)) as handles:
             for file, handle in zip(files, handles, strict=True):
                 try:
@@ -80,6 +95,22 @@ def read_heads(files: Sequence[RawFile], num_bytes: int) -> Iterator[bytes]:
     else:
         with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
             yield from threads.map(_read, files, [num_bytes] * len(files))
+
+
+def _any_in_archives(files: Sequence[RawFile]) -> bool:
+    return any(f.member is not None for f in files)
+
+
+def _fill_members(files: Sequence[RawFile], targets: Sequence[memoryview]) -> None:
+    # One by one, in the order of the archive: a compressed tar is then read once.
+    for file, target in zip(files, targets, strict=True):
+        with open_stored(file) as stream:
+            content = read_exactly(stream, len(target) + 1)
+        if len(content) != len(target):
+            raise _cut_short(file, len(content))
+        target[:] = content
+    for file in {f.path: f for f in files}.values():
+        check_unchanged(file)
 
 
 def _are_local(files: Sequence[RawFile]) -> bool:

@@ -5,10 +5,10 @@ import hashlib
 import pytest
 
 from shardkit import storage
+from shardkit.accounting import Accounting
 from shardkit.dataset import list_versions, open_dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.manifest import (
-    Accounting,
     Created,
     Manifest,
     ShardInfo,

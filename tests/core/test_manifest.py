@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.accounting import Accounting, InputInfo
 from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.features import make_feature
 from shardkit.manifest import (
-    Accounting,
     Created,
     FeatureStatistics,
-    InputInfo,
     Manifest,
     ShardInfo,
     ShardTableInfo,

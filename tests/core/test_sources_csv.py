@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs, quoting, text_splits
+from shardkit.sources import list_inputs, quoting, text_lines
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv_files import CsvSource
 from shardkit.sources.quoting import QuotedRecords
@@ -141,11 +141,43 @@ def test_delimiter_is_found(tmp_path, delimiter):
     assert read(write(tmp_path, content))[1] == [{"a": 1, "b": "x, y; z"}, {"a": 2, "b": "p|q"}]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t", ":", "^", "\x01", " "])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_any_delimiter_reads_as_pandas_reads_it(tmp_path, delimiter, line_end):
+    pandas = pytest.importorskip("pandas")
+    table = [["n", "s", "t"], ["1", f'a{delimiter}"b"', "two\r\nlines"], ["22", "", " x "], ["-3", "é", '"']]
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, delimiter=delimiter, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows(table)
+    path = write(tmp_path, buffer.getvalue())
+    _, rows = read(path, delimiter=None if delimiter in ",;|\t" else delimiter)
+    frame = pandas.read_csv(path, sep=delimiter, keep_default_na=False, lineterminator=None)
+    assert rows == frame.to_dict("records")
+
+
 def test_a_note_tells_of_another_delimiter(tmp_path):
     files = list_inputs([str(write(tmp_path, "a;b\n1;2\n"))]).files
     (note,) = CsvSource().notes(files, SourceOptions(delimiter=","))
     assert "only one column" in note
     assert "';'" in note
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("a:b:c\n1:2:3\n4:5:6\n", "only one column was found in a.csv, though its lines hold ':'"),
+        ("time\n10:00:00\n11:00:00\n", None),
+        ("\ufeffa,b\n1,2\n", "the byte order mark that a.csv begins with is left out"),
+        ("1,0.5,x\n2,1.5,y\n", "may be data, such as '1'"),
+        ("2020-01-01,x\n2020-01-02,y\n", "may be data, such as '2020-01-01'"),
+        ("0,1,2\n5,6,7\n", None),
+        ("a,1960,1961\nx,1.5,2.5\n", "may be data, such as '1960'"),
+        ("id,x\n1,2\n", None),
+        ("a,b\nx,y\n", None),
+    ],
+)
+def test_notes_on_what_may_be_misunderstood(tmp_path, content, part):
+    notes = CsvSource().notes(list_inputs([str(write(tmp_path, content))]).files, SourceOptions())
+    assert [part in note for note in notes] == ([True] if part else [])
 
 
 def test_headerless_files_take_the_columns_that_are_given(tmp_path):
@@ -222,7 +254,7 @@ def test_lines_are_counted_from_the_start_of_the_file_whatever_ends_them(tmp_pat
         path = write(tmp_path, line_end.join(["a,b", "", *["1,x"] * 11_000, "y,x", ""]))
         for source in (CsvSource(), CsvSource(split_bytes=9_000, block_bytes=5_000)):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(text_splits, "_COUNT_BYTES", 7)
+                patch.setattr(text_lines, "_COUNT_BYTES", 7)
                 with pytest.raises(BadInputError, match="line 11003"):
                     read(path, source=source)
 

@@ -116,11 +116,53 @@ def test_channels(mode, format_, settings, channels):
     assert (header.height, header.width, header.channels) == (5, 7, channels)
 
 
-def test_images_in_no_class_folder_are_refused(tmp_path):
+def test_images_without_class_folders_have_no_label(tmp_path):
     write(tmp_path, "1.png", encoded("L", "PNG"))
+    write(tmp_path, "2.png", encoded("L", "PNG"))
+    features, rows = read(tmp_path)
+    assert "label" not in features
+    assert [r["filename"] for r in rows] == ["1.png", "2.png"]
+    files = list_inputs([str(tmp_path)]).files
+    assert "no label" in ImageSource().notes(files, SourceOptions())[0]
+
+
+def test_images_of_which_some_lie_in_no_class_folder_are_refused(tmp_path):
+    write(tmp_path, "1.png", encoded("L", "PNG"))
+    write(tmp_path, "a/2.png", encoded("L", "PNG"))
     with pytest.raises(UsageError) as caught:
         read(tmp_path)
     assert "cats/1.jpg" in str(caught.value)
+    assert "1.png" in str(caught.value)
+
+
+def test_broken_images_are_handed_over_where_they_are_tolerated(tmp_path):
+    good = encoded("RGB", "JPEG")
+    bad = {"a/2.jpg": b"just text", "a/4.jpg": b"", "b/5.png": encoded("RGB", "PNG")[:17], "b/6.png": b"\0" * 5000}
+    for name in ("a/1.jpg", "a/3.jpg", "b/7.jpg"):
+        write(tmp_path, name, good)
+    for name, content in bad.items():
+        write(tmp_path, name, content)
+    files = list_inputs([str(tmp_path)]).files
+    for batch_bytes in (10**6, 500):
+        source, options = (
+            ImageSource(batch_bytes=batch_bytes),
+            SourceOptions(tolerates_bad_rows=True, max_record_bytes=4096),
+        )
+        features = source.infer(files, options)
+        parts = [p for s in source.split(files, options) for p in source.read(s, files, features, options)]
+        rows = [name for p in parts for name in p.batch["filename"].to_pylist()]
+        assert rows == ["a/1.jpg", "a/3.jpg", "b/7.jpg"]
+        assert [files[i].name for p in parts for i in p.file_indices.tolist()] == rows
+        assert sum(len(p.identities) for p in parts) == 3
+        found = {files[r.file_index].name: r for p in parts for r in p.rejected}
+        assert {name: r.raw for name, r in found.items()} == bad
+        assert "not an image" in found["a/2.jpg"].reason
+        assert "more than the" in found["b/6.png"].reason
+
+
+def test_folder_without_one_whole_image(tmp_path):
+    write(tmp_path, "a/1.jpg", b"just text")
+    assert "there are no images" in fails(tmp_path, tolerates_bad_rows=True)
 
 
 @pytest.mark.parametrize(

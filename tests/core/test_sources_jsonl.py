@@ -110,6 +110,8 @@ GOOD = '{"a":1,"b":"x","c":[1.5]}\n'
         ('{"d":1}', ["the key 'd' is no column"]),
         ('{"a":1,"a":2}', ["the key 'a' appears twice"]),
         ('{"a":1,"b":"x","c":[],"a":2}', ["the key 'a' appears twice"]),
+        ('{"a" :1,"a":2}', ["the key 'a' appears twice"]),
+        ('{"b":"\\\\","a":1,"a":2}', ["the key 'a' appears twice"]),
         ('{"a":1}{"a":2}', ["not valid JSON"]),
         ('{"a":' + "[" * 100_000, ["deeper than 128"]),
         ('{"d":' + '{"d":' * 200 + "1" + "}" * 201, ["deeper than 128"]),
@@ -150,6 +152,21 @@ def test_clashes_in_the_sample_name_both_places(tmp_path, lines, parts):
     message = fails(write(tmp_path, "\n".join(lines)), UsageError)
     for part in parts:
         assert part in message
+
+
+def test_a_rare_value_of_another_kind_is_a_bad_row(tmp_path):
+    path = write(tmp_path, GOOD * 30 + '{"a":"x"}\n')
+    assert "line 31: expected int64, got 'x'" in fails(path)
+    path = write(tmp_path, GOOD * 30 + '{"a":[{"b":1}]}\n')
+    assert "'a' is a list of objects" in fails(path, UsageError)
+
+
+@pytest.mark.parametrize("key", ['say \\"x\\"', "a\\\\b", "tab\\t"])
+def test_keys_that_no_decoder_takes_are_refused(tmp_path, key):
+    path = write(tmp_path, f'{{"{key}":1}}\n')
+    assert "cannot name a column" in fails(path, UsageError)
+    with pytest.raises(UsageError, match="no JSON key"):
+        read(path, features=(make_feature(json.loads(f'"{key}"'), "int64"),))
 
 
 def test_clashes_between_files_name_both(tmp_path):

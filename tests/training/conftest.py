@@ -11,9 +11,9 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from shardkit.accounting import Accounting
 from shardkit.features import Feature, Features
 from shardkit.manifest import (
-    Accounting,
     Created,
     FeatureStatistics,
     Manifest,

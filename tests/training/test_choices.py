@@ -6,9 +6,10 @@ import hashlib
 
 import pytest
 
+from shardkit.accounting import Accounting
 from shardkit.errors import UsageError
 from shardkit.features import Feature, make_feature
-from shardkit.manifest import Accounting, Created, FeatureStatistics, Manifest, ShardTableInfo, SplitInfo, TopValue
+from shardkit.manifest import Created, FeatureStatistics, Manifest, ShardTableInfo, SplitInfo, TopValue
 from train.choices import choose_features, choose_model, choose_splits
 from train.columns import choose_columns, wants_vocabulary
 from train.labels import choose_task, classification_label, listed_values, note_on_classes, regression_label

@@ -1,0 +1,276 @@
+"""What the sources share whose files know their columns: one schema of many files, and batches made to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit import storage
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    rejected_row,
+    row_identities,
+)
+from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.parquet_schema import Column, flatten_batch, unite_columns
+from shardkit.sources.partitions import partition_features, partition_values
+from shardkit.sources.row_json import row_as_json
+from shardkit.sources.row_sizes import cuts, largest_size, row_sizes
+from shardkit.sources.streams import place, shown
+from shardkit.sources.unfit_rows import find_unfit, fit_exactly, without_rows
+from shardkit.units import format_size
+
+MAX_BATCH_ROWS = 65_536
+
+_REMOTE_THREADS = 32
+_CORRECT = "Correct the row, or declare the column in a --schema file"
+
+_T = TypeVar("_T")
+
+
+def infer_features(files: Sequence[RawFile], read_columns: Callable[[RawFile], tuple[Column, ...]]) -> Features:
+    """Returns the columns that all files have, and behind them those that their folders name.
+
+    Args:
+        files: Empty ones are passed over.
+        read_columns: Returns the columns of a file from its schema.
+
+    Raises:
+        UsageError: If schemas or folders do not go together, or a column has no place in an example.
+        BadInputError: If a schema cannot be read, or all files are empty.
+    """
+    filled = [f for f in files if f.num_bytes]
+    if not filled:
+        raise BadInputError("there are no rows", why="all input files are empty")
+    columns, first = None, filled[0]
+    for file, others in zip(filled, map_files(read_columns, filled), strict=True):
+        columns = others if columns is None else unite_columns(columns, first.name, others, file.name)
+    where = place(first)
+    found = tuple(feature_from_arrow(c.name, c.type_, nullable=c.nullable, where=where) for c in columns or ())
+    if not found:
+        raise BadInputError("the file has no columns", where=where)
+    features = {f.name: f for f in found}
+    partitions = partition_features(filled)
+    for partition in partitions:
+        if partition.name in features:
+            for file in filled:
+                _partition_column(partition_values(file)[partition.name], features[partition.name], file, 1)
+    return (*found, *(p for p in partitions if p.name not in features))
+
+
+def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> list[_T]:
+    """Returns what a function says of each file; many at a time where the files are remote."""
+    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
+        return [function(f) for f in files]
+    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        return list(threads.map(function, files))
+
+
+def cut_pieces(file_index: int, pieces: Sequence[tuple[int, int]], wanted_bytes: int) -> Iterator[InputSplit]:
+    """Yields splits of a file that can be cut between its pieces only, numbered as if it were the only file.
+
+    Args:
+        file_index: Position in the list of files.
+        pieces: Of each row group, record batch or stripe: bytes by which to cut, and bytes as stored.
+        wanted_bytes: Of the first kind, in a split.
+    """
+    start = num_bytes = 0
+    for stop, (piece_bytes, _) in enumerate(pieces, start=1):
+        num_bytes += piece_bytes
+        if num_bytes >= wanted_bytes or stop == len(pieces):
+            stored = sum(p[1] for p in pieces[start:stop])
+            yield InputSplit(
+                index=0, file_start=file_index, file_stop=file_index + 1, start=start, stop=stop, num_bytes=stored
+            )
+            start, num_bytes = stop, 0
+
+
+class RowFitter:
+    """Makes the rows of one split what the features ask for, and sets aside those that cannot be.
+
+    Args:
+        split: Of one file.
+        files: All of them.
+        features: What to make.
+        options: Limits, and whether bad rows are set aside or end the reading.
+        rows_before: Returns how many rows of the file stand before the split; asked for at the first bad row.
+        batch_bytes: Wanted size of a batch in memory.
+    """
+
+    def __init__(
+        self,
+        split: InputSplit,
+        files: Sequence[RawFile],
+        features: Features,
+        options: SourceOptions,
+        *,
+        rows_before: Callable[[], int],
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self._split = split
+        self._file = files[split.file_start]
+        self._features = features
+        self._options = options
+        self._rows_before = rows_before
+        self._batch_bytes = batch_bytes
+        self._partitions = partition_values(self._file)
+        self._first_row: int | None = None
+        self.num_rows = 0
+
+    def fit(self, batch: pa.RecordBatch) -> Iterator[RowBatch]:
+        """Yields the rows of a batch, in one or more batches.
+
+        Raises:
+            BadInputError: At a row that does not fit, unless bad rows are tolerated.
+            UsageError: If no value of a column could fit, or a column says something else than the folders.
+        """
+        if not batch.num_rows:
+            return
+        limit = min(2 * self._batch_bytes, self._options.max_record_bytes)
+        largest = largest_size(batch)
+        if largest is not None and largest <= limit and batch.num_rows <= MAX_BATCH_ROWS:
+            yield self._fit(batch, None)
+            return
+        sizes = row_sizes(batch)
+        for start, stop in cuts(sizes, self._batch_bytes, MAX_BATCH_ROWS):
+            yield self._fit(batch.slice(start, stop - start), sizes[start:stop])
+
+    def position(self, row: int) -> int:
+        """Returns the 1-based number in the file of a 0-based row of the split."""
+        if self._first_row is None:
+            self._first_row = self._rows_before()
+        return self._first_row + row + 1
+
+    def _fit(self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64] | None) -> RowBatch:
+        columns = self._plain_columns(batch)
+        bad: dict[int, BadInputError] = {}
+        if sizes is not None:
+            for row in np.flatnonzero(sizes > self._options.max_record_bytes).tolist():
+                bad[row] = self._too_large(row, int(sizes[row]))
+        try:
+            fitted, rounded = self._fit_columns(columns, None)
+        except UnfitValueError:
+            for feature in self._features:
+                for row, unfit in find_unfit(columns[feature.name], feature).items():
+                    bad.setdefault(row, self._unfit(row, unfit))
+            fitted, rounded = [], {}
+        if bad and not self._options.tolerates_bad_rows:
+            raise bad[min(bad)]
+        is_kept = np.ones(batch.num_rows, dtype=np.bool_)
+        if bad:
+            is_kept[list(bad)] = False
+            fitted, rounded = self._fit_columns(columns, is_kept)
+        rejected = tuple(
+            rejected_row(
+                bad[row],
+                file_index=self._split.file_start,
+                position=f"row {self.position(self.num_rows + row)}",
+                first_byte=None,
+                raw=row_as_json(batch, row),
+            )
+            for row in sorted(bad)
+        )
+        identities = row_identities(self._file, self._split.start, self.num_rows, batch.num_rows)[is_kept]
+        self.num_rows += batch.num_rows
+        made = pa.RecordBatch.from_arrays(fitted, schema=arrow_schema(self._features))
+        return RowBatch(made, identities, self._split.file_start, rounded, rejected)
+
+    def _plain_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        flat = flatten_batch(batch)
+        columns = {}
+        for feature in self._features:
+            column = flat.get(feature.name)
+            if column is None:
+                value = self._partitions[feature.name]
+                column = _partition_column(value, feature, self._file, batch.num_rows)
+            elif feature.name in self._partitions:
+                self._check_partition(column, feature)
+            columns[feature.name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return columns
+
+    def _fit_columns(
+        self, columns: dict[str, pa.Array], is_kept: npt.NDArray[np.bool_] | None
+    ) -> tuple[list[pa.Array], dict[str, int]]:
+        fitted, rounded = [], {}
+        for feature in self._features:
+            column = columns[feature.name]
+            found = fit_exactly(column if is_kept is None else without_rows(column, is_kept), feature)
+            fitted.append(found.column)
+            if found.num_rounded:
+                rounded[feature.name] = found.num_rounded
+        return fitted, rounded
+
+    def _check_partition(self, column: pa.Array, feature: Feature) -> None:
+        value = self._partitions[feature.name]
+        expected = _partition_column(value, feature, self._file, 1)[0]
+        try:
+            found = fit_column(column, feature).column
+            differs = pc.is_valid(found) if value is None else pc.fill_null(pc.not_equal(found, expected), True)
+            row = int(pc.index(differs, True).as_py())
+        except UnfitValueError as error:
+            row = error.row
+        if row >= 0:
+            raise UsageError(
+                f"column {shown(feature.name)} says something else than the folder",
+                where=place(self._file, row=self.position(self.num_rows + row)),
+                why=f"expected {'null' if value is None else shown(value)}, got {_shown_scalar(column[row])}",
+                next_step="Correct the column, or rename the folder",
+            )
+
+    def _too_large(self, row: int, num_bytes: int) -> BadInputError:
+        return BadInputError(
+            "a row is too large",
+            where=place(self._file, row=self.position(self.num_rows + row)),
+            why=f"{format_size(num_bytes)} is more than the {format_size(self._options.max_record_bytes)} allowed",
+        )
+
+    def _unfit(self, row: int, error: UnfitValueError) -> BadInputError:
+        return BadInputError(
+            f"column {shown(error.column)} does not fit",
+            where=place(self._file, row=self.position(self.num_rows + row)),
+            why=f"expected {error.expected}, got {error.got}",
+            next_step=_CORRECT,
+        )
+
+
+def check_columns(columns: Sequence[Column], features: Features, file: RawFile) -> None:
+    """Checks that a file and its folders still have all columns that were planned for.
+
+    Raises:
+        BadInputError: If not.
+    """
+    names = {c.name for c in columns} | partition_values(file).keys()
+    missing = [f.name for f in features if f.name not in names]
+    if missing:
+        raise BadInputError(
+            "a column is missing", where=place(file), why=f"{', '.join(map(shown, missing))} was there when planned"
+        )
+
+
+def _partition_column(value: str | None, feature: Feature, file: RawFile, num_rows: int) -> pa.Array:
+    try:
+        single = fit_column(pa.array([value], pa.string()), feature).column
+    except UnfitValueError as error:
+        raise UsageError(
+            f"the folder's value of column {shown(feature.name)} does not fit",
+            where=place(file),
+            why=f"expected {error.expected}, got {error.got}",
+            next_step="Rename the folder, or declare the column in a --schema file",
+        ) from error
+    return pa.repeat(single[0], num_rows)
+
+
+def _shown_scalar(scalar: pa.Scalar) -> str:
+    return shown(scalar.as_py()) if scalar.is_valid and pa.types.is_primitive(scalar.type) else str(scalar)

@@ -1,0 +1,130 @@
+"""Which features the objects of a sample have; a few that do not go with the others may be left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.features import Features
+from shardkit.sources.base import RawFile
+from shardkit.sources.json_types import ShapeObserver, flatten, why_no_name
+
+Row = dict[str, Any]
+# With the place where each stands.
+Rows = list[tuple[str, Row]]
+
+_EXACT_INTEGER = 2**53
+# One in so many rows may be bad; beyond that the sample is not understood.
+_FEW = 10
+
+
+def infer_features(
+    files: Iterable[RawFile], sample: Callable[[RawFile], Iterable[Rows]], *, tolerates_bad_rows: bool
+) -> Features:
+    """Returns the features that the objects of some files have.
+
+    Up to a tenth of the objects may hold values of another kind than the others: reading tells of those. Where bad rows
+    are tolerated, they may also hold what no example can, and damaged files are passed over.
+
+    Args:
+        files: Those that are looked at.
+        sample: Gives the objects of one file, some at a time.
+        tolerates_bad_rows: Whether bad rows are tolerated.
+
+    Raises:
+        UsageError: If a key holds values that do not go together, or that no example can hold.
+        BadInputError: If there are no objects, or none has a key.
+    """
+    parts: list[Rows] = []
+    damage: DamagedFileError | None = None
+    for file in files:
+        try:
+            parts.extend(sample(file))
+        except DamagedFileError as error:
+            if not tolerates_bad_rows:
+                raise
+            damage = damage or error
+    if not any(parts):
+        raise damage or BadInputError("there are no rows", why="the input files are empty, or no object is in them")
+    features = _reconcile(parts, tolerates_bad_rows)
+    if not features:
+        raise BadInputError("the objects have no keys")
+    return features
+
+
+def _reconcile(parts: list[Rows], tolerates_bad_rows: bool) -> Features:
+    try:
+        return _observe(parts)
+    except UsageError:
+        rows = [row for part in parts for row in part]
+        usual = _usual(rows, tolerates_bad_rows)
+        if (len(rows) - len(usual)) * _FEW > len(rows):
+            raise
+        return _observe([usual])
+
+
+def _observe(parts: Iterable[Rows]) -> Features:
+    observer = ShapeObserver()
+    for rows in parts:
+        observer.add(rows)
+    return observer.features()
+
+
+def _usual(rows: Rows, may_be_unfit: bool) -> Rows:
+    # Those whose values are all of the kind that is the most frequent under their key; what no example can hold is left
+    # in where that is to be an error.
+    kinds = [{key: kind for key, kind in _kinds(row) if kind is not None} for _, row in rows]
+    counts: dict[str, Counter[str]] = {}
+    for found in kinds:
+        for key, kind in found.items():
+            counts.setdefault(key, Counter())[kind] += 1
+    most = {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
+    usual: Rows = []
+    for row, found in zip(rows, kinds, strict=True):
+        if "unfit" in found.values():
+            is_usual = not may_be_unfit
+        else:
+            is_usual = all(kind == most[key] for key, kind in found.items())
+        if is_usual:
+            usual.append(row)
+    return usual
+
+
+def _kinds(row: Row) -> Iterator[tuple[str, str | None]]:
+    # Keys of objects and of values, for one may stand where others have the other; None says nothing.
+    for path, value in flatten(row):
+        yield path, _kind(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and not _is_small(value):
+            # Under a key of its own: small integers go with floats and with large ones.
+            yield f"{path}\0number", "large" if isinstance(value, int) else "float"
+        parents = path.split("/")[:-1]
+        for number in range(1, len(parents) + 1):
+            yield "/".join(parents[:number]), "object"
+    if any(map(why_no_name, _keys(row))):
+        yield "\0keys", "unfit"
+
+
+def _kind(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        kinds = {_kind(item) for item in value}
+        if len(kinds) > 1 or kinds & {None, "object", "unfit"} or any(isinstance(item, list) for item in value):
+            return "unfit"
+        return f"list of {kinds.pop()}" if kinds else None
+    if isinstance(value, dict):
+        return "object"
+    return {bool: "bool", str: "string"}.get(type(value), "number")
+
+
+def _is_small(value: float) -> bool:
+    return isinstance(value, int) and -_EXACT_INTEGER <= value <= _EXACT_INTEGER
+
+
+def _keys(row: Row) -> Iterator[str]:
+    for key, value in row.items():
+        yield key
+        if isinstance(value, dict):
+            yield from _keys(value)

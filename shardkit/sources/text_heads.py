@@ -1,0 +1,37 @@
+"""Whether the beginning of a file can be that of a text."""
+
+from __future__ import annotations
+
+from shardkit.errors import DamagedFileError
+from shardkit.sources.base import RawFile
+from shardkit.sources.streams import place
+
+BOM = b"\xef\xbb\xbf"
+
+# Fewer than so many NUL bytes are a damage that its row can be named for, in whatever a small share of the text.
+_FEW_NULS = 16
+
+
+def check_is_text(head: bytes, file: RawFile) -> None:
+    """Checks that the first bytes of a file are no UTF-16 and hold no more than 1 % of NUL bytes.
+
+    Raises:
+        DamagedFileError: If not.
+    """
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        is_utf32 = head.startswith(b"\xff\xfe\0\0")
+        name = "UTF-32" if is_utf32 else "UTF-16"
+        raise DamagedFileError(
+            f"the text is {name}, not UTF-8",
+            where=place(file),
+            why="not UTF-8 at byte 0",
+            next_step=f"Name its encoding with --encoding {name.lower()}",
+        )
+    num_nuls = head.count(0)
+    if num_nuls * 100 > len(head) and (num_nuls > _FEW_NULS or num_nuls * 4 > len(head)):
+        raise DamagedFileError(
+            "the file is no UTF-8 text",
+            where=place(file),
+            why=f"{num_nuls} of its first {len(head)} bytes are NUL; it looks binary or UTF-16",
+            next_step="If it is text, name its encoding with --encoding, such as utf-16-le",
+        )

@@ -1,0 +1,129 @@
+"""Text in other encodings, read as UTF-8 piece by piece."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from shardkit.errors import DamagedFileError, UsageError
+from shardkit.sources.base import RawFile
+from shardkit.units import KiB, MiB
+
+_PIECE_BYTES = 256 * KiB
+_MAX_HELD_BYTES = MiB
+_UTF8 = frozenset({"utf-8", "utf-8-sig"})
+# They write names of hosts and literals of programs, not files, and some cannot be read piece by piece.
+_NO_FILES = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape"})
+
+
+class _Readable(Protocol):
+    def read(self, num_bytes: int, /) -> bytes: ...
+
+
+def with_encoding(files: Iterable[RawFile], encoding: str | None) -> tuple[RawFile, ...]:
+    """Returns files that are read as text in this encoding; as UTF-8 without one.
+
+    Raises:
+        UsageError: If there is no such encoding.
+    """
+    found = None if encoding is None else find_encoding(encoding)
+    return tuple(files) if found is None else tuple(msgspec.structs.replace(f, encoding=found) for f in files)
+
+
+def find_encoding(name: str) -> str | None:
+    """Returns the one name of an encoding that has many, None for UTF-8, which needs no conversion.
+
+    Raises:
+        UsageError: If there is no such encoding.
+    """
+    found: str | None
+    try:
+        found = codecs.lookup(name).name
+        codecs.getincrementaldecoder(name)
+        # Refuses what is no encoding of text, such as rot13.
+        "".encode(name)
+    except (LookupError, ValueError):
+        found = None
+    if found is None or found in _NO_FILES:
+        raise UsageError(
+            f"{name!r} is not a text encoding",
+            next_step="Name it as Python does, such as utf-16, utf-32, latin-1, cp1252, shift_jis, gb18030 or koi8-r",
+        )
+    return None if found in _UTF8 else found
+
+
+class TranscodedStream:
+    """A stream of text in one encoding, as UTF-8.
+
+    Args:
+        raw: The text as it is encoded.
+        encoding: As `find_encoding` has it.
+        where: Name of the file, for messages.
+    """
+
+    def __init__(self, raw: _Readable, encoding: str, where: str) -> None:
+        self._raw = raw
+        self._encoding = encoding
+        self._where = where
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._num_decoded = 0
+        self._ready = memoryview(b"")
+        self._is_over = False
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes of UTF-8, none at the end.
+
+        Raises:
+            DamagedFileError: If the text is not in that encoding; names the byte, counted after decompression.
+        """
+        return bytes(self._take(num_bytes))
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        piece = self._take(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _take(self, num_bytes: int) -> memoryview:
+        while not self._ready and not self._is_over:
+            data = self._raw.read(_PIECE_BYTES)
+            self._is_over = not data
+            self._ready = memoryview(self._transcode(data))
+        taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
+        return taken
+
+    def _transcode(self, data: bytes) -> bytes:
+        held = len(self._decoder.getstate()[0])
+        start = self._num_decoded - held
+        try:
+            text = self._decoder.decode(data, not data)
+        except UnicodeDecodeError as error:
+            got = bytes(error.object[error.start : error.end][:8])
+            raise self._damaged(start + error.start, f"{got!r}: {error.reason}") from error
+        except UnicodeError as error:
+            # Which of two byte orders it has is not guessed.
+            raise DamagedFileError(
+                f"the text is not {self._encoding}",
+                where=self._where,
+                why="it does not begin with a byte order mark",
+                next_step=f"Name its byte order too: --encoding {self._encoding}-le or {self._encoding}-be",
+            ) from error
+        self._num_decoded += len(data)
+        if len(self._decoder.getstate()[0]) > _MAX_HELD_BYTES:
+            raise self._damaged(start, "a sequence that begins there does not end")
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            num_before = len(text[: error.start].encode(self._encoding))
+            raise self._damaged(start + num_before, "half of a surrogate pair") from error
+
+    def _damaged(self, position: int, why: str) -> DamagedFileError:
+        return DamagedFileError(
+            f"the text is not {self._encoding}",
+            where=self._where,
+            why=f"not {self._encoding} at byte {position} ({why})",
+            next_step="Name its encoding with --encoding",
+        )

@@ -1,0 +1,133 @@
+"""Steps on whole columns: other dtypes, other names, rows that lack a value."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features, make_feature
+from shardkit.sources.fitting import Fitted
+from shardkit.sources.streams import shown
+from shardkit.transforms.options import ALL_COLUMNS
+from shardkit.transforms.steps import (
+    RowwiseStep,
+    Taken,
+    batch_of,
+    check_distinct,
+    empty_batch,
+    find_feature,
+    fit_result,
+)
+
+_INTEGER = re.compile(r"u?int(8|16|32|64)")
+
+
+def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> RowwiseStep:
+    """Returns the step that gives columns other dtypes.
+
+    Values must fit exactly, as in a schema file; only floats may be rounded to narrower ones. The classes of a
+    vocabulary become their names where they are cast to strings.
+
+    Raises:
+        UsageError: If a column is not there or a dtype is not known.
+    """
+    check_distinct([name for name, _ in casts], "--cast")
+    wanted: dict[str, Feature] = {}
+    for name, dtype in casts:
+        feature = find_feature(features, name, "--cast")
+        try:
+            wanted[name] = _cast_feature(feature, dtype)
+        except UsageError as error:
+            error.where = error.where or f"--cast {name}={dtype}"
+            raise
+    after = tuple(wanted.get(f.name, f) for f in features)
+
+    def call(batch: pa.RecordBatch) -> Taken:
+        columns, num_rounded = [], {}
+        for column, before, feature in zip(batch.columns, features, after, strict=True):
+            fitted = _cast_column(column, before, feature) if feature is not before else Fitted(column)
+            columns.append(fitted.column)
+            if fitted.num_rounded:
+                num_rounded[feature.name] = fitted.num_rounded
+        return Taken(batch_of(after, columns), None, num_rounded)
+
+    try:
+        call(empty_batch(features))
+    except UsageError as error:
+        error.where = error.where or "--cast"
+        raise
+    return RowwiseStep("--cast", after, call)
+
+
+def rename_step(features: Features, renames: tuple[tuple[str, str], ...]) -> RowwiseStep:
+    """Returns the step that gives columns other names, all at once, so that two may swap theirs.
+
+    Raises:
+        UsageError: If a column is not there, or two columns would have one name.
+    """
+    check_distinct([old for old, _ in renames], "--rename")
+    for old, _ in renames:
+        find_feature(features, old, "--rename")
+    new_names = dict(renames)
+    after = tuple(_renamed(f, new_names.get(f.name, f.name)) for f in features)
+    names = [f.name for f in after]
+    for old, new in renames:
+        if names.count(new) > 1:
+            raise UsageError(
+                f"--rename {old}={new} would give two columns one name", next_step=f"Rename the other {shown(new)} too"
+            )
+    sources = {new_names.get(f.name, f.name): f.name for f in features}
+    return RowwiseStep("--rename", after, lambda batch: Taken(batch_of(after, batch.columns)), sources)
+
+
+def drop_null_step(features: Features, names: tuple[str, ...]) -> RowwiseStep:
+    """Returns the step that leaves out rows without a value in any of some columns. NaN is a value.
+
+    Raises:
+        UsageError: If a column is not there.
+    """
+    chosen = [f.name for f in features] if names == (ALL_COLUMNS,) else list(names)
+    for name in chosen:
+        find_feature(features, name, "--drop-null")
+    after = tuple(msgspec.structs.replace(f, nullable=False) if f.name in chosen else f for f in features)
+    indices = [i for i, f in enumerate(features) if f.name in chosen]
+
+    def call(batch: pa.RecordBatch) -> Taken:
+        lacking = [batch.column(i) for i in indices if batch.column(i).null_count]
+        if not lacking:
+            return Taken(batch_of(after, batch.columns))
+        is_whole = reduce(pc.and_, [pc.is_valid(column) for column in lacking])
+        kept = np.flatnonzero(is_whole.to_numpy(zero_copy_only=False)).astype(np.int64)
+        return Taken(batch_of(after, batch.filter(is_whole).columns), kept)
+
+    return RowwiseStep("--drop-null", after, call)
+
+
+def _cast_feature(feature: Feature, dtype: str) -> Feature:
+    if dtype == feature.dtype:
+        return feature
+    both_times = dtype.startswith("timestamp") and feature.dtype.startswith("timestamp")
+    return make_feature(
+        feature.name,
+        dtype,
+        feature.shape,
+        nullable=feature.nullable,
+        vocabulary=feature.vocabulary if _INTEGER.fullmatch(dtype) else None,
+        timezone=feature.timezone if both_times else None,
+    )
+
+
+def _cast_column(column: pa.Array, before: Feature, feature: Feature) -> Fitted:
+    if before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar:
+        return Fitted(pa.array(before.vocabulary, pa.string()).take(column))
+    return fit_result(column, feature, f"column {shown(feature.name)} cannot be cast", is_in_place=True)
+
+
+def _renamed(feature: Feature, name: str) -> Feature:
+    return feature if name == feature.name else msgspec.structs.replace(feature, name=name)

@@ -1,0 +1,94 @@
+"""A closed DuckDB: no files, no network, one thread, UTC, and what it knows of its own functions."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardkit.errors import UsageError, missing_extra
+from shardkit.sources.streams import printable
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SETTINGS = (
+    "SET TimeZone = 'UTC'",
+    "SET temp_directory = ''",
+    # Arrow, to which filters would be handed down, compares NaN by other rules.
+    # Conditions are tried in the order they are written in, so that an error is met or not met by rule.
+    "SET disabled_optimizers = 'filter_pushdown,reorder_filter'",
+    "SET python_enable_replacements = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+_local = threading.local()
+
+
+class FunctionInfo(NamedTuple):
+    """What DuckDB's catalogue says of a function.
+
+    Attributes:
+        kinds: Such as `scalar`, `aggregate`, `macro`; one name may have several.
+        stabilities: Such as `CONSISTENT`, `VOLATILE`.
+        definitions: Of macros.
+    """
+
+    kinds: frozenset[str]
+    stabilities: frozenset[str]
+    definitions: tuple[str, ...]
+
+
+def session() -> duckdb.DuckDBPyConnection:
+    """Returns this thread's connection to an empty database in memory.
+
+    Raises:
+        UsageError: If DuckDB is not installed.
+    """
+    found: duckdb.DuckDBPyConnection | None = getattr(_local, "session", None)
+    if found is None:
+        found = _local.session = _open()
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def functions() -> dict[str, FunctionInfo]:
+    """Returns DuckDB's functions by their names in lower case."""
+    rows = session().execute(
+        """
+        SELECT lower(function_name), list(DISTINCT function_type), list(DISTINCT stability), list(macro_definition)
+        FROM duckdb_functions() GROUP BY 1
+        """
+    )
+    return {
+        name: FunctionInfo(frozenset(kinds), frozenset(s for s in stabilities or () if s), tuple(definitions or ()))
+        for name, kinds, stabilities, definitions in rows.fetchall()
+    }
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of what DuckDB says, without the kind of error in front."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return printable(first.split(" Error: ", 1)[-1])
+
+
+def quoted(name: str) -> str:
+    """Returns a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _open() -> duckdb.DuckDBPyConnection:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise missing_extra("sql", "duckdb") from error
+    connection = duckdb.connect(
+        ":memory:",
+        config={"threads": "1", "autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+    )
+    try:
+        for setting in _SETTINGS:
+            connection.execute(setting)
+    except duckdb.Error as error:
+        raise UsageError("this version of DuckDB cannot be closed off", why=reason_of(error)) from error
+    return connection

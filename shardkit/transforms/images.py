@@ -1,0 +1,165 @@
+"""The step on images: every column that holds one encoded image a row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from shardkit.sources.base import SourceOptions
+from shardkit.transforms.options import ImageFormat, TransformOptions
+from shardkit.transforms.pictures import DEFAULT_QUALITY, Picture, PictureOptions, rewrite
+from shardkit.transforms.steps import RowError, RowFailure, StepResult, Taken, batch_of
+
+_MAX_SIDE = 65_535  # What JPEG can count.
+_MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
+_SIZE_COLUMNS = ("height", "width", "channels")
+
+
+def image_step(features: Features, options: TransformOptions, source: SourceOptions) -> ImageStep | None:
+    """Returns the step that writes images anew, None if that is not asked for.
+
+    Raises:
+        UsageError: If there are no images, or a size or quality cannot be.
+    """
+    if options.image_size is None and options.image_format is None:
+        if options.image_quality is not None:
+            raise UsageError("--image-quality is for images that are written anew", next_step="Add --image-format jpeg")
+        return None
+    _check(options, source)
+    chosen = {f.name for f in features if is_image(f)}
+    if not chosen:
+        option = "--image-size" if options.image_size is not None else "--image-format"
+        raise UsageError(f"{option} is for images", why="no column has the media type of an image by then")
+    return ImageStep(features, options, source)
+
+
+def is_image(feature: Feature) -> bool:
+    """Whether a feature holds one encoded image an example."""
+    return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("image/")
+
+
+class ImageStep:
+    """Writes images anew.
+
+    Where there is one column of images, columns `height`, `width` and `channels` of integers beside it are taken to
+    say what it has, and are brought up to date.
+
+    Args:
+        before: Features of the batches that it gets.
+        options: What images become.
+        source: The caps of sizes.
+    """
+
+    sources = None
+
+    def __init__(self, before: Features, options: TransformOptions, source: SourceOptions) -> None:
+        self.option = "--image-size" if options.image_size is not None else "--image-format"
+        self.features = tuple(_feature_after(f, options.image_format) if is_image(f) else f for f in before)
+        self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in enumerate(before) if is_image(f)]
+        self._size_columns = _size_columns(before) if len(self._columns) == 1 else {}
+
+    def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
+        """Returns what becomes of the rows of a batch."""
+        kept: list[int] = []
+        pictures: list[list[Picture | None]] = [[] for _ in self._columns]
+        num_bytes = [0] * len(self._columns)
+        failures: list[RowFailure] = []
+        for row in range(batch.num_rows):
+            try:
+                made = [_rewrite(batch.column(c.position)[row], c.options) for c in self._columns]
+                num_bytes = [total + _size_of(p) for total, p in zip(num_bytes, made, strict=True)]
+                _check_total(num_bytes)
+            except RowError as error:
+                failures.append(RowFailure(row, error))
+                if not is_tolerant:
+                    break
+                continue
+            kept.append(row)
+            for column, picture in zip(pictures, made, strict=True):
+                column.append(picture)
+        positions = np.array(kept, dtype=np.int64)
+        stays = batch if len(kept) == batch.num_rows else batch.take(pa.array(positions))
+        columns = list(stays.columns)
+        for image, found in zip(self._columns, pictures, strict=True):
+            columns[image.position] = pa.array([p and p.data for p in found], pa.binary())
+        for index, name in self._size_columns.items():
+            columns[index] = _updated(columns[index], [p and getattr(p, name) for p in pictures[0]])
+        taken = Taken(batch_of(self.features, columns), None if len(kept) == batch.num_rows else positions)
+        return StepResult(taken, tuple(failures))
+
+
+class _ImageColumn(NamedTuple):
+    position: int
+    options: PictureOptions
+
+
+def _check(options: TransformOptions, source: SourceOptions) -> None:
+    if options.image_size is not None:
+        height, width = options.image_size
+        if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE):
+            raise UsageError(f"--image-size {height}x{width} cannot be", why=f"sides have 1 to {_MAX_SIDE:,} pixels")
+        if height * width > source.max_pixels:
+            raise UsageError(
+                f"--image-size {height}x{width} cannot be",
+                why=f"it is more than the {source.max_pixels:,} pixels that --max-pixels allows",
+            )
+    if options.image_quality is not None:
+        if options.image_format == "png":
+            raise UsageError("--image-quality has no meaning for PNG", next_step="Drop one of the options")
+        if not 1 <= options.image_quality <= 100:
+            raise UsageError(f"--image-quality is {options.image_quality}", why="it goes from 1 to 100")
+
+
+def _feature_after(feature: Feature, wanted: ImageFormat | None) -> Feature:
+    media_type = feature.media_type
+    if wanted is not None:
+        media_type = f"image/{wanted}"
+    elif media_type not in ("image/jpeg", "image/*"):
+        media_type = "image/png"
+    return msgspec.structs.replace(feature, media_type=media_type)
+
+
+def _options_of(feature: Feature, options: TransformOptions, source: SourceOptions) -> PictureOptions:
+    media_type = _feature_after(feature, options.image_format).media_type
+    formats: dict[str | None, ImageFormat] = {"image/jpeg": "jpeg", "image/png": "png"}
+    return PictureOptions(
+        size=options.image_size,
+        format=formats.get(media_type),
+        quality=options.image_quality or DEFAULT_QUALITY,
+        apply_exif=options.apply_exif,
+        max_pixels=source.max_pixels,
+        max_bytes=source.max_record_bytes,
+    )
+
+
+def _size_columns(features: Features) -> dict[int, str]:
+    return {
+        i: f.name
+        for i, f in enumerate(features)
+        if f.name in _SIZE_COLUMNS and f.dtype == "int64" and f.is_scalar and f.vocabulary is None
+    }
+
+
+def _rewrite(value: pa.Scalar, options: PictureOptions) -> Picture | None:
+    data = value.as_py()
+    return None if data is None else rewrite(data, options)
+
+
+def _size_of(picture: Picture | None) -> int:
+    return 0 if picture is None else len(picture.data)
+
+
+def _check_total(num_bytes: list[int]) -> None:
+    if max(num_bytes) > _MAX_COLUMN_BYTES:
+        raise RowError("the images of a batch become too large", f"together more than {_MAX_COLUMN_BYTES:,} bytes")
+
+
+def _updated(column: pa.Array, values: list[int | None]) -> pa.Array:
+    # A row without an image keeps what it says.
+    pairs = zip(column.to_pylist(), values, strict=True)
+    return pa.array([old if new is None else new for old, new in pairs], pa.int64())

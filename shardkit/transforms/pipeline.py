@@ -1,0 +1,187 @@
+"""The steps together: planned once from the features, applied to every batch.
+
+Rows carry their identity and their file through all steps. What becomes of a row depends on that row and the plan
+alone, so it does not matter how rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.errors import BadInputError
+from shardkit.features import Features
+from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
+from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
+from shardkit.transforms.images import image_step
+from shardkit.transforms.options import TransformOptions, with_hashes
+from shardkit.transforms.origin import origin_of, place_of, raw_row
+from shardkit.transforms.select import select_step
+from shardkit.transforms.steps import Positions, RowFailure, Step
+from shardkit.transforms.text import lower_step, tokenize_step, unicode_step
+from shardkit.transforms.user_map import MapStep
+
+FilteredCounts = Mapping[int, int]
+
+
+class TransformPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is done to the rows, and what it makes of the features.
+
+    Attributes:
+        input_features: What the source gives.
+        output_features: What the transformed rows have.
+        options: What is done, with the hashes of the files it names. This is what belongs into the recipe.
+        source: How the files are read: whether bad rows are tolerated, and the caps of sizes.
+    """
+
+    input_features: Features
+    output_features: Features
+    options: TransformOptions
+    source: SourceOptions
+
+
+class Applied(NamedTuple):
+    """Rows after all steps, and how many the steps left out, by position of the file. Bad rows are not among those."""
+
+    rows: RowBatch
+    num_filtered: FilteredCounts
+
+
+def plan_transforms(features: Features, options: TransformOptions, source: SourceOptions) -> TransformPlan:
+    """Returns the plan of the transformations, found without reading any data.
+
+    Args:
+        features: What the source gives.
+        options: What is asked for; files that already have a hash must still have it.
+        source: As in the recipe.
+
+    Raises:
+        UsageError: If a step cannot be done; names its option.
+    """
+    options = with_hashes(options)
+    steps = _steps(features, options, source)
+    after = steps[-1].features if steps else features
+    return TransformPlan(input_features=features, output_features=after, options=options, source=source)
+
+
+def transform_notes(plan: TransformPlan) -> tuple[str, ...]:
+    """Returns what a user should know about the transformations, one sentence each."""
+    steps = _steps(plan.input_features, plan.options, plan.source)
+    return tuple(note for step in steps if isinstance(step, MapStep) for note in step.notes)
+
+
+def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit) -> Applied:
+    """Returns the rows after all steps.
+
+    Args:
+        plan: What to do.
+        rows: A batch of the input features.
+        files: All inputs.
+        split: The part of the inputs that the rows are from.
+
+    Raises:
+        BadInputError: At the first row that a step cannot take, unless bad rows are tolerated.
+        UsageError: If a statement or function of the user does not do what it did when it was planned.
+    """
+    if plan.options.changes_nothing:
+        return Applied(rows, {})
+    batch, is_tolerant = rows.batch, plan.source.tolerates_bad_rows
+    kept: Positions = np.arange(batch.num_rows)
+    failures: list[RowFailure] = []
+    num_rounded = dict(rows.num_rounded)
+    for step in _steps(plan.input_features, plan.options, plan.source):
+        taken, failed = step.run(batch, is_tolerant=is_tolerant)
+        failures.extend(RowFailure(int(kept[f.row]), f.error) for f in failed)
+        batch = taken.batch
+        kept = kept if taken.kept is None else kept[taken.kept]
+        num_rounded = _carried(num_rounded, step, taken.num_rounded)
+    if failures and not is_tolerant:
+        # Later steps saw only the rows before the one that failed, so the last failure is the first row's.
+        raise _bad_row(failures[-1], rows, files, split, plan)
+    num_filtered = _count_filtered(rows, kept, failures)
+    if not failures and len(kept) == rows.batch.num_rows:
+        return Applied(rows._replace(batch=batch, num_rounded=num_rounded), num_filtered)
+    rejected = [_rejected(f, rows, files, split, plan) for f in sorted(failures, key=lambda f: f.row)]
+    indices = rows.file_indices
+    return Applied(
+        RowBatch(
+            batch,
+            rows.identities[kept],
+            indices if isinstance(indices, int) else indices[kept],
+            num_rounded,
+            (*rows.rejected, *rejected),
+        ),
+        num_filtered,
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _steps(features: Features, options: TransformOptions, source: SourceOptions) -> tuple[Step, ...]:
+    steps: list[Step] = []
+
+    def now() -> Features:
+        return steps[-1].features if steps else features
+
+    if options.cast:
+        steps.append(cast_step(now(), options.cast))
+    if options.rename:
+        steps.append(rename_step(now(), options.rename))
+    if options.drop_null:
+        steps.append(drop_null_step(now(), options.drop_null))
+    if options.map_path is not None:
+        steps.append(MapStep(now(), options))
+    if options.select is not None:
+        steps.append(select_step(now(), options.select))
+    if options.unicode_form:
+        steps.append(unicode_step(now(), options.unicode_form))
+    if options.lower:
+        steps.append(lower_step(now(), options.lower))
+    if options.tokenize:
+        steps.append(tokenize_step(now(), options.tokenize))
+    images = image_step(now(), options, source)
+    return (*steps, images) if images is not None else tuple(steps)
+
+
+def _carried(before: dict[str, int], step: Step, added: Mapping[str, int]) -> dict[str, int]:
+    sources = {f.name: f.name for f in step.features} if step.sources is None else step.sources
+    after = {new: before[old] for new, old in sources.items() if old in before}
+    for name, count in added.items():
+        after[name] = after.get(name, 0) + count
+    return after
+
+
+def _count_filtered(rows: RowBatch, kept: Positions, failures: list[RowFailure]) -> dict[int, int]:
+    num_left_out = rows.batch.num_rows - len(kept) - len(failures)
+    if num_left_out == 0:
+        return {}
+    if isinstance(rows.file_indices, int):
+        return {rows.file_indices: num_left_out}
+    is_left_out: npt.NDArray[np.bool_] = np.ones(rows.batch.num_rows, dtype=bool)
+    is_left_out[kept] = False
+    is_left_out[[f.row for f in failures]] = False
+    indices, counts = np.unique(rows.file_indices[is_left_out], return_counts=True)
+    return dict(zip(indices.tolist(), counts.tolist(), strict=True))
+
+
+def _bad_row(
+    failure: RowFailure, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
+) -> BadInputError:
+    where = place_of(origin_of(rows, failure.row, files, split, plan.source.format), files)
+    return BadInputError(failure.error.what, where=where, why=failure.error.why, next_step=_NEXT_STEP)
+
+
+def _rejected(
+    failure: RowFailure, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
+) -> RejectedRow:
+    origin = origin_of(rows, failure.row, files, split, plan.source.format)
+    raw = failure.error.raw if failure.error.raw is not None else raw_row(rows.batch, failure.row)
+    error = BadInputError(failure.error.what, why=failure.error.why)
+    return rejected_row(error, file_index=origin.file_index, position=origin.position, first_byte=None, raw=raw)
+
+
+_NEXT_STEP = "Correct the row, leave it out with --select or --map, or use --on-bad-record skip or quarantine"

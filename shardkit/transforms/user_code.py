@@ -1,0 +1,74 @@
+"""A function of the user's own, `FILE.py:function`, loaded by its path; no folder is put on the import path."""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from shardkit.errors import UsageError
+from shardkit.transforms.options import read_user_file, split_reference
+
+OPTION = "--map"
+
+
+class UserCodeError(Exception):
+    """Code of the user raised something; the text says what, and on which line of the file."""
+
+
+class _GivenSource(importlib.abc.ExecutionLoader):
+    """Loads exactly the bytes that were hashed, and leaves no compiled file beside the user's."""
+
+    def __init__(self, path: str, source: bytes) -> None:
+        self._path = path
+        self._source = source
+
+    def get_filename(self, fullname: str) -> str:
+        return self._path
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._source)
+
+
+@functools.lru_cache(maxsize=16)
+def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
+    """Returns the function that `FILE.py:function` names, with what it raises turned into UserCodeError.
+
+    Args:
+        reference: File and function.
+        sha256: What the content of the file must hash to.
+
+    Raises:
+        UsageError: If there is no such file or function, or the file cannot be run.
+    """
+    path, name = split_reference(reference)
+    source = read_user_file(path, OPTION, sha256)
+    loader = _GivenSource(path, source)
+    spec = importlib.util.spec_from_loader(f"_shardkit_map_{(sha256 or 'unhashed')[:16]}", loader, origin=path)
+    if spec is None:
+        raise UsageError(f"the file of {OPTION} is no Python file", where=path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        _call(path, loader.exec_module, module)
+    except UserCodeError as error:
+        raise UsageError(f"the file of {OPTION} fails", where=path, why=str(error)) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"the file of {OPTION} has no function {name!r}", where=path)
+    return functools.partial(_call, path, function)
+
+
+def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        if isinstance(error, SyntaxError) and error.lineno:
+            lines.append(error.lineno)
+        line = f" (line {lines[-1]})" if lines else ""
+        raise UserCodeError(f"{type(error).__name__}: {error}{line}") from error
