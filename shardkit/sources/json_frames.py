@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardkit.sources.json_strings import inside_strings
+from shardkit.sources.json_strings import Flags, inside_strings
 from shardkit.sources.streams import ByteStream, shown
 from shardkit.sources.text_blocks import NEWLINE, RETURN, Positions, RecordTooLongError, as_array
 
@@ -69,10 +69,7 @@ class Elements(NamedTuple):
         if not len(self.starts):
             return b""
         values = as_array(self.data)
-        edges = np.zeros(len(values) + 1, dtype=np.int8)
-        edges[self.starts] += 1
-        edges[self.stops] -= 1
-        values = values[np.cumsum(edges[:-1], dtype=np.int8).astype(np.bool_)]
+        values = values[_covered(len(values), self.starts, self.stops)]
         breaks = np.flatnonzero((values == NEWLINE) | (values == RETURN))
         if len(breaks):
             values[breaks] = np.where(inside_strings(values, breaks), _BROKEN, ord(" "))
@@ -135,6 +132,13 @@ def _check_end(rest: bytes, offset: int, state: _State) -> None:
         raise FrameError(offset + len(rest) - len(rest.lstrip(_SPACES)), f"{_shown(text)} stands outside of any object")
 
 
+def _covered(num_bytes: int, starts: Positions, stops: Positions) -> Flags:
+    # Which bytes lie between a start and its stop.
+    bounds = np.empty(2 * len(starts) + 2, dtype=np.int64)
+    bounds[0], bounds[1:-1:2], bounds[2:-1:2], bounds[-1] = 0, starts, stops, num_bytes
+    return np.repeat(np.arange(len(bounds) - 1) % 2 == 1, np.diff(bounds))
+
+
 def _filled(stream: ByteStream, held: bytes, wanted: int) -> bytes:
     parts, num_held = [held], len(held)
     while num_held < wanted and (part := stream.read(wanted - num_held)):
@@ -193,12 +197,9 @@ def _check_gaps(data: bytes, offset: int, tokens: _Tokens, state: _State) -> tup
     previous = np.concatenate([[state.kind], kinds[:-1]])
     wants_comma = (levels == 1) & (kinds == _ELEMENT) & (previous == _ELEMENT)
     values = as_array(data)
-    edges = np.zeros(len(values) + 1, dtype=np.int8)
-    edges[tokens.starts] += 1
-    edges[tokens.stops] -= 1
-    is_between = np.cumsum(edges[:-1], dtype=np.int8) == 0
-    is_between[int(tokens.stops[-1]) :] = False
-    places = np.flatnonzero(is_between & ~_IS_SPACE[values])
+    is_between = ~_covered(int(tokens.stops[-1]), tokens.starts, tokens.stops)
+    places = np.flatnonzero(is_between)
+    places = places[~_IS_SPACE[values[places]]]
     gaps = np.searchsorted(tokens.starts, places)
     num_commas = np.bincount(gaps[values[places] == ord(",")], minlength=len(kinds))
     num_others = np.bincount(gaps[values[places] != ord(",")], minlength=len(kinds))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import msgspec
+import pyarrow as pa
+
+from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
+from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.json_types import flatten
 
 Mode = Literal["native", "string", "written"]
@@ -31,7 +36,9 @@ def written_modes(features: Features, rows: Iterable[dict[str, Any]]) -> dict[st
         for path, value in flatten(row):
             sample = value[0] if isinstance(value, list) and value else value
             if path in is_open and sample is not None and not isinstance(sample, list):
-                votes[path].append(_shown_mode(by_name[path], sample))
+                mode = _shown_mode(by_name[path], sample)
+                if mode == usual_mode(by_name[path]) or _fits(sample, by_name[path]):
+                    votes[path].append(mode)
                 if len(votes[path]) == _NUM_VOTES:
                     is_open.remove(path)
         if not is_open:
@@ -52,3 +59,11 @@ def _shown_mode(feature: Feature, sample: Any) -> Mode:
     if isinstance(sample, str):
         return "native" if feature.dtype in ("string", "bytes") else "string"
     return "written" if takes_text else "native"
+
+
+def _fits(sample: Any, feature: Feature) -> bool:
+    try:
+        fit_column(pa.array([sample]), msgspec.structs.replace(feature, shape=()))
+    except (pa.ArrowInvalid, OverflowError, UnfitValueError, UsageError):
+        return False
+    return True

@@ -121,9 +121,8 @@ class ParquetSource:
 
 
 def _read_footer(file: RawFile) -> _Footer:
-    with _open(file) as (parquet, footer):
+    with _open(file) as (parquet, groups):
         columns = flatten_schema(parquet.schema_arrow, place(file))
-        groups = parse_row_groups(footer)
         if len(groups) != parquet.num_row_groups:
             raise ValueError("the footer counts its row groups in two ways")
         codec = next((c.codec for g in groups for c in g.columns if c.codec not in READABLE_CODECS), None)
@@ -145,7 +144,7 @@ def _is_known_full(groups: tuple[RowGroup, ...], position: int) -> bool:
 
 
 @contextmanager
-def _open(file: RawFile) -> Iterator[tuple[pq.ParquetFile, bytes]]:
+def _open(file: RawFile) -> Iterator[tuple[pq.ParquetFile, tuple[RowGroup, ...]]]:
     if file.compression not in (None, "archive"):
         raise UsageError(
             f"a Parquet file inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
@@ -154,12 +153,15 @@ def _open(file: RawFile) -> Iterator[tuple[pq.ParquetFile, bytes]]:
         try:
             # A column chunk is read in pieces, so that no row group is ever held whole.
             probe = pq.read_metadata(raw)
-            footer = _read_footer_bytes(raw, probe, file)
+            groups = parse_row_groups(_read_footer_bytes(raw, probe, file))
             buffer_bytes = max(64 * KiB, min(MiB, _OPEN_BUFFERS_BYTES // max(1, probe.num_columns)))
+            if max((sum(c.num_bytes for c in g.columns) for g in groups), default=0) <= _OPEN_BUFFERS_BYTES:
+                # Read in one piece: a damaged length of a page then cannot make Arrow allocate a buffer of that size.
+                buffer_bytes = 0
             with pq.ParquetFile(
                 raw, metadata=probe, buffer_size=buffer_bytes, pre_buffer=False, page_checksum_verification=True
             ) as parquet:
-                yield parquet, footer
+                yield parquet, groups
         except ShardkitError:
             raise
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

@@ -56,4 +56,4 @@ def test_an_unknown_format_lists_the_known(tmp_path):
     (tmp_path / "a.fwf").write_text(TEXT)
     result = convert(os.environ, tmp_path / "a.fwf", tmp_path / "out", "--format", "fixed")
     assert result.returncode == 2
-    assert "Known are csv, tsv, jsonl, parquet, images" in result.stderr
+    assert "Known are csv, tsv, jsonl, json, parquet, arrow" in result.stderr
