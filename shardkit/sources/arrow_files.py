@@ -28,7 +28,7 @@ from shardkit.sources.arrow_structure import check_structure, leaf_nodes
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
 from shardkit.sources.columnar import RowFitter, check_columns, cut_pieces, infer_features, map_files
 from shardkit.sources.parquet_schema import Column, flatten_schema
-from shardkit.sources.streams import guard_unchanged, open_raw, open_stream, place
+from shardkit.sources.streams import guard_unchanged, open_raw, open_stream, place, read_head
 from shardkit.sources.text_splits import numbered
 from shardkit.units import MiB, format_size
 
@@ -159,7 +159,8 @@ def _mapped_batches(split: InputSplit, file: RawFile, layout: Layout) -> Iterato
 
 def _find_layout(file: RawFile) -> Layout | None:
     with _translated(file):
-        if file.compression is not None:
+        if file.compression not in (None, "archive"):
+            _refuse_file(file)
             return None
         _refuse_feather(file)
         with open_raw(file) as raw:
@@ -199,6 +200,14 @@ def _count_rows(file: RawFile, num_batches: int) -> int:
     with open_raw(file) as raw:
         layout = read_layout(raw, file.num_bytes)
         return sum(read_message(raw, b).num_rows for b in layout.batches[:num_batches]) if layout else 0
+
+
+def _refuse_file(file: RawFile) -> None:
+    # A stream is read from front to back, a file is not.
+    if read_head(file, len(FILE_MAGIC)) == FILE_MAGIC:
+        raise UsageError(
+            f"an Arrow file inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
+        )
 
 
 def _refuse_feather(file: RawFile) -> None:

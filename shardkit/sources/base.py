@@ -113,7 +113,8 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         index: 0-based position among all splits; the order of `--no-shuffle`.
         file_start, file_stop: The files it reads, half-open. More than one only for formats with a row a file.
-        start, stop: Bytes of text formats, row groups of Parquet, half-open. 0 and 0 where files are read whole.
+        start, stop: Bytes of text formats and Avro, row groups of Parquet, record batches of Arrow, stripes of ORC,
+            rows of arrays; half-open. 0 and 0 where files are read whole.
         num_bytes: Input bytes it covers (as stored), for progress and for dealing work out evenly.
     """
 

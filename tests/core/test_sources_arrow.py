@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,22 @@ def test_a_stream_inside_gzip_is_read(tmp_path):
     raw = write(tmp_path / "a", TABLE, stream=True).read_bytes()
     (tmp_path / "a.gz").write_bytes(gzip.compress(raw))
     _, found = read(tmp_path / "a.gz")
+    assert found.column("ls").to_pylist() == TABLE.column("ls").to_pylist()
+
+
+def test_a_file_inside_gzip_is_refused(tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(write(tmp_path / "a", TABLE).read_bytes()))
+    with pytest.raises(UsageError, match="Decompress it first"):
+        read(tmp_path / "a.gz")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_member_of_a_zip_is_read(tmp_path, compression, stream):
+    write(tmp_path / "a", TABLE, stream=stream)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", compression) as archive:
+        archive.write(tmp_path / "a", "a.arrow")
+    _, found = read(tmp_path / "a.zip")
     assert found.column("ls").to_pylist() == TABLE.column("ls").to_pylist()
 
 
