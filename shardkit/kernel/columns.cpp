@@ -47,10 +47,6 @@ bool read_column(const ArrowSchema* schema, const ArrowArray* array, Column* c) 
   c->is_list = std::strcmp(schema->format, "+l") == 0;
   if (!c->is_list) return read_values(schema, array, c);
   c->list_offsets = static_cast<const int32_t*>(array->buffers[1]);
-  if (array->children[0]->null_count > 0) {
-    PyErr_SetString(PyExc_ValueError, "a list holds a null");
-    return false;
-  }
   return read_values(schema->children[0], array->children[0], c);
 }
 
