@@ -225,9 +225,9 @@ def compare_listed(file: RawFile, num_bytes: int, version: str) -> None:
         raise changed(file, "it was written to")
 
 
-def changed(file: RawFile, why: str) -> BadInputError:
+def changed(file: RawFile, why: str) -> DamagedFileError:
     """Returns the error that a file is no longer what was listed."""
-    return BadInputError(
+    return DamagedFileError(
         "the file changed during conversion",
         where=place(file),
         why=why,
