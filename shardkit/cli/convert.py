@@ -208,8 +208,8 @@ def command(
 ) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 
-    INPUT is a file, a folder or a quoted glob of CSV, TSV, JSON Lines, Parquet or image files; .gz, .zst and .bz2
-    are read as they are. DESTINATION is the folder of the dataset. A conversion that was cut off goes on when the
+    INPUT is a file, a folder or a quoted glob; .gz, .zst and .bz2 are read as they are, zip files and tars like
+    folders. DESTINATION is the folder of the dataset. A conversion that was cut off goes on when the
     same command is run again.
     """
     if num_shards is not None and ctx.get_parameter_source("shard_size") is ParameterSource.COMMANDLINE:

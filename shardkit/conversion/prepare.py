@@ -217,8 +217,11 @@ def _apart_from_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tu
 
 
 def _check_source_options(options: SourceOptions) -> None:
-    text, files = ("csv", "tsv", "jsonl", "json", "text"), ("images", "audio")
+    tables, text, files = ("csv", "tsv"), ("csv", "tsv", "jsonl", "json", "text"), ("images", "audio")
     for option, is_given, formats in (
+        ("--columns", options.columns is not None, tables),
+        ("--delimiter", options.delimiter is not None, tables),
+        ("--null-value", bool(options.null_values), tables),
         ("--encoding", options.encoding is not None, text),
         ("--text-record", options.text_record != "line", ("text",)),
         ("--labels", options.labels is not None, files),
