@@ -1,6 +1,6 @@
 """The conversion as a Beam pipeline. Only descriptors travel through it; bytes lie in the spool.
 
-    input splits [-> DigestSplits -> MarkDuplicates] -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
+    input splits [-> SurveySplits -> MarkRows] -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
 
 Every transform wraps the function of `shardkit.conversion` that has its name in snake case.
 """
@@ -18,12 +18,13 @@ from beam_pipelines.failures import reported
 from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.bad_rows import check_bad_rows
 from shardkit.conversion.commit import commit_dataset
-from shardkit.conversion.dedup import digest_split, mark_duplicates
 from shardkit.conversion.extract import extract_split, load_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
+from shardkit.conversion.order import work_order
 from shardkit.conversion.plan import Plan, load_plan, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.spool import Segment
+from shardkit.conversion.survey import mark_rows, needs_survey, survey_split
 from shardkit.conversion.write import write_shards
 from shardkit.manifest import ShardInfo
 from shardkit.planning import SplitLayout, write_units
@@ -33,6 +34,7 @@ COMMITTED_FILE = "committed.msgpack"
 UnitKey = tuple[int, int]
 _RUNS_A_PORTION = 32
 _ALL = 0  # The one key under which everything comes together.
+_NO_SPLIT, _NO_SHARD = -1, b""
 
 
 def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int = 1) -> None:
@@ -44,21 +46,28 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
         num_threads: Pieces of work that one worker process does at the same time.
     """
     plan = load_plan(plan_path)
-    # Keys are dealt to processes in turn and never rebalanced: the largest first evens them out.
-    order = sorted(plan.input_splits, key=lambda s: -s.num_bytes)
+    # Keys are dealt to processes in turn and never rebalanced.
+    order = work_order(plan.input_splits, plan.files)
     # Grouping deals the keys out; every ParDo costs the runner 15 ms, and beam.Reshuffle is made of many.
     splits = (
         pipeline
         | "List input splits" >> beam.Create([(s.index, b"") for s in order]).with_output_types(tuple[int, bytes])
         | "Deal input splits" >> beam.GroupByKey()
     )
-    if plan.recipe.dedup is not None:
-        digested = splits | DigestSplits(plan_path, num_threads)
-        marked = digested | "Gather digests" >> beam.GroupByKey() | MarkDuplicates(plan_path)
+    if needs_survey(plan.recipe):
+        surveyed = splits | SurveySplits(plan_path, num_threads)
+        marked = surveyed | "Gather surveys" >> beam.GroupByKey() | MarkRows(plan_path)
         splits = marked | "Deal input splits again" >> beam.GroupByKey()
     extracted = splits | ExtractSplits(plan_path, num_threads)
+    if plan.recipe.allow_empty:
+        # Without rows nothing would come this way, and nothing would be committed.
+        no_split = pipeline | "No input split" >> beam.Create([(_ALL, _NO_SPLIT)]).with_output_types(tuple[int, int])
+        extracted = (extracted, no_split) | "Input splits or none" >> beam.Flatten()
     segments = extracted | "Gather input splits" >> beam.GroupByKey() | LayOutShards(plan_path, num_threads)
     shards = segments | "Group segments" >> beam.GroupByKey() | WriteShards(plan_path, num_threads)
+    if plan.recipe.allow_empty:
+        no_shard = pipeline | "No shard" >> beam.Create([(_ALL, _NO_SHARD)]).with_output_types(tuple[int, bytes])
+        shards = (shards, no_shard) | "Shards or none" >> beam.Flatten()
     _ = shards | "Gather shards" >> beam.GroupByKey() | CommitDataset(plan_path)
 
 
@@ -89,19 +98,19 @@ class _ExtractSplit(_PlannedDoFn):
         pa.default_memory_pool().release_unused()
 
 
-class _DigestSplit(_PlannedDoFn):
+class _SurveySplit(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
         input_split_index, _ = element
         with reported(self._plan):
-            digest_split(self._plan, input_split_index)
+            survey_split(self._plan, input_split_index, self._progress)
         yield _ALL, input_split_index
 
 
-class _MarkDuplicates(_PlannedDoFn):
+class _MarkRows(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[int, bytes]]:
         with reported(self._plan):
-            mark_duplicates(self._plan)
-        for input_split in sorted(self._plan.input_splits, key=lambda s: -s.num_bytes):
+            mark_rows(self._plan)
+        for input_split in work_order(self._plan.input_splits, self._plan.files):
             yield input_split.index, b""
 
 
@@ -139,7 +148,7 @@ class _CommitDataset(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[None]:
         _, rows = element
         with reported(self._plan):
-            shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows]
+            shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows if row != _NO_SHARD]
             committed = commit_dataset(self._plan, load_layout(self._plan), load_extracted(self._plan), shards)
             write_whole(self._plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
         yield from ()
@@ -162,20 +171,20 @@ class ExtractSplits(_PlannedTransform):
         return pcoll | "Extract" >> beam.ParDo(step).with_output_types(tuple[int, int])
 
 
-class DigestSplits(_PlannedTransform):
-    """Positions of input splits, as keys -> the same positions under one key, once their rows are digested."""
+class SurveySplits(_PlannedTransform):
+    """Positions of input splits, as keys -> the same positions under one key, once their rows are surveyed."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        step = _DigestSplit(self._plan_path, self._num_threads)
-        return pcoll | "Digest" >> beam.ParDo(step).with_output_types(tuple[int, int])
+        step = _SurveySplit(self._plan_path, self._num_threads)
+        return pcoll | "Survey" >> beam.ParDo(step).with_output_types(tuple[int, int])
 
 
-class MarkDuplicates(_PlannedTransform):
-    """The positions of all input splits -> the same positions, as keys, once duplicates are marked."""
+class MarkRows(_PlannedTransform):
+    """The positions of all input splits -> the same, as keys, once it is stored what becomes of their rows."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        step = _MarkDuplicates(self._plan_path)
-        return pcoll | "Mark duplicates" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
+        step = _MarkRows(self._plan_path)
+        return pcoll | "Mark rows" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
 class LayOutShards(_PlannedTransform):

@@ -5,18 +5,18 @@ The local runner hands over a wall of traceback text, and other engines other te
 
 from __future__ import annotations
 
+import errno
 import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
+from shardkit import storage
 from shardkit.conversion.plan import Plan
+from shardkit.conversion.prepare import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
 from shardkit.errors import ShardkitError
-
-FAILURE_FILE = "failure.json"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +32,9 @@ def reported(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        parts = error.to_dict() if isinstance(error, ShardkitError) else None
-        _leave(plan.work_path(FAILURE_FILE), Failure(error=parts, traceback=traceback.format_exc()))
+        # The longest message and its traceback must fit into what is reserved.
+        text = traceback.format_exc()[-FAILURE_RESERVE_BYTES // 8 :]
+        _leave(plan, msgspec.json.encode(Failure(error=_parts_of(error, plan), traceback=text)))
         raise
 
 
@@ -45,13 +46,25 @@ def read_failure(plan: Plan) -> Failure | None:
         return None
 
 
-def _leave(path: Path, failure: Failure) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+def _parts_of(error: Exception, plan: Plan) -> dict[str, str | None] | None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        try:
+            with storage.translate_os_errors(plan.work_dir):
+                raise error
+        except ShardkitError as known:
+            return known.to_dict()
+    return error.to_dict() if isinstance(error, ShardkitError) else None
+
+
+def _leave(plan: Plan, content: bytes) -> None:
+    # On a full disk no file can be made, so there is one already; whoever gives it another name was first.
+    claimed = plan.work_path(f"{FAILURE_FILE}.{os.getpid()}")
     try:
-        temporary.write_bytes(msgspec.json.encode(failure))
-        os.link(temporary, path)
+        plan.work_path(FAILURE_RESERVE_FILE).rename(claimed)
+        with claimed.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+        claimed.rename(plan.work_path(FAILURE_FILE))
     except OSError:
-        # A full disk, or another worker failed first: the run ends with an error all the same.
+        # Another worker failed first, or the disk is broken: the run ends with an error all the same.
         pass
-    finally:
-        temporary.unlink(missing_ok=True)

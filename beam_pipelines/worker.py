@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -10,8 +9,7 @@ import sys
 
 from beam_pipelines.imports import lighten_process
 from beam_pipelines.memory import return_freed_memory
-
-_PR_SET_PDEATHSIG = 1
+from shardkit.process_limits import die_with_parent
 
 
 def worker_command() -> str:
@@ -24,7 +22,7 @@ def worker_command() -> str:
 
 def main() -> None:
     """Runs until the runner lets it go."""
-    _die_with_parent()
+    die_with_parent()
     lighten_process()
     return_freed_memory()
     # Ctrl-C reaches the whole group of processes; the command stops its workers itself.
@@ -36,13 +34,6 @@ def main() -> None:
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def build(features: Features, statistics: Mapping[str, FeatureStatistics], label
     for feature in features:
         found = statistics[feature.name]
         if feature.dtype == "string":
-            words = [top.value for top in found.top_values]
+            words = list(found.vocabulary)
             inputs[feature.name] = keras.Input((), name=feature.name, dtype="string")
             columns.append(keras.layers.StringLookup(vocabulary=words, output_mode="one_hot")(inputs[feature.name]))
         else:

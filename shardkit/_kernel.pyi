@@ -15,3 +15,17 @@ def decode(
     /,
 ) -> tuple[list[tuple[Any, ...]], Any]: ...
 def gather(data: Any, starts: Any, sizes: Any, /) -> Any: ...
+def count_keys(
+    slots: Any,
+    kind: str,
+    max_keys: int,
+    dropped: int,
+    num_keys: int,
+    values: Any,
+    is_float32: bool,
+    source: int,
+    counts: Any | None,
+    /,
+) -> tuple[int, int]: ...
+def hash_slices(offsets: Any | None, data: Any, /) -> Any: ...
+def count_slices(offsets: Any, data: Any, /) -> tuple[Any, Any]: ...

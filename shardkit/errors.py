@@ -69,7 +69,7 @@ class ShardkitError(Exception):
     @staticmethod
     def from_dict(parts: dict[str, str | None]) -> ShardkitError:
         """Returns the error that `to_dict` described."""
-        kinds: tuple[type[ShardkitError], ...] = (*ShardkitError.__subclasses__(), DamagedFileError)
+        kinds: tuple[type[ShardkitError], ...] = (*ShardkitError.__subclasses__(), *BadInputError.__subclasses__())
         family = {c.__name__: c for c in kinds}
         kind = family.get(parts.get("type") or "", ShardkitError)
         return kind(
@@ -113,6 +113,14 @@ class BadInputError(ShardkitError):
 
 class DamagedFileError(BadInputError):
     """An input file of which not even the rows can be counted."""
+
+
+class NoRowsError(BadInputError):
+    """The inputs hold not one row."""
+
+    def __init__(self, what: str = "there are no rows", **parts: str | None) -> None:
+        parts["next_step"] = parts.get("next_step") or "Add --allow-empty to make a dataset without examples"
+        super().__init__(what, **parts)
 
 
 class ConflictError(ShardkitError):

@@ -175,7 +175,7 @@ def feature_from_arrow(name: str, type_: pa.DataType, *, nullable: bool, where: 
             f"column {name!r} has the type {type_}",
             where=where,
             why="which a tf.train.Example cannot hold",
-            next_step="Drop or cast the column in the source, or declare it in a --schema file",
+            next_step="Drop or cast the column",
         )
     zone = value.tz if pa.types.is_timestamp(value) else None
     return make_feature(name, dtype, shape, nullable=nullable, timezone=zone)

@@ -18,16 +18,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from shardkit.buckets import Counts
+from shardkit.codec_kernel import HAS_KERNEL
 from shardkit.hashing import mix64
+from shardkit.key_counts import add_up, count_equal
 from shardkit.manifest import TopValue
+from shardkit.quantiles import QuantileSketch
+
+if HAS_KERNEL:
+    from shardkit import _kernel
 
 NUM_COUNTED = 4_096
 NUM_HASHES = 4_096
 NUM_TOP_VALUES = 20
+MAX_LISTED_INTEGERS = 1_000
+MAX_VOCABULARY_BYTES = 256 * 1024
 SAMPLE_STEP = 16
 MAX_VALUE_BYTES = 256
 _MIN_SHARE = 1_000  # An estimated value is listed if it is at least one in so many, and was sampled 16 times.
 _MAX_PENDING = 16_384
+_MAX_SAMPLES = 4_096
 _FIRST_PIECE = 2 * NUM_COUNTED  # Shows whether a column repeats its values.
 _PIECE = 32_768  # Stays in the cache.
 
@@ -62,14 +72,18 @@ class Frequencies:
 
     Args:
         key_type: Arrow type of the values: binary, int64 or uint64.
+        overflow: Takes the integers that are not counted exactly here, those too that were until they became too many.
     """
 
-    def __init__(self, key_type: pa.DataType) -> None:
+    def __init__(self, key_type: pa.DataType, overflow: QuantileSketch | None = None) -> None:
         self._key_type = key_type
+        self._overflow = overflow
         self._values = pa.array([], key_type)
         self._counts = np.empty(0, np.int64)
         self._pending: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
         self._num_pending = 0
+        self._samples: list[Hashes] = []  # Integers, each for SAMPLE_STEP of them.
+        self._num_samples = 0
         self._num_values = 0
         self._is_exact = True
         self._is_free_text = False
@@ -84,10 +98,10 @@ class Frequencies:
             values: The values.
             longest: Bytes of the longest of them.
         """
+        start, size = 0, self._next_piece()
         self._num_values += len(values)
         if not self._is_free_text and longest > MAX_VALUE_BYTES:
             self._become_free_text()
-        start, size = 0, _FIRST_PIECE
         while self._is_exact and start < len(values):
             self._append(*_count_binary(values[start : start + size]))
             start, size = start + size, 4 * size
@@ -99,27 +113,36 @@ class Frequencies:
 
     def add_integers(self, values: npt.NDArray[Any]) -> None:
         """Adds integers of any width."""
+        start, size = 0, self._next_piece()
         self._num_values += len(values)
         if values.dtype.itemsize < 8:
             values = values.astype(np.int64)
         values = values.view(np.uint64)
-        start, size = 0, _FIRST_PIECE
         while self._is_exact and start < len(values):
-            found, counts = np.unique(values[start : start + size], return_counts=True)
+            found, counts = count_equal(values[start : start + size])
             self._append(self._keys_of(found), counts)
             start, size = start + size, 4 * size
         for first in range(start, len(values), _PIECE):
-            self._add_hashes(mix64(values[first : first + _PIECE]))
+            self._add_hashes(_hash_words(values[first : first + _PIECE]))
         if start < len(values):
-            found, counts = np.unique(values[start::SAMPLE_STEP], return_counts=True)
-            self._append(*_most_frequent(self._keys_of(found), counts * SAMPLE_STEP))
+            if self._overflow is not None:
+                self._overflow.add(values[start:].view(np.uint64 if pa.types.is_uint64(self._key_type) else np.int64))
+            # A copy: the values may lie in a batch whose memory would be kept alive.
+            self._samples.append(values[start::SAMPLE_STEP].copy())
+            self._num_samples += len(self._samples[-1])
+            if self._num_samples > _MAX_SAMPLES:
+                self._count_samples()
 
     def add_counted(self, values: Hashes, counts: npt.NDArray[np.int64]) -> None:
         """Adds integers that are already counted, as their two's complement."""
         self._num_values += int(counts.sum())
-        if not self._is_exact:
-            self._add_hashes(mix64(values))
-        self._append(self._keys_of(values), counts)
+        keys = self._keys_of(values)
+        if self._is_exact:
+            self._append(keys, counts)
+            return
+        self._pass_on(keys, counts)
+        self._add_hashes(mix64(values))
+        self._append(*_most_frequent(keys, counts))
 
     def merge(self, part: FrequenciesPart) -> None:
         """Adds what another collector saw."""
@@ -133,12 +156,14 @@ class Frequencies:
             self._become_free_text()
         elif not part.is_exact:
             self._stop_counting()
+        counts = np.frombuffer(part.counts, "<i8").astype(np.int64)
         if not self._is_exact:
             self._add_hashes(np.frombuffer(part.hashes, "<u8").astype(np.uint64))
             if part.is_exact:
+                self._pass_on(keys, counts)
                 self._add_hashes(hash_values(keys))
         if not self._is_free_text:
-            self._append(keys, np.frombuffer(part.counts, "<i8").astype(np.int64))
+            self._append(keys, counts)
 
     def to_part(self) -> FrequenciesPart:
         """Returns what was seen, the same for the same calls."""
@@ -171,11 +196,39 @@ class Frequencies:
         """
         self._consolidate()
         at_least = 1 if self._is_exact else max(16 * SAMPLE_STEP, self._num_values // _MIN_SHARE)
-        listed = zip(self._values.to_pylist(), self._counts.tolist(), strict=True)
-        order = sorted(((-count, value) for value, count in listed if count >= at_least))
+        order = self._ordered(at_least)
         return tuple(
             TopValue(value=_shown_value(value, dtype), count=-count) for count, value in order[:NUM_TOP_VALUES]
         )
+
+    def vocabulary(self, dtype: str) -> tuple[str | int | bool, ...]:
+        """Returns all values of a feature of this dtype, most frequent first, ties by value.
+
+        It is empty where they are more than NUM_COUNTED (integers: MAX_LISTED_INTEGERS) or longer than
+        MAX_VOCABULARY_BYTES together, or where most occur once: names and keys are nothing to look up, and would make
+        the manifest as long as the data.
+        """
+        self._consolidate()
+        num_values = len(self._values)
+        if not self._is_exact or (num_values > NUM_TOP_VALUES and num_values * 2 > self._num_values):
+            return ()
+        is_text = pa.types.is_binary(self._key_type)
+        if self._values.nbytes > MAX_VOCABULARY_BYTES if is_text else num_values > MAX_LISTED_INTEGERS:
+            return ()
+        values = [_shown_value(value, dtype) for _, value in self._ordered(1)]
+        return tuple(v for v in values if v is not None) if None not in values else ()
+
+    def exact_counts(self) -> tuple[pa.Array, Counts] | None:
+        """Returns all values and how often each occurs, None where they are not counted exactly."""
+        self._consolidate()
+        return (self._values, self._counts) if self._is_exact else None
+
+    def _next_piece(self) -> int:
+        return 4 * _FIRST_PIECE if self._num_values >= _FIRST_PIECE else _FIRST_PIECE
+
+    def _ordered(self, at_least: int) -> list[tuple[int, Any]]:
+        listed = zip(self._values.to_pylist(), self._counts.tolist(), strict=True)
+        return sorted((-count, value) for value, count in listed if count >= at_least)
 
     def _keys_of(self, values: Hashes) -> pa.Array:
         return pa.array(values).view(self._key_type)
@@ -186,7 +239,14 @@ class Frequencies:
         if self._num_pending > _MAX_PENDING or (self._is_exact and len(values) > NUM_COUNTED):
             self._consolidate()
 
+    def _count_samples(self) -> None:
+        if self._samples:
+            found, counts = count_equal(np.concatenate(self._samples))
+            self._samples, self._num_samples = [], 0
+            self._append(*_most_frequent(self._keys_of(found), counts * SAMPLE_STEP))
+
     def _consolidate(self) -> None:
+        self._count_samples()
         if not self._pending:
             return
         values = pa.concat_arrays([self._values, *(v for v, _ in self._pending)])
@@ -202,7 +262,12 @@ class Frequencies:
         self._consolidate()
         if self._is_exact:
             self._is_exact = False
+            self._pass_on(self._values, self._counts)
             self._add_hashes(hash_values(self._values))
+
+    def _pass_on(self, values: pa.Array, counts: Counts) -> None:
+        if self._overflow is not None:
+            self._overflow.add_counted(values.to_numpy(), counts)
 
     def _become_free_text(self) -> None:
         self._stop_counting()
@@ -226,6 +291,9 @@ class Frequencies:
 
 
 def _count_binary(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    if HAS_KERNEL:
+        rows, repeats = (np.frombuffer(n, np.int64) for n in _kernel.count_slices(*_slices_of(values)))
+        return values.take(pa.array(rows)), repeats
     found = values.value_counts()
     return found.field(0), found.field(1).to_numpy()
 
@@ -239,22 +307,39 @@ def _most_frequent(values: pa.Array, counts: npt.NDArray[np.int64]) -> tuple[pa.
 
 
 def _add_up(values: pa.Array, counts: npt.NDArray[np.int64]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    # Counts of equal values are added; the values keep the order in which they came.
+    # Counts of equal values are added.
+    if not pa.types.is_binary(values.type):
+        found, sums = add_up(values.to_numpy().view(np.uint64), counts)
+        return pa.array(found).view(values.type), sums
     encoded = values.dictionary_encode()
     return encoded.dictionary, np.bincount(encoded.indices.to_numpy(), counts).astype(np.int64)
+
+
+def _slices_of(values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Buffer | bytes]:
+    _, offsets, data = values.buffers()
+    if not len(values):
+        return np.zeros(1, np.int32), b""
+    return np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1], data or b""
 
 
 def hash_values(values: pa.Array) -> Hashes:
     """Returns a 64-bit hash of each value of a binary or 64-bit integer array without nulls."""
     if not pa.types.is_binary(values.type):
-        return mix64(values.to_numpy().view(np.uint64))
-    _, offsets_buffer, data_buffer = values.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+        return _hash_words(values.to_numpy().view(np.uint64))
+    offsets, data_buffer = _slices_of(values)
+    if HAS_KERNEL:
+        return np.frombuffer(_kernel.hash_slices(offsets, data_buffer), np.uint64)
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.zeros(last - first + 8, np.uint8)
     if last > first:
         data[:-8] = np.frombuffer(data_buffer, np.uint8)[first:last]
-    return _hash_slices(data, offsets - first)
+    return _hash_slices(data, offsets.astype(np.int64) - first)
+
+
+def _hash_words(values: Hashes) -> Hashes:
+    if HAS_KERNEL:
+        return np.frombuffer(_kernel.hash_slices(None, np.ascontiguousarray(values)), np.uint64)
+    return mix64(values)
 
 
 def _hash_slices(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:

@@ -41,6 +41,17 @@ def stable_order(keys: UInt64s) -> npt.NDArray[np.int64]:
     return np.argsort(keys, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
 
 
+def membership_draws(identities: UInt64s, seed: int) -> UInt64s:
+    """Returns what decides the split of each row: independent of its key, of all other rows, and uniform.
+
+    Args:
+        identities: Stable names of the rows, or of classes of rows.
+        seed: The seed of the conversion.
+    """
+    salt = mix64(np.array([(seed ^ _MEMBERSHIP_SALT) % 2**64], dtype=np.uint64))
+    return mix64(mix64(identities) ^ salt)
+
+
 def assign_splits(identities: UInt64s, seed: int, fractions: tuple[float, ...]) -> npt.NDArray[np.int64]:
     """Returns the position in `fractions` that each row falls into.
 
@@ -52,8 +63,7 @@ def assign_splits(identities: UInt64s, seed: int, fractions: tuple[float, ...]) 
         seed: The seed of the conversion.
         fractions: Shares of the splits, adding up to 1.
     """
-    salt = mix64(np.array([(seed ^ _MEMBERSHIP_SALT) % 2**64], dtype=np.uint64))
-    draws = mix64(mix64(identities) ^ salt)
+    draws = membership_draws(identities, seed)
     total = 0.0
     bounds = []
     for fraction in fractions[:-1]:

@@ -61,6 +61,24 @@ class Histogram(Document, frozen=True, kw_only=True):
     counts: tuple[Count, ...]
 
 
+class Quantiles(Document, frozen=True, kw_only=True, omit_defaults=True):
+    """Values that so many percent of the numbers do not exceed; NaN and infinite ones do not count.
+
+    Attributes:
+        p01, p05, p25, p50, p75, p95, p99: For the percentage in the name; p50 is the (lower) median.
+        relative_error: Most that a value is off by, as a share of it; 0 where they are exact.
+    """
+
+    p01: float | int
+    p05: float | int
+    p25: float | int
+    p50: float | int
+    p75: float | int
+    p95: float | int
+    p99: float | int
+    relative_error: float = 0.0
+
+
 class FeatureStatistics(Document, frozen=True, kw_only=True, omit_defaults=True):
     """What one feature holds in one split.
 
@@ -75,7 +93,9 @@ class FeatureStatistics(Document, frozen=True, kw_only=True, omit_defaults=True)
         num_distinct: Number of distinct values.
         num_distinct_is_exact: Whether that number is exact or a sketch's estimate.
         top_values: The most frequent, most frequent first, ties by value; exact where num_distinct is.
-        min_length, max_length, mean_length: Of strings and bytes in bytes, of lists in values.
+        vocabulary: All distinct values in the same order; empty where they are too many, too long or hardly repeat.
+        quantiles: Of numeric values that are finite; None where there are none, or an older shardkit wrote them.
+        min_length, max_length, mean_length, length_quantiles: Of strings and bytes in bytes, of lists in values.
     """
 
     count: Count
@@ -91,9 +111,12 @@ class FeatureStatistics(Document, frozen=True, kw_only=True, omit_defaults=True)
     num_distinct: Count | None = None
     num_distinct_is_exact: bool = True
     top_values: tuple[TopValue, ...] = ()
+    vocabulary: tuple[str | int | bool, ...] = ()
+    quantiles: Quantiles | None = None
     min_length: Count | None = None
     max_length: Count | None = None
     mean_length: float | None = None
+    length_quantiles: Quantiles | None = None
 
 
 class SplitInfo(Document, frozen=True, kw_only=True):

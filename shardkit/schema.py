@@ -112,6 +112,15 @@ def apply_schema(inferred: Features, schema: Schema) -> Features:
     return tuple(features)
 
 
+def declared_features(schema: Schema) -> Features:
+    """Returns the features that a schema declares, where nothing else tells of any.
+
+    Raises:
+        UsageError: If it declares what cannot be.
+    """
+    return apply_schema(tuple(make_feature(name, "string", nullable=True) for name in schema.features), schema)
+
+
 def _declared(feature: Feature, schema: Schema) -> Feature:
     found = schema.features[feature.name]
     declared = ColumnSchema(dtype=found) if isinstance(found, str) else found

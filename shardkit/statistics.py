@@ -2,7 +2,8 @@
 
 A part is what one worker saw. Counts, extremes and sums of integers are exact; means and deviations are merged by
 Chan, Golub and LeVeque's rule (1983), so they depend on how rows were dealt to parts by rounding only. Values are
-counted exactly up to `shardkit.frequencies.NUM_COUNTED` distinct ones.
+counted exactly up to `shardkit.frequencies.NUM_COUNTED` distinct ones. Quantiles and vocabularies are the same for
+any dealing.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardkit.buckets import exact_quantiles
 from shardkit.errors import DamageError
 from shardkit.features import Feature, Features
 from shardkit.frequencies import Frequencies, FrequenciesPart
-from shardkit.manifest import FeatureStatistics
+from shardkit.key_counts import Kind
+from shardkit.manifest import FeatureStatistics, Quantiles
 from shardkit.moments import Lengths, Moments, moments_of_floats, moments_of_integers
+from shardkit.quantiles import QuantileSketch, QuantilesPart
+
+_MAX_ARRAY = 64  # Values of a longer one (pixels, an embedding) are many and seldom of one kind: no quantiles.
 
 
 class StatisticsCollector:
@@ -90,7 +96,8 @@ def merge_statistics(parts: Sequence[bytes], features: Features) -> dict[str, Fe
 def combine_statistics(splits: Sequence[FeatureStatistics]) -> FeatureStatistics:
     """Returns one feature's statistics over several splits, as far as finished statistics tell.
 
-    Counts, extremes, means, deviations and lengths combine; distinct and top values do not and are left out.
+    Counts, extremes, means, deviations and lengths combine; distinct and top values, vocabularies and quantiles do not
+    and are left out.
     """
     moments = Moments(is_integer=False)
     for one in map(_moments_of, splits):
@@ -124,6 +131,8 @@ class _ColumnPart(msgspec.Struct, array_like=True, kw_only=True):
     moments: Moments
     lengths: Lengths
     frequencies: FrequenciesPart | None
+    quantiles: QuantilesPart | None
+    length_quantiles: QuantilesPart | None
 
 
 _DECODER = msgspec.msgpack.Decoder(list[_ColumnPart])
@@ -139,7 +148,11 @@ class _Column:
         self._count = self._num_nulls = self._num_values = self._num_nans = self._num_infs = 0
         self._moments = Moments(is_integer=self._kind in ("integer", "boolean", "temporal"))
         self._lengths = Lengths()
-        self._frequencies = Frequencies(_KEY_TYPES[self._kind](feature)) if self._kind in _KEY_TYPES else None
+        self._quantiles = _sketch_for(feature, self._kind)
+        has_counts = self._kind in _KEY_TYPES
+        self._frequencies = Frequencies(_KEY_TYPES[self._kind](feature), self._quantiles) if has_counts else None
+        has_lengths = feature.num_values is None or (feature.is_scalar and self._kind in ("string", "bytes"))
+        self._length_quantiles = QuantileSketch("int64") if has_lengths else None
 
     def update(self, column: pa.Array) -> None:
         present = column.drop_null() if column.null_count else column
@@ -150,7 +163,7 @@ class _Column:
             values = present.flatten()
             values = values.drop_null() if values.null_count else values
             if self.feature.num_values is None:
-                self._lengths.add(pc.list_value_length(present).to_numpy())
+                self._add_lengths(pc.list_value_length(present).to_numpy())
         self._num_values += len(values)
         if len(values):
             self._add_values(values)
@@ -166,8 +179,14 @@ class _Column:
         self._lengths.merge(other.lengths)
         if self._frequencies is not None and other.frequencies is not None:
             self._frequencies.merge(other.frequencies)
+        if self._quantiles is not None and other.quantiles is not None:
+            self._quantiles.merge(other.quantiles)
+        if self._length_quantiles is not None and other.length_quantiles is not None:
+            self._length_quantiles.merge(other.length_quantiles)
 
     def to_part(self) -> _ColumnPart:
+        # First, because it may find that there are too many values to count, and pass them on to the quantiles.
+        frequencies = None if self._frequencies is None else self._frequencies.to_part()
         return _ColumnPart(
             name=self.feature.name,
             count=self._count,
@@ -178,7 +197,9 @@ class _Column:
             num_rounded=self.num_rounded,
             moments=self._moments,
             lengths=self._lengths,
-            frequencies=None if self._frequencies is None else self._frequencies.to_part(),
+            frequencies=frequencies,
+            quantiles=None if self._quantiles is None else self._quantiles.to_part(),
+            length_quantiles=None if self._length_quantiles is None else self._length_quantiles.to_part(),
         )
 
     def finish(self) -> FeatureStatistics:
@@ -198,10 +219,23 @@ class _Column:
             num_distinct=num_distinct,
             num_distinct_is_exact=is_exact,
             top_values=counted.top_values(self.feature.dtype) if counted else (),
+            vocabulary=counted.vocabulary(self.feature.dtype) if counted else (),
+            quantiles=self._finish_quantiles(),
             min_length=self._lengths.min,
             max_length=self._lengths.max,
             mean_length=self._lengths.mean,
+            length_quantiles=self._length_quantiles.finish(self._lengths.min, self._lengths.max)
+            if self._length_quantiles
+            else None,
         )
+
+    def _finish_quantiles(self) -> Quantiles | None:
+        if self._quantiles is None:
+            return None
+        counts = self._frequencies.exact_counts() if self._frequencies else None
+        if counts is not None:
+            return exact_quantiles(counts[0].to_numpy(), counts[1])
+        return self._quantiles.finish(self._moments.min, self._moments.max)
 
     def _add_values(self, values: pa.Array) -> None:
         if self._kind in ("string", "bytes"):
@@ -219,19 +253,24 @@ class _Column:
 
     def _add_bytes(self, values: pa.Array) -> None:
         keys = values.view(pa.binary())
-        lengths = Lengths()
-        lengths.add(pc.binary_length(keys).to_numpy())
+        lengths = pc.binary_length(keys).to_numpy()
         if self.feature.is_scalar:
-            self._lengths.merge(lengths)
+            self._add_lengths(lengths)
         if self._frequencies is not None:
-            self._frequencies.add(keys, lengths.max or 0)
+            self._frequencies.add(keys, int(lengths.max()))
+
+    def _add_lengths(self, lengths: npt.NDArray[Any]) -> None:
+        self._lengths.add(lengths)
+        if self._length_quantiles is not None and self._lengths.max is not None:
+            self._length_quantiles.add_lengths(lengths, self._lengths.max)
 
     def _add_integers(self, values: npt.NDArray[Any]) -> None:
         moments, counted = moments_of_integers(values)
         self._moments.merge(moments)
         if self._frequencies is None:
-            return
-        if counted is None:
+            if self._quantiles is not None:
+                self._quantiles.add(values)
+        elif counted is None:
             self._frequencies.add_integers(values)
         else:
             self._frequencies.add_counted(counted.values, counted.counts)
@@ -244,8 +283,11 @@ class _Column:
             self._num_nans += num_nans
             self._num_infs += len(values) - len(finite) - num_nans
             moments = moments_of_floats(finite) if len(finite) else None
+            values = finite
         if moments is not None:
             self._moments.merge(moments)
+        if self._quantiles is not None:
+            self._quantiles.add(values)
 
 
 def _kind_of(feature: Feature) -> str:
@@ -258,6 +300,13 @@ def _kind_of(feature: Feature) -> str:
     if feature.dtype.startswith("float"):
         return "float"
     return "decimal" if feature.dtype.startswith("decimal") else "temporal"
+
+
+def _sketch_for(feature: Feature, kind: str) -> QuantileSketch | None:
+    if kind in ("string", "bytes", "boolean") or (feature.num_values or 0) > _MAX_ARRAY:
+        return None
+    whole: Kind = "uint64" if feature.dtype == "uint64" else "int64"
+    return QuantileSketch(whole if kind in ("integer", "temporal") else "float64")
 
 
 _KEY_TYPES = {

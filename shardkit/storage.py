@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import msgspec
 
 from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError
 from shardkit.local_files import LocalFile, find_local_file, list_local_files
+from shardkit.temporary_files import remove_dead, temporary_beside
 from shardkit.units import format_size
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -222,13 +222,14 @@ def commit_exclusive(path: str, content: bytes) -> None:
     target = local_path(path)
     with translate_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _write_temporary(target, content)
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
-            _check_own_commit(path, content)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with temporary_beside(target) as (temporary, file):
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                _check_own_commit(path, content)
         fsync_folder(target.parent)
 
 
@@ -348,34 +349,18 @@ def _check_own_commit(path: str, content: bytes) -> None:
         )
 
 
-def _write_temporary(target: Path, content: bytes) -> Path:
-    temporary = _temporary_beside(target)
-    with _create(temporary) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
-
-
 def _copy_whole(source: Path, target: Path) -> None:
-    temporary = _temporary_beside(target)
-    try:
-        with _create(temporary) as out, source.open("rb") as file:
-            shutil.copyfileobj(file, out, _COPY_CHUNK)
-            out.flush()
-            os.fsync(out.fileno())
+    with temporary_beside(target) as (temporary, out), source.open("rb") as file:
+        shutil.copyfileobj(file, out, _COPY_CHUNK)
+        out.flush()
+        os.fsync(out.fileno())
         temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def _temporary_beside(target: Path) -> Path:
-    return target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
-
-
-def _create(path: Path) -> BinaryIO:
-    # Unlike those of `tempfile`, these files get the permissions that the umask gives, which they keep when published.
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+def remove_dead_temporaries(folder: str) -> None:
+    """Removes what processes that were killed while they wrote left in a local folder, and nobody will ever finish."""
+    if is_local(folder):
+        remove_dead(local_path(folder))
 
 
 def _filesystem(path: str) -> Any:

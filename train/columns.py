@@ -13,6 +13,7 @@ MAX_VOCABULARY = 10_000
 MAX_INTEGER_CATEGORIES = 100
 MIN_EXAMPLES_PER_CATEGORY = 20
 MAX_ARRAY_VALUES = 4_096
+MAX_UNREPEATED = 20  # Distinct strings that are looked up even if they hardly repeat.
 MAX_DEVIATIONS = 8.0
 
 NUM_SPECIAL = 2  # Index 0 of a category column is an absent value, 1 one that is not in the vocabulary.
@@ -126,7 +127,10 @@ def _reason_to_leave_out(feature: Feature, statistics: FeatureStatistics | None)
             return "an array of strings"
         if statistics.num_distinct is None or statistics.num_distinct > MAX_VOCABULARY:
             return "more distinct values than a vocabulary holds"
-        return None if statistics.num_distinct_is_exact else "too many distinct values to count exactly"
+        if not statistics.num_distinct_is_exact:
+            return "too many distinct values to count exactly"
+        is_mostly_new = statistics.num_distinct > MAX_UNREPEATED and statistics.num_distinct * 2 > statistics.num_values
+        return "most of its values occur once" if is_mostly_new else None
     if feature.num_values > MAX_ARRAY_VALUES:
         return f"an array of more than {MAX_ARRAY_VALUES:,} values"
     return "it holds no finite number" if statistics.mean is None else None

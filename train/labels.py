@@ -52,9 +52,12 @@ def choose_task(feature: Feature, statistics: FeatureStatistics | None, wanted: 
 
 
 def listed_values(statistics: FeatureStatistics | None) -> tuple[ClassValue, ...] | None:
-    """Returns all distinct values of a feature if its statistics list them all, else None."""
+    """Returns all distinct values of a feature, most frequent first, if its statistics list them all, else None."""
     if statistics is None or statistics.num_distinct is None or not statistics.num_distinct_is_exact:
         return None
+    if statistics.vocabulary:
+        return statistics.vocabulary
+    # A manifest from before vocabularies lists the most frequent values only.
     values = tuple(t.value for t in statistics.top_values if t.value is not None)
     return values if len(values) == statistics.num_distinct else None
 

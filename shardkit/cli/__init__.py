@@ -97,16 +97,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def script() -> NoReturn:
     """Runs the command line as a process of its own."""
     if sys.argv[1:2] == ["convert"]:
-        from beam_pipelines.imports import lighten_process
+        from shardkit.cli.supervise import supervised
 
-        lighten_process()
-    exit_code = main()
-    if "apache_beam" in sys.modules:
-        # Threads of the runner outlive it; taken down with the interpreter, they may abort the process.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
-    sys.exit(exit_code)
+        sys.exit(supervised(_convert))
+    sys.exit(main())
+
+
+def _convert() -> int:
+    from beam_pipelines.imports import lighten_process
+
+    lighten_process()
+    return main()
 
 
 def _run(argv: Sequence[str]) -> int:

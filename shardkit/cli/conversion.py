@@ -5,32 +5,37 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
-from shardkit.cli.errors import explain, show, visible
-from shardkit.cli.tables import describe_accounting
+from shardkit import storage
+from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
+from shardkit.cli.errors import explain, show
+from shardkit.cli.progress import Display, converting, fresh_line, new_display, planning
+from shardkit.cli.supervise import EXIT_LOST_WORKER, is_begun_again, is_supervised, tell_work_folder
 from shardkit.conversion.bad_rows import bad_row_samples
-from shardkit.conversion.commit import Committed
+from shardkit.conversion.commit import Committed, refuse_existing
+from shardkit.conversion.disk_space import explain_full_disk
 from shardkit.conversion.extract import load_extracted
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan, save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare, remove_work_folder, work_folder
-from shardkit.conversion.progress import Totals, read_totals
+from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare, remove_work_folder, work_folder
+from shardkit.conversion.progress import read_totals
+from shardkit.conversion.server_rows import forget_server_rows
+from shardkit.conversion.understanding import remember
 from shardkit.dataset import open_dataset
-from shardkit.errors import BadInputError, ConflictError, ShardkitError, StorageError, UsageError
-from shardkit.units import MiB, format_count, format_duration, format_number, format_size
+from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
+from shardkit.planning import deal_workers
+from shardkit.units import KiB, MiB, format_count, format_number
 
 # Below this, starting processes takes longer than the work.
 _ONE_WORKER_BYTES = 16 * MiB
@@ -39,102 +44,130 @@ _ONE_WORKER_BYTES = 16 * MiB
 _ending = threading.Lock()
 
 
-def convert(options: ConvertOptions, num_workers: int | None) -> None:
+def convert(options: ConvertOptions, num_workers: int | None, *, is_dry_run: bool = False) -> None:
     """Plans and runs a conversion, showing what it does on stderr and what was made on stdout.
+
+    Args:
+        options: What the user asks for.
+        num_workers: Pieces of work at the same time; None lets the inputs decide.
+        is_dry_run: Whether to end when the plan is made and shown, on stdout.
 
     Raises:
         ShardkitError: With the state of the destination.
     """
     logging.disable(logging.CRITICAL)  # Beam warns of packages that nothing here needs.
+    console = Console(stderr=True, highlight=False)
+    started = time.monotonic()
+    display = new_display()
+    if is_dry_run:
+        _dry_run(options, display)
+        return
+    with planning(display):
+        prepared = prepare(options)
+    plan = prepared.plan
+    if prepared.committed_version is not None:
+        _end_what_was_cut_off(plan, prepared.committed_version, options.destination, started)
+        return
+    if not is_begun_again():
+        show_plan(console, plan, prepared.notes)
+    if prepared.num_finished_splits:
+        parts = format_number(len(plan.input_splits), "part")
+        console.print(f"Going on: {format_count(prepared.num_finished_splits)} of {parts} were read before")
+    try:
+        made = _run(prepared, num_workers or _default_workers(plan), display)
+    except OutOfSpaceError as error:
+        raise explain_full_disk(plan, error).with_state(_state_after_failure(plan)) from error
+    remove_work_folder(plan)
+    dataset = open_dataset(plan.destination, made.committed.version)
+    left_out = [f"left out: {sentence}" for sentence in made.bad_rows]
+    for note in (*made.notes, *left_out, *rounding_notes(dataset.manifest.splits)):
+        show_note(console, note)
+    show_result(
+        Console(highlight=False),
+        dataset,
+        options.destination,
+        seconds=time.monotonic() - started,
+        num_kept_bytes=made.num_kept_bytes,
+        peak_bytes=made.peak_bytes,
+    )
+
+
+class _Made(NamedTuple):
+    """A committed version, and what is told about its making."""
+
+    committed: Committed
+    notes: tuple[str, ...]
+    bad_rows: list[str]
+    num_kept_bytes: int
+    peak_bytes: int | None
+
+
+def _run(prepared: Prepared, num_workers: int, display: Display) -> _Made:
     from beam_pipelines.convert import COMMITTED_FILE
     from beam_pipelines.local import run_local, stop_workers
 
-    console = Console(stderr=True, highlight=False)
-    started = time.monotonic()
-    prepared = prepare(options)
     plan = prepared.plan
-    _show_plan(console, plan, prepared.notes)
-    workers = num_workers or _default_workers(plan)
-    with work_folder(plan), _hard_stop(stop_workers), _progress_bar(console, plan, prepared.num_finished_splits):
-        plan_path = save_plan(plan)
+    with work_folder(plan), _hard_stop(stop_workers), converting(display, plan):
+        tell_work_folder(plan.work_dir)
+        remember(plan, prepared.understood)
         try:
-            run_local(plan_path, workers, lambda error: _end_now(error, stop_workers))
+            run_local(save_plan(plan), num_workers, lambda error: _end_now(error, stop_workers))
         except ShardkitError as error:
             if isinstance(error, BadInputError | UsageError | ConflictError):
                 # The inputs or the command must change, and with them the name of the work folder.
                 remove_work_folder(plan)
             raise error.with_state(_state_after_failure(plan)) from error
-        committed = msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed)
-        notes = load_layout(plan).notes
-        samples = bad_row_samples(plan, load_extracted(plan))
+        return _Made(
+            committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
+            notes=load_layout(plan).notes,
+            bad_rows=bad_row_samples(plan, load_extracted(plan)),
+            num_kept_bytes=read_totals(plan.work_path("progress")).num_kept_input_bytes,
+            peak_bytes=_peak_bytes(num_workers),
+        )
+
+
+def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: float) -> None:
     remove_work_folder(plan)
-    for note in notes:
-        _show_note(console, note)
-    _show_result(plan, options.destination, committed, samples, time.monotonic() - started)
+    dataset = open_dataset(plan.destination, version)
+    console = Console(stderr=True, highlight=False)
+    show_note(console, "the dataset was complete already; what its conversion left, which was cut off, is removed")
+    show_result(
+        Console(highlight=False),
+        dataset,
+        destination,
+        seconds=time.monotonic() - started,
+        num_kept_bytes=sum(i.num_bytes for i in dataset.manifest.accounting.inputs),
+        peak_bytes=None,
+    )
+
+
+def _dry_run(options: ConvertOptions, display: Display) -> None:
+    destination = storage.normalize(options.destination)
+    is_new = storage.is_local(destination) and not storage.exists(destination)
+    try:
+        with planning(display):
+            prepared = prepare(options)
+        if prepared.committed_version is not None:
+            refuse_existing(prepared.plan)
+        show_dry_run(Console(highlight=False), prepared)
+        if not prepared.plan.work_path().exists():
+            forget_server_rows(prepared.plan)
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                storage.local_path(destination).rmdir()
+
+
+def _peak_bytes(num_workers: int) -> int | None:
+    # Of several processes nobody knows what they held at the same time.
+    num_processes, _ = deal_workers(num_workers)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB if num_processes == 1 else None
 
 
 def _default_workers(plan: Plan) -> int:
     if sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES:
         return 1
     return len(os.sched_getaffinity(0))
-
-
-def _show_plan(console: Console, plan: Plan, notes: tuple[str, ...]) -> None:
-    num_bytes = sum(f.num_bytes for f in plan.files)
-    files = "1 file" if len(plan.files) == 1 else f"{format_count(len(plan.files))} files"
-    console.print(f"{files}, {format_size(num_bytes)}, read as {plan.recipe.source.format}", soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("feature", "type", "stored as", "nulls"):
-        table.add_column(heading, overflow="fold")
-    for feature in plan.features:
-        nulls = "allowed" if feature.nullable else "none"
-        table.add_row(*(Text(visible(v)) for v in (feature.name, feature.describe_type(), feature.stored_as, nulls)))
-    console.print(table)
-    for note in notes:
-        _show_note(console, note)
-
-
-def _show_note(console: Console, note: str) -> None:
-    console.print(Text.assemble(("note: ", "yellow"), visible(note)), soft_wrap=True)
-
-
-def _show_result(plan: Plan, destination: str, committed: Committed, bad_rows: Sequence[str], seconds: float) -> None:
-    console = Console(highlight=False)
-    dataset = open_dataset(plan.destination, committed.version)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("split", "shards", "examples", "size", "uncompressed", "max/min"):
-        table.add_column(heading, justify="left" if heading == "split" else "right")
-    for split in dataset.manifest.splits:
-        sizes = [s.num_uncompressed_bytes for s in dataset.split_shards(split.name)]
-        table.add_row(
-            split.name,
-            format_count(split.num_shards),
-            format_count(split.num_examples),
-            format_size(split.num_bytes),
-            format_size(split.num_uncompressed_bytes),
-            f"{max(sizes) / min(sizes):.4f}",
-        )
-    rate = sum(f.num_bytes for f in plan.files) / 1e6 / seconds
-    accounting = dataset.manifest.accounting
-    console.print(table)
-    console.print(
-        f"{describe_accounting(accounting)}, version {committed.version} of {destination} "
-        f"in {format_duration(seconds)} ({rate:.1f} MB/s of input)",
-        soft_wrap=True,
-    )
-    for sentence in bad_rows:
-        _show_note(Console(stderr=True, highlight=False), f"left out: {sentence}")
-    if bad_rows and accounting.rejected_files:
-        console.print(f"All that was left out: shardkit inspect {destination} --rejected", soft_wrap=True)
-    for split in dataset.manifest.splits:
-        for name, statistics in split.statistics.items():
-            if statistics.num_rounded:
-                _show_note(
-                    Console(stderr=True, highlight=False),
-                    f"{name!r}: {format_number(statistics.num_rounded, 'value')} rounded to float32; declare float64 "
-                    "in a --schema file to keep every digit",
-                )
-    console.print(f"Next: shardkit inspect {destination}", soft_wrap=True)
 
 
 def _state_after_failure(plan: Plan) -> str:
@@ -151,7 +184,7 @@ def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
         if not _ending.acquire(blocking=False):
             return
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
-        text = f"\n{word}: Nothing was committed; run the same command again to go on where it stopped.\n"
+        text = f"{fresh_line()}{word}: Nothing was committed; run the same command again to go on where it stopped.\n"
         os.write(2, text.encode())
         _stop_and_exit(stop_workers, code)
 
@@ -168,7 +201,9 @@ def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
 def _end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
     if not _ending.acquire(blocking=False):
         return
-    sys.stderr.write("\n")
+    if is_supervised():
+        _stop_and_exit(stop_workers, EXIT_LOST_WORKER)
+    sys.stderr.write(fresh_line())
     show(explain(error), error)
     sys.stderr.flush()
     _stop_and_exit(stop_workers, error.exit_code)
@@ -181,56 +216,3 @@ def _stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn
     with contextlib.suppress(Exception):
         stop_workers()
     os._exit(exit_code)
-
-
-@contextlib.contextmanager
-def _progress_bar(console: Console, plan: Plan, num_finished_splits: int) -> Iterator[None]:
-    if num_finished_splits:
-        console.print(f"Going on: {num_finished_splits} of {len(plan.input_splits)} parts were read before")
-    if not console.is_terminal:
-        yield
-        return
-    ended = threading.Event()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[figures]}"),
-        TimeRemainingColumn(compact=True),
-        console=console,
-        transient=True,
-    )
-    thread = threading.Thread(target=_follow, args=(bar, plan, ended), daemon=True)
-    with bar:
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-
-def _follow(bar: Progress, plan: Plan, ended: threading.Event) -> None:
-    num_input_bytes = sum(s.num_bytes for s in plan.input_splits)
-    task = bar.add_task("reading", total=1.0, figures="")
-    started = time.monotonic()
-    layout_path = plan.work_path("layout.json")
-    num_framed_bytes: int | None = None
-    while not ended.wait(0.25):
-        totals = read_totals(plan.work_path("progress"))
-        if num_framed_bytes is None and totals.num_input_bytes >= num_input_bytes and layout_path.exists():
-            num_framed_bytes = sum(s.num_bytes for s in load_layout(plan).splits)
-        share, figures, stage = _shown(totals, num_input_bytes, num_framed_bytes, time.monotonic() - started)
-        bar.update(task, completed=share, figures=figures, description=stage)
-
-
-def _shown(
-    totals: Totals, num_input_bytes: int, num_framed_bytes: int | None, seconds: float
-) -> tuple[float, str, str]:
-    read = min(1.0, totals.num_input_bytes / max(1, num_input_bytes))
-    written = min(1.0, totals.num_framed_bytes / num_framed_bytes) if num_framed_bytes else 0.0
-    rate = totals.num_input_bytes / 1e6 / max(seconds, 1e-3)
-    figures = f"{format_count(totals.num_rows)} rows, {format_size(totals.num_input_bytes)}, {rate:.1f} MB/s"
-    if totals.num_rejected:
-        figures += f", {format_count(totals.num_rejected)} rejected"
-    return 0.75 * read + 0.25 * written, figures, "writing" if read == 1.0 else "reading"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "format_name",
     metavar="NAME",
     help="Format of the inputs: csv, tsv, jsonl, json, parquet, arrow, orc, avro, text, images, audio, webdataset, "
-    "numpy, idx, tfrecord, or one that an installed package offers; found out from their content if not given.",
+    "numpy, idx, tfrecord, sqlite, or one that an installed package offers; found out from their content if not given.",
 )
 @click.option(
     "--recipe",
@@ -46,9 +46,34 @@ if TYPE_CHECKING:
     help="TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
 )
 @click.option("--schema", "schema_path", metavar="FILE", help="JSON or TOML file that declares or overrides features.")
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="GLOB",
+    help="Of the files in folders and archives read only those with such a name, as '*.csv'; repeat for more.",
+)
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out files with such a name; repeat for more.")
+@click.option(
+    "--drop-columns",
+    metavar="A,B,...",
+    help="Columns of tables that are not read, such as those that no example can hold.",
+)
 @click.option("--columns", metavar="A,B,...", help="Column names of CSV files without a header line.")
+@click.option(
+    "--header",
+    is_flag=True,
+    help="The first line of CSV files names the columns, though it looks like data.",
+)
 @click.option("--delimiter", metavar="CHAR", help="Field delimiter of CSV files; found out if not given.")
 @click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="Also null in CSV files, such as NA.")
+@click.option(
+    "--max-field", type=SizeType(), default="16MiB", show_default=True, help="Refuse larger fields of CSV files."
+)
+@click.option(
+    "--allow-duplicate-keys",
+    is_flag=True,
+    help="Take the last value of a key that stands twice in a JSON object, instead of refusing the row.",
+)
 @click.option("--encoding", metavar="NAME", help="Of text formats, such as latin-1 or utf-16; UTF-8 if not given.")
 @click.option(
     "--text-record",
@@ -56,6 +81,12 @@ if TYPE_CHECKING:
     default="line",
     show_default=True,
     help="What is one row of a text file.",
+)
+@click.option("--table", metavar="NAME", help="Table of a database; of SQLite the only one there is if not given.")
+@click.option(
+    "--query",
+    metavar="SQL",
+    help="Read what a SELECT gives instead of a table of a database, in the order in which it gives rows.",
 )
 @click.option(
     "--labels",
@@ -121,6 +152,11 @@ if TYPE_CHECKING:
     metavar="COLUMN",
     help="Column that names each row's split: train, validation or test, or those given by --split NAME.",
 )
+@click.option(
+    "--stratify",
+    metavar="COLUMN",
+    help="Divide the rows of every value of this column over the splits by their fractions, to the row.",
+)
 @click.option("--dedup", is_flag=True, help="Leave out rows that are equal to an earlier row, over all inputs; exact.")
 @click.option("--dedup-by", metavar="A,B,...", help="The same, comparing only these columns.")
 @click.option(
@@ -150,11 +186,26 @@ if TYPE_CHECKING:
     help="End at the first row that does not fit; or leave such rows out and count them; or keep them beside the "
     "shards too, where 'shardkit inspect --rejected' shows them.",
 )
+@click.option("--allow-empty", is_flag=True, help="Make a dataset without examples if there are no rows.")
 @click.option("--max-bad", metavar="N|P%", help="End without a dataset if more rows are left out, as 100 or 0.1%.")
+@click.option(
+    "--max-row-seconds",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    help="A row on which reading or a transformation takes longer does not fit.",
+)
 @click.option("--tfds", is_flag=True, help="Also write what tfds.builder_from_directory needs; uncompressed only.")
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Parts worked on at the same time; the number of cores if not given."
 )
+@click.option(
+    "--max-memory",
+    type=SizeType(),
+    metavar="SIZE",
+    help="What a process may ask for; nine tenths of what is free, 2GiB at least, if not given.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done and the disk space it needs, and end.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
 @click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
 @click.pass_context
@@ -165,11 +216,19 @@ def command(
     format_name: str | None,
     recipe_path: str | None,
     schema_path: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    drop_columns: str | None,
     columns: str | None,
+    header: bool,
     delimiter: str | None,
     null_values: tuple[str, ...],
+    max_field: int,
+    allow_duplicate_keys: bool,
     encoding: str | None,
     text_record: Literal["line", "paragraph", "file"],
+    table: str | None,
+    query: str | None,
     labels: str | None,
     audio: Literal["bytes", "samples"],
     audio_rate: int | None,
@@ -191,6 +250,7 @@ def command(
     splits: tuple[tuple[str, float | None], ...],
     group_by: str | None,
     split_column: str | None,
+    stratify: str | None,
     dedup: bool,
     dedup_by: str | None,
     shard_size: int,
@@ -200,22 +260,27 @@ def command(
     compression: Compression,
     compression_level: CompressionLevel | None,
     on_bad_record: BadRowPolicy,
+    allow_empty: bool,
     max_bad: str | None,
+    max_row_seconds: float,
     tfds: bool,
     workers: int | None,
+    max_memory: int | None,
+    dry_run: bool,
     overwrite: bool,
     work_dir: str | None,
 ) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 
     INPUT is a file, a folder or a quoted glob; .gz, .zst and .bz2 are read as they are, zip files and tars like
-    folders. DESTINATION is the folder of the dataset. A conversion that was cut off goes on when the
-    same command is run again.
+    folders; postgresql://USER@HOST/DATABASE is a server (extra: postgres). DESTINATION is the folder of the
+    dataset. A conversion that was cut off goes on when the same command is run again.
     """
     if num_shards is not None and ctx.get_parameter_source("shard_size") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--shard-size and --num-shards exclude each other.", ctx)
     from shardkit.cli.conversion import convert
     from shardkit.conversion.prepare import ConvertOptions
+    from shardkit.process_limits import limit_memory
     from shardkit.sources.base import SourceOptions
     from shardkit.transforms.options import options_from_texts
 
@@ -224,11 +289,19 @@ def command(
         destination=destination,
         source=SourceOptions(
             format=format_name,
+            include=include,
+            exclude=exclude,
+            drop_columns=_names(drop_columns),
             columns=_names(columns) or None,
             delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
+            has_header=header,
             null_values=null_values,
+            max_field_bytes=max_field,
+            allows_duplicate_keys=allow_duplicate_keys,
             encoding=encoding,
             text_record=text_record,
+            table=table,
+            query=query,
             labels=labels,
             audio=audio,
             audio_rate=audio_rate,
@@ -248,9 +321,11 @@ def command(
         tfds=tfds,
         on_bad_record=on_bad_record,
         max_bad=max_bad,
+        allow_empty=allow_empty,
         dedup=_names(dedup_by) if dedup_by is not None else () if dedup else None,
         group_by=_names(group_by),
         split_column=split_column,
+        stratify=stratify,
         transforms=options_from_texts(
             select=select,
             map_reference=map_reference,
@@ -267,8 +342,10 @@ def command(
         ),
         overwrite=overwrite,
         work_dir=work_dir,
+        max_row_seconds=max_row_seconds,
     )
-    convert(options, workers)
+    limit_memory(max_memory)
+    convert(options, workers, is_dry_run=dry_run)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

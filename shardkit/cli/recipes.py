@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardkit.manifest import Manifest
 
 # What a recipe cannot hold: where it comes from, and what says nothing about the dataset.
-_NOT_IN_A_RECIPE = frozenset({"recipe", "debug", "help", "workers", "overwrite", "work-dir"})
+NOT_IN_A_RECIPE = frozenset({"recipe", "debug", "help", "workers", "max-memory", "overwrite", "dry-run", "work-dir"})
 
 
 def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -38,7 +38,7 @@ def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) ->
         raise UsageError("the recipe is no TOML", where=path, why=str(error)) from error
     content.pop("features", None)
     options = {_key_of(p): p for p in ctx.command.params if isinstance(p, click.Option)}
-    known = {key: option for key, option in options.items() if key not in _NOT_IN_A_RECIPE}
+    known = {key: option for key, option in options.items() if key not in NOT_IN_A_RECIPE}
     defaults: dict[str, Any] = {}
     for key, value in content.items():
         if key not in known:
@@ -71,15 +71,39 @@ def render_recipe(manifest: Manifest) -> str:
     from shardkit.features import Feature
 
     recipe: dict[str, Any] = dict(manifest.recipe)
-    source: dict[str, Any] = dict(recipe.get("source") or {})
     inputs = " ".join(shlex.quote(i) for i in manifest.created.inputs)
-    options: dict[str, Any] = {
+    options = options_of(recipe)
+    document = {key: value for key, value in options.items() if value is not None and value != []}
+    features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
+    document["features"] = {f.name: _declaration(f) for f in features}
+    return (
+        f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
+        f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
+    ) + tomli_w.dumps(document)
+
+
+def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a recipe file says for each option, None or an empty list where it says nothing.
+
+    Args:
+        recipe: As the manifest holds it.
+    """
+    source: dict[str, Any] = dict(recipe.get("source") or {})
+    return {
         "format": source.get("format"),
+        "include": list(source.get("include") or ()),
+        "exclude": list(source.get("exclude") or ()),
+        "drop-columns": ",".join(source.get("drop_columns") or ()) or None,
         "columns": ",".join(source.get("columns") or ()) or None,
+        "header": source.get("has_header") or None,
         "delimiter": source.get("delimiter"),
         "null-value": list(source.get("null_values") or ()),
+        "max-field": source.get("max_field_bytes"),
+        "allow-duplicate-keys": source.get("allows_duplicate_keys") or None,
         "encoding": source.get("encoding"),
         "text-record": source.get("text_record"),
+        "table": source.get("table"),
+        "query": source.get("query"),
         "labels": source.get("labels"),
         "audio": source.get("audio"),
         "audio-rate": source.get("audio_rate"),
@@ -89,6 +113,7 @@ def render_recipe(manifest: Manifest) -> str:
         "split": [_split_of(s, recipe) for s in recipe.get("splits") or ()],
         "group-by": ",".join(recipe.get("group_by") or ()) or None,
         "split-column": recipe.get("split_column"),
+        "stratify": recipe.get("stratify"),
         "dedup": recipe.get("dedup") == [] or None,
         "dedup-by": ",".join(recipe.get("dedup") or ()) or None,
         "shuffle": recipe.get("shuffle"),
@@ -100,15 +125,10 @@ def render_recipe(manifest: Manifest) -> str:
         "tfds": recipe.get("tfds") or None,
         "on-bad-record": recipe.get("on_bad_record"),
         "max-bad": recipe.get("max_bad"),
+        "max-row-seconds": recipe.get("max_row_seconds"),
+        "allow-empty": recipe.get("allow_empty") or None,
         **_transforms_of(recipe.get("transforms") or {}),
     }
-    document = {key: value for key, value in options.items() if value is not None and value != []}
-    features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
-    document["features"] = {f.name: _declaration(f) for f in features}
-    return (
-        f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
-        f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
-    ) + tomli_w.dumps(document)
 
 
 def _key_of(option: click.Option) -> str:

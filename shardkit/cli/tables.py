@@ -12,6 +12,7 @@ from rich.text import Text
 from shardkit import storage
 from shardkit.accounting import Accounting
 from shardkit.cli.errors import visible
+from shardkit.cli.grid import GAP, PAGE_WIDTH, Table, column_widths, first_that_fits, pad, print_columns
 from shardkit.cli.values import (
     format_class,
     format_example_value,
@@ -24,14 +25,12 @@ from shardkit.cli.values import (
 )
 from shardkit.dataset import Dataset
 from shardkit.features import Feature
-from shardkit.manifest import FeatureStatistics, Manifest, ShardInfo, SplitInfo
+from shardkit.manifest import FeatureStatistics, Manifest, Quantiles, ShardInfo, SplitInfo
 from shardkit.preview import first_examples
 from shardkit.rejected import RejectedRecord
 from shardkit.statistics import combine_statistics
 from shardkit.units import format_count, format_number, format_size
 
-PAGE_WIDTH = 100
-_GAP = 2
 _MAX_VALUE_LENGTH = 24
 _RAW_SHOWN_BYTES = 300
 
@@ -40,8 +39,8 @@ class FeatureRow(NamedTuple):
     """One feature and what is known of it.
 
     Attributes:
-        statistics: Over all splits; nothing of distinct and top values.
-        largest: Of the largest split, for distinct and top values.
+        statistics: Over all splits; nothing of distinct and top values, vocabularies and quantiles.
+        largest: Of the largest split, for those.
     """
 
     feature: Feature
@@ -160,7 +159,7 @@ def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo
             num_uncompressed_bytes=sum(s.num_uncompressed_bytes for s in splits),
         )
         rows.append((*_split_cells(whole, total), "", _mean_shard(whole)))
-    _print_columns(console, headings, rows, num_left=1)
+    print_columns(console, headings, rows, num_left=1)
 
 
 def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
@@ -196,7 +195,7 @@ def _print_shards(console: Console, shards: Sequence[ShardInfo]) -> None:
     if prefix:
         console.print()
         console.print(Text(prefix, style="bold"), soft_wrap=True, end="")
-    _print_columns(console, ("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c"), rows, num_left=1)
+    print_columns(console, ("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c"), rows, num_left=1)
 
 
 def _print_examples(console: Console, dataset: Dataset, split: str, num_examples: int) -> None:
@@ -208,7 +207,7 @@ def _print_examples(console: Console, dataset: Dataset, split: str, num_examples
         console.print(Text(f"{visible(split)}, example {number}", style="bold"))
         for feature in features:
             value = example[feature.name]
-            line = Text(f"  {_pad(visible(feature.name), width)}  ")
+            line = Text(f"  {pad(visible(feature.name), width)}  ")
             line.append(visible(format_example_value(value, feature, room)), style="dim" if value is None else "")
             console.print(line, soft_wrap=True)
 
@@ -224,6 +223,9 @@ def _print_features(console: Console, dataset: Dataset, splits: Sequence[SplitIn
         _print_times(console, times)
     if values:
         _print_values(console, values, _describe_pixels(rows))
+    lengths = [r for r in rows if _has_lengths_worth_showing(r)]
+    if lengths:
+        _print_lengths(console, lengths)
     notes = list(_notes(rows, splits))
     if notes:
         console.print()
@@ -233,41 +235,77 @@ def _print_features(console: Console, dataset: Dataset, splits: Sequence[SplitIn
 
 def _print_numbers(console: Console, rows: Sequence[FeatureRow]) -> None:
     has_lists = any(r.statistics.mean_length is not None for r in rows)
-    headings = ("numbers", "type", "nulls", "min", "max", "mean", "std", "distinct", *(["length"] if has_lists else []))
-    cells = []
-    for row in rows:
-        s = row.statistics
-        shown = (*map(format_number_value, (s.min, s.max, s.mean, s.std)), _distinct(row.largest))
-        cells.append((*_first_cells(row), *shown, *([_lengths(row)] if has_lists else [])))
-    _print_columns(console, headings, cells)
+    last = ["length"] if has_lists else []
+
+    def table(percents: Sequence[str]) -> Table:
+        cells = []
+        for row in rows:
+            s = row.statistics
+            numbers = (s.min, *_percentiles(row.largest.quantiles, percents), s.max, s.mean, s.std)
+            shown = (*map(format_number_value, numbers), _distinct(row.largest))
+            cells.append((*_first_cells(row), *shown, *([_lengths(row)] if has_lists else [])))
+        return Table(("numbers", "type", "nulls", "min", *percents, "max", "mean", "std", "distinct", *last), cells)
+
+    print_columns(console, *first_that_fits(console, [table(("p1", "median", "p99")), table(("median",)), table(())]))
 
 
 def _print_times(console: Console, rows: Sequence[FeatureRow]) -> None:
-    cells = []
-    for row in rows:
-        s = row.statistics
-        moments = [format_stored_time(v, row.feature) for v in (s.min, s.max, s.mean)]
-        cells.append((*_first_cells(row), *moments, format_time_deviation(s.std, row.feature)))
-    _print_columns(console, ("times", "type", "nulls", "first", "last", "mean", "std"), cells)
+    def table(percents: Sequence[str]) -> Table:
+        cells = []
+        for row in rows:
+            s = row.statistics
+            numbers = (s.min, *_percentiles(row.largest.quantiles, percents), s.max, s.mean)
+            moments = [format_stored_time(v, row.feature) for v in numbers]
+            cells.append((*_first_cells(row), *moments, format_time_deviation(s.std, row.feature)))
+        return Table(("times", "type", "nulls", "first", *percents, "last", "mean", "std"), cells)
+
+    print_columns(console, *first_that_fits(console, [table(("median",)), table(())]))
 
 
 def _print_values(console: Console, rows: Sequence[FeatureRow], pixels: str) -> None:
     headings = ("values", "type", "nulls", "distinct", "length")
     cells = [(*_first_cells(row), _distinct(row.largest), _lengths(row)) for row in rows]
-    room = PAGE_WIDTH - sum(w + _GAP for w in _column_widths([headings, *cells]))
+    room = PAGE_WIDTH - sum(w + GAP for w in column_widths([headings, *cells]))
     last = [pixels if _is_image(row.feature) else _top_values(row, room) for row in rows]
     if not any(last):
-        _print_columns(console, headings, cells)
+        print_columns(console, headings, cells)
         return
     rows_with_last = [(*c, value) for c, value in zip(cells, last, strict=True)]
-    _print_columns(console, (*headings, "most frequent"), rows_with_last, last_is_left=True)
+    print_columns(console, (*headings, "most frequent"), rows_with_last, last_is_left=True)
+
+
+def _print_lengths(console: Console, rows: Sequence[FeatureRow]) -> None:
+    cells = []
+    for row in rows:
+        s, quantiles = row.statistics, row.largest.length_quantiles
+        format_length = format_size if _is_blob(row.feature) else format_number_value
+        numbers = (s.min_length, *_percentiles(quantiles, ("median", "p95", "p99")), s.max_length, s.mean_length)
+        unit = "" if _is_blob(row.feature) else "values" if not row.feature.is_scalar else "bytes"
+        cells.append((visible(row.feature.name), unit, *(format_length(n) if n is not None else "" for n in numbers)))
+    print_columns(console, ("lengths", "", "min", "median", "p95", "p99", "max", "mean"), cells)
+
+
+def _percentiles(quantiles: Quantiles | None, names: Sequence[str]) -> list[float | int | None]:
+    if quantiles is None:
+        return [None] * len(names)
+    known = {"p1": quantiles.p01, "median": quantiles.p50, "p95": quantiles.p95, "p99": quantiles.p99}
+    return [known[name] for name in names]
+
+
+def _has_lengths_worth_showing(row: FeatureRow) -> bool:
+    """Whether a feature is text, a blob or a list whose lengths vary; those of classes tell nothing."""
+    s = row.largest
+    is_class = row.feature.is_scalar and len(s.vocabulary) > 0
+    return s.length_quantiles is not None and not is_class and s.min_length != s.max_length
 
 
 def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo]) -> Iterator[str]:
-    if len(splits) > 1 and any(r.largest.num_distinct is not None for r in rows):
-        yield f"Distinct and most frequent values are those of split {visible(_by_size(splits)[0].name)}."
+    if len(splits) > 1:
+        largest = visible(_by_size(splits)[0].name)
+        yield f"Medians and other percentiles, distinct and most frequent values are those of split {largest}."
     if any(not r.largest.num_distinct_is_exact for r in rows):
         yield "~ is an estimate, within about 3 %."
+    yield from _note_on_vocabularies(rows)
     for row in rows:
         s, name = row.statistics, visible(row.feature.name)
         kinds = ((s.num_nans, "NaN"), (s.num_infs, "infinite"), (s.num_rounded, "rounded to float32"))
@@ -276,8 +314,26 @@ def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo]) -> Iterator[
             yield f"{name}: of {format_number(s.num_values, 'value')} {', '.join(odd)}."
 
 
+def _note_on_vocabularies(rows: Sequence[FeatureRow]) -> Iterator[str]:
+    listed = [r for r in rows if len(r.largest.vocabulary) > 1 and not _is_class(r.feature)]
+    text = "Vocabularies in the manifest:"
+    for position, row in enumerate(listed):
+        size = format_number(len(row.largest.vocabulary), "value")
+        longer = f"{text}{',' if position else ''} {visible(row.feature.name)} of {size}"
+        if position and cell_len(longer) > PAGE_WIDTH - len(", and 1,000 more."):
+            text = f"{text}, and {format_count(len(listed) - position)} more"
+            break
+        text = longer
+    if listed:
+        yield f"{text}."
+
+
 def _is_class(feature: Feature) -> bool:
     return feature.vocabulary is not None or feature.dtype == "bool"
+
+
+def _is_blob(feature: Feature) -> bool:
+    return feature.is_scalar and feature.dtype == "bytes"
 
 
 def _is_image(feature: Feature) -> bool:
@@ -314,8 +370,7 @@ def _lengths(row: FeatureRow) -> str:
     s = row.statistics
     if s.mean_length is None or s.min_length is None or s.max_length is None:
         return ""
-    is_bytes = row.feature.is_scalar and row.feature.dtype == "bytes"
-    low, high = (format_size(n) if is_bytes else format_count(n) for n in (s.min_length, s.max_length))
+    low, high = (format_size(n) if _is_blob(row.feature) else format_count(n) for n in (s.min_length, s.max_length))
     return low if low == high else f"{low} to {high}"
 
 
@@ -332,32 +387,3 @@ def _top_values(row: FeatureRow, room: int) -> str:
             break
         text = longer
     return text
-
-
-def _print_columns(
-    console: Console,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    num_left: int = 2,
-    last_is_left: bool = False,
-) -> None:
-    """Prints aligned columns, as wide as their cells: nothing is cut, and a million rows take seconds."""
-    widths = _column_widths([headings, *rows])
-    left = {*range(num_left), *([len(headings) - 1] if last_is_left else [])}
-    console.print()
-    for i, row in enumerate((headings, *rows)):
-        cells = [
-            _pad(c, w) if j in left else _pad(c, w, right=True)
-            for j, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        console.print(Text((" " * _GAP).join(cells).rstrip(), style="" if i else "bold"), soft_wrap=True)
-
-
-def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-
-
-def _pad(text: str, width: int, *, right: bool = False) -> str:
-    gap = " " * (width - cell_len(text))
-    return gap + text if right else text + gap

@@ -62,7 +62,7 @@ def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
     if plan.recipe.max_bad is None:
         return
     limit = BadLimit(plan.recipe.max_bad)
-    num_damaged = len(plan.damaged_files) + len({i for part in extracted for i in part.damage})
+    num_damaged = count_damaged(plan, extracted)
     num_bad = num_damaged + sum(sum(part.rejected_by_file.values()) for part in extracted)
     num_rows = num_damaged + sum(sum(part.rows_by_file.values()) for part in extracted)
     if not limit.is_exceeded(num_bad, num_rows):
@@ -75,6 +75,11 @@ def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
         f"--max-bad {limit.text} allows less",
         next_step="Correct them, or raise --max-bad",
     )
+
+
+def count_damaged(plan: Plan, extracted: Sequence[Extracted]) -> int:
+    """Returns how many files were rejected as a whole, before work started or on the way."""
+    return len(plan.damaged_files) + len({i for part in extracted for i in part.damage})
 
 
 def bad_row_samples(plan: Plan, extracted: Sequence[Extracted]) -> list[str]:

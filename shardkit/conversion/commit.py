@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 
@@ -12,8 +13,8 @@ from shardkit.conversion.accounting import account
 from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.tfds import tfds_documents
-from shardkit.dataset import list_versions
-from shardkit.errors import ConflictError, StorageError
+from shardkit.dataset import list_versions, open_dataset
+from shardkit.errors import ConflictError, DamageError, StorageError
 from shardkit.manifest import (
     FORMAT_VERSION,
     MANIFESTS_DIR,
@@ -75,6 +76,17 @@ def commit_dataset(
         num_examples=sum(s.num_examples for s in splits),
         num_bytes=sum(s.num_bytes for s in splits),
     )
+
+
+def find_commit(plan: Plan) -> int | None:
+    """Returns the version that an attempt at this very conversion committed, if its work folder is still there."""
+    attempts = {p.stem.removeprefix("plan-") for p in plan.work_path().glob("plan-*.json")}
+    for version in reversed(list_versions(plan.destination) if attempts else []):
+        with contextlib.suppress(DamageError):
+            manifest = open_dataset(plan.destination, version).manifest
+            if manifest.fingerprint == plan.fingerprint and manifest.created.commit_id in attempts:
+                return version
+    return None
 
 
 def refuse_existing(plan: Plan) -> None:

@@ -10,17 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.conversion.attempts import suspect
 from shardkit.conversion.bad_rows import Quarantine
-from shardkit.conversion.dedup import duplicates_digest, find_duplicates
+from shardkit.conversion.dedup import find_duplicates
+from shardkit.conversion.isolation import must_isolate, run_isolated
 from shardkit.conversion.membership import assign_rows
-from shardkit.conversion.plan import Plan, write_whole
-from shardkit.conversion.progress import Progress
-from shardkit.conversion.rows import input_versions, read_rows
+from shardkit.conversion.plan import Plan, input_versions, write_whole
+from shardkit.conversion.progress import InputTicker, Progress
+from shardkit.conversion.rows import read_rows
 from shardkit.conversion.spool import RUN_BYTES, EncodedPart, run_order, write_run
+from shardkit.conversion.stratify import StratumPositions
+from shardkit.conversion.survey import check_same_rows, marks_digest
 from shardkit.encoder import encode_batch
 from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import row_keys
-from shardkit.sources.base import InputSplit, RowBatch
+from shardkit.sources.base import InputSplit, RowBatch, reason_of
 from shardkit.statistics import StatisticsCollector
 from shardkit.transforms.pipeline import Applied
 
@@ -34,7 +38,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         num_runs: Runs in the spool.
         rows_by_file: Rows in, by position of the file.
         filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
-        duplicates_digest: Which rows were left out as duplicates; see `duplicates_digest`.
+        marks_digest: What the first pass said of its rows; see `marks_digest`.
         rejected_samples: The first few rejected rows, a sentence each.
         damage: Why a file cannot be read at all, by its position.
         statistics: Per dataset split, what `StatisticsCollector.to_bytes` gave.
@@ -47,7 +51,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     filtered_by_file: dict[int, int] = {}
     duplicates_by_file: dict[int, int] = {}
     rejected_by_file: dict[int, int] = {}
-    duplicates_digest: str = ""
+    marks_digest: str = ""
     rejected_samples: tuple[str, ...] = ()
     damage: dict[int, str] = {}
     statistics: tuple[bytes, ...]
@@ -60,20 +64,46 @@ def extract_split(plan: Plan, input_split_index: int, progress: Progress | None 
         BadInputError: At the first row that does not fit.
         OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
     """
-    input_split = plan.input_splits[input_split_index]
     done = find_extracted(plan, input_split_index)
-    if done is not None:
-        if progress is not None:
-            progress.add(num_rows=sum(done.rows_by_file.values()), num_input_bytes=input_split.num_bytes)
-        return done
+    is_kept = done is not None
+    if done is None and not must_isolate(plan, input_split_index):
+        try:
+            return extract_here(plan, input_split_index, progress)
+        except MemoryError:
+            suspect(plan.work_dir, input_split_index)
+    if done is None:
+        run_isolated(plan, input_split_index, "extract")
+        done = find_extracted(plan, input_split_index)
+        assert done is not None, "the process that made it said so"
+    if progress is not None:
+        num_bytes = plan.input_splits[input_split_index].num_bytes
+        progress.add(
+            num_rows=sum(done.rows_by_file.values()),
+            num_input_bytes=num_bytes,
+            num_rejected=sum(done.rejected_by_file.values()),
+            num_kept_input_bytes=num_bytes if is_kept else 0,
+        )
+    return done
+
+
+def extract_here(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Extracted:
+    """Reads one input split in this process, whatever became of others that tried.
+
+    Raises:
+        BadInputError: At the first row that does not fit.
+        OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
+    """
+    input_split = plan.input_splits[input_split_index]
+    ticker = _ticker_of(plan, input_split, progress)
     try:
-        extracted = _extract(plan, input_split, progress)
+        extracted = _extract(plan, input_split, ticker)
     except DamagedFileError as error:
         if not plan.recipe.source.tolerates_bad_rows or input_split.file_stop - input_split.file_start != 1:
             raise
-        reason = error.what if error.why is None else f"{error.what}: {error.why}"
-        extracted = _nothing(plan, input_split, damage={input_split.file_start: reason})
+        extracted = _nothing(plan, input_split, damage={input_split.file_start: reason_of(error)})
     write_whole(plan.work_path("extract", f"{input_split_index}.msgpack"), msgspec.msgpack.encode(extracted))
+    if ticker is not None:
+        ticker.end()
     return extracted
 
 
@@ -101,7 +131,7 @@ def load_extracted(plan: Plan) -> list[Extracted]:
     ]
 
 
-def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Extracted:
+def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) -> Extracted:
     collectors = [StatisticsCollector(plan.features) for _ in plan.recipe.splits]
     rows_by_file: Counter[int] = Counter()
     filtered_by_file: Counter[int] = Counter()
@@ -109,7 +139,9 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
     quarantine = Quarantine(plan, input_split.index)
     writer = _RunWriter(plan, input_split)
     duplicates = _Duplicates(plan, input_split)
-    for all_rows, num_filtered in _reported(plan, input_split, progress):
+    strata = StratumPositions(plan, input_split.index) if plan.recipe.stratify is not None else None
+    damage: dict[int, str] = {}
+    for all_rows, num_filtered in _reported(plan, input_split, damage, ticker):
         _count_rows(all_rows, rows_by_file)
         filtered_by_file.update(num_filtered)
         rows = duplicates.without(all_rows)
@@ -117,9 +149,10 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
         quarantine.add(rows.rejected)
         if rows.batch.num_rows == 0:
             continue
-        split_positions = assign_rows(rows, plan.features, plan.recipe)
+        split_positions = assign_rows(rows, plan.features, plan.recipe, strata)
         _collect(rows, split_positions, collectors)
         writer.add(rows, split_positions)
+    check_same_rows(plan, input_split.index, duplicates.num_rows)
     writer.flush()
     quarantine.close()
     rows_by_file.update(filtered_by_file)
@@ -131,9 +164,10 @@ def _extract(plan: Plan, input_split: InputSplit, progress: Progress | None) -> 
         rows_by_file=dict(rows_by_file),
         filtered_by_file=dict(filtered_by_file),
         duplicates_by_file=dict(duplicates.by_file),
-        duplicates_digest=duplicates_digest(plan, input_split.index),
+        marks_digest=marks_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
         rejected_samples=tuple(quarantine.samples),
+        damage=damage,
         statistics=tuple(c.to_bytes() for c in collectors),
     )
 
@@ -142,7 +176,7 @@ def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None 
     return Extracted(
         input_split_index=input_split.index,
         versions=input_versions(plan, input_split),
-        duplicates_digest=duplicates_digest(plan, input_split.index),
+        marks_digest=marks_digest(plan, input_split.index),
         damage=damage or {},
         statistics=(StatisticsCollector(plan.features).to_bytes(),) * len(plan.recipe.splits),
     )
@@ -157,7 +191,7 @@ def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
         return None
     if extracted.versions != input_versions(plan, plan.input_splits[input_split_index]):
         return None
-    if extracted.duplicates_digest != duplicates_digest(plan, input_split_index):
+    if extracted.marks_digest != marks_digest(plan, input_split_index):
         return None
     runs_exist = all(plan.work_path(name).exists() for name in run_names(extracted))
     return extracted if runs_exist else None
@@ -204,20 +238,22 @@ class _RunWriter:
         self.num_runs += 1
 
 
-def _reported(plan: Plan, input_split: InputSplit, progress: Progress | None) -> Iterator[Applied]:
+def _ticker_of(plan: Plan, input_split: InputSplit, progress: Progress | None) -> InputTicker | None:
+    if progress is None:
+        return None
+    is_compressed = plan.files[input_split.file_start].compression is not None
+    return progress.reading(input_split.num_bytes, is_compressed=is_compressed)
+
+
+def _reported(
+    plan: Plan, input_split: InputSplit, damage: dict[int, str], ticker: InputTicker | None
+) -> Iterator[Applied]:
     """Yields the batches of one input split, and tells the progress."""
-    num_reported_bytes = 0
-    for rows, num_filtered in read_rows(plan, input_split):
+    for rows, num_filtered in read_rows(plan, input_split, damage):
         yield Applied(rows, num_filtered)
-        if progress is not None:
-            # A batch tells no bytes of input; spread what is left so that the bar never runs past the end.
-            step = min(rows.batch.nbytes, (input_split.num_bytes - num_reported_bytes) // 2)
-            num_reported_bytes += step
-            num_rejected = len(rows.rejected)
-            num_rows = rows.batch.num_rows + num_rejected + sum(num_filtered.values())
-            progress.add(num_rows=num_rows, num_input_bytes=step, num_rejected=num_rejected)
-    if progress is not None:
-        progress.add(num_input_bytes=input_split.num_bytes - num_reported_bytes)
+        if ticker is not None:
+            num_rows = rows.batch.num_rows + len(rows.rejected) + sum(num_filtered.values())
+            ticker.tick(num_rows, rows.batch.nbytes, len(rows.rejected))
 
 
 class _Duplicates:
@@ -225,14 +261,14 @@ class _Duplicates:
 
     def __init__(self, plan: Plan, input_split: InputSplit) -> None:
         self._numbers = find_duplicates(plan, input_split.index)
-        self._first = 0
+        self.num_rows = 0
         self.by_file: Counter[int] = Counter()
 
     def without(self, rows: RowBatch) -> RowBatch:
         """Returns the rows that stay."""
-        start, stop = np.searchsorted(self._numbers, (self._first, self._first + rows.batch.num_rows))
-        dropped = self._numbers[start:stop] - self._first
-        self._first += rows.batch.num_rows
+        start, stop = np.searchsorted(self._numbers, (self.num_rows, self.num_rows + rows.batch.num_rows))
+        dropped = self._numbers[start:stop] - self.num_rows
+        self.num_rows += rows.batch.num_rows
         if len(dropped) == 0:
             return rows
         stays = np.ones(rows.batch.num_rows, dtype=bool)

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 
 from shardkit.codec import BLOCK_BYTES, compress_block
+from shardkit.conversion.bad_rows import bad_row_samples, count_damaged
 from shardkit.conversion.extract import Extracted, run_names
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.spool import Segment, find_segments, loaded_segments, read_run_entries, run_order
 from shardkit.conversion.write import order_group
-from shardkit.errors import BadInputError
+from shardkit.errors import NoRowsError
 from shardkit.planning import (
     BucketTotals,
     GroupLayout,
@@ -32,6 +33,7 @@ from shardkit.planning import (
     needs_exact_cuts,
     write_units,
 )
+from shardkit.units import format_count, format_number
 
 # 24 windows of one block in the final order tell the compressed size to about 1 %.
 _MAX_SAMPLES = 24
@@ -53,7 +55,7 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
         num_threads: To compress samples with.
 
     Raises:
-        BadInputError: If there are no rows at all.
+        NoRowsError: If there are no rows at all and there may not be none.
         UsageError: If a split cannot fill the wanted number of shards.
     """
     runs = _list_runs(plan, extracted)
@@ -68,11 +70,35 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
         split, note = _lay_out_split(plan, runs, position, totals, group_bytes, num_threads)
         splits.append(split)
         notes += [note] if note else []
-    if not splits:
-        raise BadInputError("the inputs hold no rows", state="Nothing was written")
+    if not splits and not plan.recipe.allow_empty:
+        raise NoRowsError("there would be no examples", why=_why_empty(plan, extracted))
     layout = Layout(splits=tuple(splits), notes=tuple(notes))
     write_whole(plan.work_path("layout.json"), msgspec.json.encode(layout))
     return layout
+
+
+def _why_empty(plan: Plan, extracted: Sequence[Extracted]) -> str:
+    def total(counts: str) -> int:
+        return sum(sum(getattr(part, counts).values()) for part in extracted)
+
+    samples = bad_row_samples(plan, extracted)
+    told = f": {'; '.join(samples)}" if samples else ""
+    num_damaged = count_damaged(plan, extracted)
+    if not total("rows_by_file"):
+        return f"{format_number(num_damaged, 'file')} rejected whole{told}" if told else "the inputs hold no rows"
+    parts = [
+        f"{format_count(total(counts))} {words}"
+        for counts, words in (
+            ("rows_by_file", "rows in"),
+            ("filtered_by_file", "filtered"),
+            ("duplicates_by_file", "duplicates"),
+            ("rejected_by_file", "rejected"),
+        )
+        if total(counts)
+    ]
+    if num_damaged:
+        parts.append(f"{format_number(num_damaged, 'file')} rejected whole")
+    return ", ".join(parts) + told
 
 
 def load_layout(plan: Plan) -> Layout:

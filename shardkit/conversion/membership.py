@@ -1,4 +1,4 @@
-"""Which dataset split each row belongs to: by its identity, by the values of some columns, or by a column's word."""
+"""Which dataset split each row belongs to: by its identity, by values of columns, or as all rows together decide."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from shardkit.conversion.dedup import row_digests
 from shardkit.conversion.plan import Recipe
+from shardkit.conversion.stratify import StratumPositions
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Features
 from shardkit.hashing import assign_splits
@@ -17,14 +18,26 @@ from shardkit.sources.streams import shown
 DEFAULT_NAMES = ("train", "validation", "test")
 
 
-def assign_rows(rows: RowBatch, features: Features, recipe: Recipe) -> npt.NDArray[np.int64]:
+def assign_rows(
+    rows: RowBatch, features: Features, recipe: Recipe, strata: StratumPositions | None = None
+) -> npt.NDArray[np.int64]:
     """Returns the position of each row's dataset split in the recipe.
 
-    Rows with equal values in the columns of `group_by` fall into one split. All draws are independent of other rows.
+    Rows with equal values in the columns of `group_by` fall into one split. All draws are independent of other rows,
+    but for those of `stratify`.
+
+    Args:
+        rows: The next rows of an input split.
+        features: Of the rows.
+        recipe: Of the conversion.
+        strata: Of the input split, where the recipe stratifies.
 
     Raises:
         BadInputError: If a word in the split column names no split.
+        StorageError: If the rows are not those that `strata` was made of.
     """
+    if strata is not None:
+        return strata.take(rows.batch.num_rows)
     if recipe.split_column is not None:
         return _by_word(rows.batch.column(recipe.split_column), recipe)
     fractions = tuple(s.fraction for s in recipe.splits)
@@ -43,6 +56,7 @@ def check_columns(features: Features, recipe: Recipe) -> None:
     names = {f.name for f in features}
     asked = [("--group-by", n) for n in recipe.group_by] + [("--dedup-by", n) for n in recipe.dedup or ()]
     asked += [("--split-column", recipe.split_column)] if recipe.split_column is not None else []
+    asked += [("--stratify", recipe.stratify)] if recipe.stratify is not None else []
     for option, name in asked:
         if name not in names:
             raise UsageError(

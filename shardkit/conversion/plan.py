@@ -45,12 +45,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tfds: Whether to write what `tfds.builder_from_directory` needs beside uncompressed shards.
         on_bad_record: What becomes of rows that do not fit: `fail`, `skip` or `quarantine`.
         max_bad: How many of them there may be at most, see `BadLimit`; None sets no limit.
+        allow_empty: Whether a dataset may have no examples at all.
         dedup: Columns in which a duplicate equals an earlier row, none for all of them; None keeps duplicates.
         group_by: Rows with equal values in these columns fall into one split.
         split_column: Column that names each row's split; the fractions then mean nothing.
+        stratify: Column of which every value is divided over the splits by their fractions.
         labels_sha256: Of the files that `source.labels` names.
         transforms: What is done to the rows before anything else.
         source_features: What the source gives, where that is something else than the features of the dataset.
+        max_row_seconds: How long reading or transforming one row may take.
     """
 
     source: SourceOptions
@@ -64,12 +67,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tfds: bool = False
     on_bad_record: BadRowPolicy = "fail"
     max_bad: str | None = None
+    allow_empty: bool = False
     dedup: tuple[str, ...] | None = None
     group_by: tuple[str, ...] = ()
     split_column: str | None = None
+    stratify: str | None = None
     labels_sha256: str | None = None
     transforms: TransformOptions = TransformOptions()
     source_features: Features = ()
+    max_row_seconds: float = 60.0
 
 
 class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,15 +130,23 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
         "format_version": FORMAT_VERSION,
         "files": [(f.name, f.num_bytes) for f in files],
         "features": features,
-        # A limit decides whether there is a dataset, not what is in it; files are known by their hashes.
+        # A limit decides whether there is a dataset, not what is in it; files are known by their hashes, and what was
+        # included is in the list of files.
         "recipe": msgspec.structs.replace(
             recipe,
             max_bad=None,
-            source=msgspec.structs.replace(recipe.source, labels=None),
+            max_row_seconds=0.0,
+            allow_empty=False,
+            source=msgspec.structs.replace(recipe.source, labels=None, include=(), exclude=()),
             transforms=without_places(recipe.transforms),
         ),
     }
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
+
+
+def input_versions(plan: Plan, input_split: InputSplit) -> tuple[str, ...]:
+    """Returns the versions of the files of an input split."""
+    return tuple(f.version for f in plan.files[input_split.file_start : input_split.file_stop])
 
 
 def make_created(inputs: Sequence[str]) -> Created:
@@ -162,9 +176,14 @@ def default_work_root(destination: str) -> str:
 
 def save_plan(plan: Plan) -> str:
     """Stores the plan in its work folder, under a name of this attempt, and returns its path."""
-    path = plan.work_path(f"plan-{plan.created.commit_id}.json")
+    path = plan_file(plan)
     write_whole(path, msgspec.json.encode(plan))
     return str(path)
+
+
+def plan_file(plan: Plan) -> Path:
+    """Returns where `save_plan` stores a plan."""
+    return plan.work_path(f"plan-{plan.created.commit_id}.json")
 
 
 @functools.lru_cache(maxsize=4)

@@ -13,41 +13,127 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-_SLOT = struct.Struct("<qqqq")
+# What compressed text becomes, until the first part of it was read to its end.
+_USUAL_EXPANSION = 4.0
 
 
 class Totals(NamedTuple):
-    """Sums over all processes."""
+    """Sums over all processes, phase by phase; what an earlier attempt left is counted too, and apart as kept.
 
+    Attributes:
+        num_surveyed_rows, num_surveyed_bytes: Read in a first pass, which only some conversions have.
+        num_rows, num_input_bytes: Read, bytes as stored.
+        num_rejected: Those of the rows that do not fit.
+        num_written_rows, num_framed_bytes: Written into shards, before compression.
+        num_kept_surveyed_bytes, num_kept_input_bytes, num_kept_framed_bytes: Those of the bytes that no work was
+            done for now, so that they tell nothing about the speed.
+    """
+
+    num_surveyed_rows: int = 0
+    num_surveyed_bytes: int = 0
     num_rows: int = 0
     num_input_bytes: int = 0
-    num_framed_bytes: int = 0
     num_rejected: int = 0
+    num_written_rows: int = 0
+    num_framed_bytes: int = 0
+    num_kept_surveyed_bytes: int = 0
+    num_kept_input_bytes: int = 0
+    num_kept_framed_bytes: int = 0
+
+
+_SLOT = struct.Struct(f"<{len(Totals._fields)}q")
 
 
 class Progress:
     """The counters of this process. One object a process and folder; safe to use from several threads."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{os.getpid()}.counters"
-        if not path.exists():
-            path.write_bytes(bytes(_SLOT.size))
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _SLOT.size)
         self._lock = threading.Lock()
+        self._row_bytes: dict[bool, float] = {}
+        try:
+            self._slot: mmap.mmap | bytearray = _map_slot(folder)
+        except (OSError, ValueError):
+            # On a full disk the work itself shall tell so.
+            self._slot = bytearray(_SLOT.size)
 
-    def add(
-        self, *, num_rows: int = 0, num_input_bytes: int = 0, num_framed_bytes: int = 0, num_rejected: int = 0
-    ) -> None:
-        """Adds to the counters."""
+    def add(self, **amounts: int) -> None:
+        """Adds to the counters.
+
+        Args:
+            amounts: By the names of `Totals`.
+        """
+        added = Totals(**amounts)
         with self._lock:
-            before = _SLOT.unpack_from(self._map)
-            added = (num_rows, num_input_bytes, num_framed_bytes, num_rejected)
-            _SLOT.pack_into(self._map, 0, *(a + b for a, b in zip(before, added, strict=True)))
+            before = _SLOT.unpack_from(self._slot)
+            _SLOT.pack_into(self._slot, 0, *(a + b for a, b in zip(before, added, strict=True)))
+
+    def reading(self, num_bytes: int, *, is_compressed: bool, is_survey: bool = False) -> InputTicker:
+        """Returns what ticks while one input split is read.
+
+        Args:
+            num_bytes: Of the input split, as stored.
+            is_compressed: Whether its file is.
+            is_survey: Whether this is the first pass.
+        """
+        return InputTicker(self, num_bytes, self._row_bytes, is_compressed=is_compressed, is_survey=is_survey)
+
+
+class InputTicker:
+    """Spreads the bytes of one input split over its batches, which do not tell how far into the file they reach.
+
+    After the first split of a process, a row counts for as many bytes as it did there.
+    """
+
+    def __init__(
+        self, progress: Progress, num_bytes: int, row_bytes: dict[bool, float], *, is_compressed: bool, is_survey: bool
+    ) -> None:
+        self._progress = progress
+        self._num_left = self._num_bytes = num_bytes
+        self._row_bytes = row_bytes
+        self._is_compressed = is_compressed
+        self._is_survey = is_survey
+        self._num_rows = 0
+
+    def tick(self, num_rows: int, num_batch_bytes: int, num_rejected: int = 0) -> None:
+        """Counts a batch.
+
+        Args:
+            num_rows: All rows of the input that it stands for.
+            num_batch_bytes: What it takes in memory.
+            num_rejected: Those of the rows that do not fit.
+        """
+        self._num_rows += num_rows
+        known = self._row_bytes.get(self._is_compressed)
+        guess = num_batch_bytes / (_USUAL_EXPANSION if self._is_compressed else 1.0)
+        # Never all, so that the bar does not stand at its end while there are more batches.
+        step = min(int(guess if known is None else known * num_rows), self._num_left // 2)
+        self._num_left -= step
+        self._add(num_rows, step, num_rejected)
+
+    def end(self) -> None:
+        """Counts what is left when the split was read to its end."""
+        self._add(0, self._num_left, 0)
+        self._num_left = 0
+        if self._num_rows:
+            self._row_bytes[self._is_compressed] = self._num_bytes / self._num_rows
+
+    def _add(self, num_rows: int, num_bytes: int, num_rejected: int) -> None:
+        if self._is_survey:
+            self._progress.add(num_surveyed_rows=num_rows, num_surveyed_bytes=num_bytes)
+        else:
+            self._progress.add(num_rows=num_rows, num_input_bytes=num_bytes, num_rejected=num_rejected)
 
 
 def read_totals(folder: Path) -> Totals:
     """Returns the sums over all processes that ever ticked in this folder."""
     slots = [_SLOT.unpack(raw) for p in folder.glob("*.counters") if len(raw := p.read_bytes()) == _SLOT.size]
     return Totals(*(sum(column) for column in zip(*slots, strict=True))) if slots else Totals()
+
+
+def _map_slot(folder: Path) -> mmap.mmap:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{os.getpid()}.counters"
+    if not path.exists():
+        path.write_bytes(bytes(_SLOT.size))
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), _SLOT.size)

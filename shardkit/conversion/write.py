@@ -82,7 +82,11 @@ def write_shards(
         if done is not None:
             shards[shard_index] = done
             if progress is not None:
-                progress.add(num_framed_bytes=done.num_uncompressed_bytes)
+                progress.add(
+                    num_written_rows=done.num_examples,
+                    num_framed_bytes=done.num_uncompressed_bytes,
+                    num_kept_framed_bytes=done.num_uncompressed_bytes,
+                )
     if len(shards) < unit.stop_shard - unit.first_shard:
         parts = _parts_of(plan, split, unit, segments)
         for shard_index, own in groupby(parts, lambda part: part.shard_index):
@@ -91,7 +95,7 @@ def write_shards(
                     for part in own:
                         writer.add(part)
                         if progress is not None:
-                            progress.add(num_framed_bytes=part.num_bytes)
+                            progress.add(num_written_rows=part.stop - part.first, num_framed_bytes=part.num_bytes)
                     shards[shard_index] = writer.publish()
     return tuple(shards[i] for i in sorted(shards))
 

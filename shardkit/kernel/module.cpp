@@ -19,6 +19,12 @@ PyMethodDef methods[] = {
      "decode(frames, starts, lengths, specs, refuse_others=False) -> (columns, int64 records with problems)"},
     {"crc32c", shardkit::crc32c, METH_VARARGS, "crc32c(data, start=0) -> CRC32C of data, continued from start"},
     {"gather", shardkit::gather, METH_VARARGS, "gather(buffer or list of buffers, starts, sizes) -> pieces one after the other"},
+    {"count_keys", shardkit::count_keys, METH_VARARGS,
+     "count_keys(slots, kind, max_keys, dropped, num_keys, values, is_float32, source, counts) -> (dropped, num_keys)"},
+    {"hash_slices", shardkit::hash_slices, METH_VARARGS,
+     "hash_slices(int32 offsets or None, data) -> uint64 hash of each slice, or of each 8 bytes"},
+    {"count_slices", shardkit::count_slices, METH_VARARGS,
+     "count_slices(int32 offsets, data) -> (int64 position of each distinct slice, int64 counts)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

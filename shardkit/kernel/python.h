@@ -22,7 +22,7 @@ class View {
   View& operator=(const View&) = delete;
 
   // Sets a Python error and returns false if the object has no contiguous bytes.
-  bool open(PyObject* object) { return PyObject_GetBuffer(object, &view_, PyBUF_SIMPLE) == 0; }
+  bool open(PyObject* object, int flags = PyBUF_SIMPLE) { return PyObject_GetBuffer(object, &view_, flags) == 0; }
 
   const uint8_t* data() const { return static_cast<const uint8_t*>(view_.buf); }
   size_t size() const { return static_cast<size_t>(view_.len); }
@@ -47,5 +47,8 @@ PyObject* crc32c(PyObject*, PyObject* args);
 PyObject* scan(PyObject*, PyObject* args);
 PyObject* gather(PyObject*, PyObject* args);
 PyObject* decode(PyObject*, PyObject* args);
+PyObject* count_keys(PyObject*, PyObject* args);
+PyObject* hash_slices(PyObject*, PyObject* args);
+PyObject* count_slices(PyObject*, PyObject* args);
 
 }  // namespace shardkit

@@ -2,7 +2,8 @@
 
 A member of a plain tar, or one that a ZIP archive stores, is a range of bytes. A deflated one is decompressed by
 itself. What lies in a compressed tar is reached by decompressing all in front of it; so the place where reading
-stopped is kept open, and members that are asked for in the order of the archive cost one pass over it.
+stopped is kept open, and the head of a member that was looked at is remembered. Members that are asked for in the order
+of the archive then cost one pass over it, however often each is opened.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 import os
 import threading
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, BinaryIO, Protocol, cast
@@ -19,11 +21,12 @@ from isal import igzip_lib, isal_zlib
 
 from shardkit.sources.base import ArchiveMember, RawFile
 from shardkit.sources.zip_directory import DEFLATED, ENCRYPTED, LOCAL_HEADER, LOCAL_MAGIC, STORED
-from shardkit.units import KiB
+from shardkit.units import KiB, MiB
 
 _PIECE_BYTES = 256 * KiB
 _RAW_WINDOW = -15
-_MAX_IDLE = 2
+_MAX_IDLE = 8
+_MAX_HEAD_BYTES, _MAX_HEADS_BYTES = 2 * MiB, 64 * MiB
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
 
@@ -78,17 +81,17 @@ def open_member(file: RawFile, member: ArchiveMember, open_archive: OpenArchive)
         EOFError: On reading, if the archive is cut off.
         zlib.error: On reading, if the member is damaged.
     """
-    archive = archive_of(file, member)
-    cursor = _IDLE.take(archive, member.start, is_forward_only=archive.compression is not None)
-    if cursor is None:
-        cursor = _Cursor(archive, open_archive)
+    place = _Place(archive_of(file, member), member.start, open_archive)
     try:
-        cursor.move_to(member.start)
-        yield _MemberStream(cursor, member, file.num_bytes)
-    except BaseException:
-        cursor.close()
-        raise
-    _IDLE.give(cursor)
+        yield _MemberStream(place, member, file.num_bytes)
+    finally:
+        place.give_back()
+
+
+def remember_head(file: RawFile, member: ArchiveMember, head: bytes) -> None:
+    """Keeps the first bytes of a member for whoever opens it, if there is room for them."""
+    if not is_range(member) and len(head) + _HEADS.num_bytes <= _MAX_HEADS_BYTES:
+        _HEADS.put(_Heads.key(archive_of(file, member), member.start), head)
 
 
 class _Cursor:
@@ -97,11 +100,14 @@ class _Cursor:
         self.archive = archive
         self.process = os.getpid()
         self.position = 0
+        self.is_sound = True
         self._stack = ExitStack()
         self._stream = self._stack.enter_context(open_archive(archive))
 
     def read(self, num_bytes: int) -> bytes:
+        self.is_sound = False
         data = self._stream.read(num_bytes)
+        self.is_sound = True
         self.position += len(data)
         return data
 
@@ -149,9 +155,78 @@ class _Idle:
 _IDLE = _Idle()
 
 
+class _Heads:
+    # The first bytes of members that lie in compressed archives, those that were used last.
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._heads: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def key(archive: RawFile, start: int) -> tuple[str, str, int]:
+        return archive.path, archive.version, start
+
+    def get(self, key: tuple[str, str, int]) -> bytes:
+        with self._lock:
+            if key not in self._heads:
+                return b""
+            self._heads.move_to_end(key)
+            return self._heads[key]
+
+    def put(self, key: tuple[str, str, int], head: bytes) -> None:
+        with self._lock:
+            known = self._heads.pop(key, b"")
+            self._heads[key] = max(known, head, key=len)
+            self.num_bytes += len(self._heads[key]) - len(known)
+            while self.num_bytes > _MAX_HEADS_BYTES:
+                self.num_bytes -= len(self._heads.popitem(last=False)[1])
+
+
+_HEADS = _Heads()
+
+
+class _Place:
+    # Where a member lies in its archive, which is opened once more is read of it than is remembered.
+    def __init__(self, archive: RawFile, start: int, open_archive: OpenArchive) -> None:
+        self._archive = archive
+        self._start = start
+        self._open_archive = open_archive
+        self._is_forward_only = archive.compression is not None
+        self._head = _HEADS.get(_Heads.key(archive, start)) if self._is_forward_only else b""
+        self._read: list[bytes] = []
+        self._num_read = 0
+        self._cursor: _Cursor | None = None
+
+    def read(self, num_bytes: int) -> bytes:
+        if self._num_read < len(self._head):
+            data = self._head[self._num_read : self._num_read + num_bytes]
+        else:
+            data = self._find_cursor().read(num_bytes)
+        self._num_read += len(data)
+        if self._is_forward_only and self._num_read <= _MAX_HEAD_BYTES:
+            self._read.append(data)
+        return data
+
+    def give_back(self) -> None:
+        if self._cursor is not None and self._cursor.is_sound:
+            _IDLE.give(self._cursor)
+        elif self._cursor is not None:
+            self._cursor.close()
+        if len(self._head) < self._num_read <= _MAX_HEAD_BYTES:
+            _HEADS.put(_Heads.key(self._archive, self._start), b"".join(self._read))
+
+    def _find_cursor(self) -> _Cursor:
+        if self._cursor is None:
+            position = self._start + self._num_read
+            cursor = _IDLE.take(self._archive, position, is_forward_only=self._is_forward_only)
+            self._cursor = cursor if cursor is not None else _Cursor(self._archive, self._open_archive)
+            self._cursor.move_to(position)
+        return self._cursor
+
+
 class _MemberStream(io.RawIOBase):
-    def __init__(self, cursor: _Cursor, member: ArchiveMember, num_bytes: int) -> None:
-        self._cursor = cursor
+    def __init__(self, place: _Place, member: ArchiveMember, num_bytes: int) -> None:
+        self._place = place
         self._member = member
         self._num_bytes = num_bytes
         self._num_read = 0
@@ -160,7 +235,7 @@ class _MemberStream(io.RawIOBase):
         self._inflater: Any = isal_zlib.decompressobj(_RAW_WINDOW) if member.is_deflated else None
         self._rest = b""
         if member.kind == "zip":
-            _find_data(cursor, member)
+            _find_data(place, member)
 
     def readable(self) -> bool:
         return True
@@ -189,7 +264,7 @@ class _MemberStream(io.RawIOBase):
 
     def _read_stored(self, num_bytes: int) -> bytes:
         wanted = min(num_bytes, self._stored_left)
-        data = self._cursor.read(wanted) if wanted else b""
+        data = self._place.read(wanted) if wanted else b""
         if wanted and not data:
             raise EOFError("the archive is cut off")
         self._stored_left -= len(data)
@@ -259,7 +334,7 @@ class _Range(io.RawIOBase):
 
 def _find_data(archive: Any, member: ArchiveMember) -> int:
     # Leaves a ZIP archive where the data of a member start.
-    if not isinstance(archive, _Cursor):
+    if not isinstance(archive, _Place):
         archive.seek(member.start)
     header = archive.read(LOCAL_HEADER.size)
     if len(header) < LOCAL_HEADER.size:

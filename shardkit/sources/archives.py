@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.sources.archive_members import remember_head
 from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions
 from shardkit.sources.expansion import expansion_error, largest_expansion
 from shardkit.sources.sniff import compression_of, has_image_suffix
@@ -34,12 +35,14 @@ from shardkit.sources.tar_headers import BLOCK_BYTES, is_tar
 from shardkit.sources.tar_stream import TarDamageError, TarMember, TarStream, unsafe_name
 from shardkit.sources.webdataset_samples import cut_name
 from shardkit.sources.zip_directory import NoDirectoryError, ZipEntry, ZipError, read_directory
+from shardkit.units import KiB
 
 ARCHIVE_HEAD_BYTES = BLOCK_BYTES
 MAX_MEMBERS = 1_000_000
 
 _LOOKED_AT_MEMBERS = 1_000
 _HEAD_BYTES = 16
+_REMEMBERED_BYTES = 64 * KiB
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 # ZIP archives that are documents, programs, models or arrays to everybody.
 _OTHER_ZIPS = re.compile(
@@ -84,13 +87,9 @@ def expand_archive(file: RawFile, head: bytes, options: SourceOptions) -> Member
     if file.compression is None and (head.startswith(_ZIP_STARTS) or suffix == ".zip"):
         return None if _OTHER_ZIPS.fullmatch(suffix) else _zip_members(file, is_sure=head.startswith(_ZIP_STARTS))
     head = head if file.compression is None else _decompressed_head(file)
-    if (
-        not is_tar(head, file.name)
-        or options.format == "webdataset"
-        or (options.format is None and _is_webdataset(file))
-    ):
+    if not is_tar(head, file.name) or options.format == "webdataset":
         return None
-    return _tar_members(file)
+    return _tar_members(file, options)
 
 
 def _decompressed_head(file: RawFile) -> bytes:
@@ -150,18 +149,6 @@ def _with_compression(file: RawFile) -> RawFile:
     return file if compression is None else msgspec.structs.replace(file, compression=compression)
 
 
-def _is_webdataset(file: RawFile) -> bool:
-    names: list[str] = []
-    try:
-        with open_stream(file) as stream:
-            members = itertools.islice(_tar_of(file, stream).members(), _LOOKED_AT_MEMBERS)
-            names.extend(member.name for member in members)
-    except (TarDamageError, DamagedFileError):
-        # Judged by what is in front of the damage, which is told once the archive is read.
-        pass
-    return _are_samples([n for n in names if not _is_hidden(n)])
-
-
 def _are_samples(names: Sequence[str]) -> bool:
     suffixes = [_suffix_of(_COMPRESSED.sub("", name)) for name in names]
     if any(map(_TABLES.fullmatch, suffixes)):
@@ -174,24 +161,68 @@ def _are_samples(names: Sequence[str]) -> bool:
     return not any("/" in name and _IN_CLASSES.fullmatch(suffix) for name, suffix in zip(names, suffixes, strict=True))
 
 
-def _tar_members(file: RawFile) -> Members:
-    found: list[RawFile] = []
+def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:
+    found = _Found(file, is_judged=options.format is not None)
     try:
         with open_stream(file, is_read_through=file.compression is not None) as stream:
             tar = _tar_of(file, stream)
             for member in tar.members():
-                if member.refusal is not None:
-                    raise _refused("tar", file, f"{shown(member.name)} is refused: {member.refusal}")
-                if _is_hidden(member.name):
-                    continue
-                if len(found) == MAX_MEMBERS:
-                    raise _refused("tar", file, f"it has more than the {MAX_MEMBERS:,} members that are read")
-                found.append(_tar_member(file, member, tar.read(_HEAD_BYTES)))
-    except TarDamageError as error:
-        raise _damaged("tar", file, str(error)) from error
-    if file.compression is None:
-        found.sort(key=_name_of)
-    return _checked(file, found, "tar")
+                found.add(member, tar)
+    except _WebDatasetError:
+        return None
+    except (TarDamageError, DamagedFileError) as error:
+        # Judged by what is in front of the damage, which is told once the archive is read.
+        if found.is_webdataset():
+            return None
+        raise (_damaged("tar", file, str(error)) if isinstance(error, TarDamageError) else error) from error
+    return None if found.is_webdataset() else found.members()
+
+
+class _WebDatasetError(Exception):
+    pass
+
+
+class _Found:
+    # The members of a tar, and the first of their names for telling whether it is a WebDataset.
+    def __init__(self, file: RawFile, *, is_judged: bool) -> None:
+        self._file = file
+        self._is_judged = is_judged
+        self._names: list[str] = []
+        self._num_looked_at = 0
+        self._files: list[RawFile] = []
+        self._refusal: BadInputError | None = None
+
+    def is_webdataset(self) -> bool:
+        return not self._is_judged and _are_samples(self._names)
+
+    def add(self, member: TarMember, tar: TarStream) -> None:
+        if self._num_looked_at == _LOOKED_AT_MEMBERS:
+            if self.is_webdataset():
+                raise _WebDatasetError
+            self._is_judged = True
+        self._num_looked_at += 1
+        if self._refusal is None and member.refusal is not None:
+            self._refusal = _refused("tar", self._file, f"{shown(member.name)} is refused: {member.refusal}")
+        if self._is_judged:
+            self._check()
+        if _is_hidden(member.name):
+            return
+        if len(self._files) == MAX_MEMBERS:
+            raise _refused("tar", self._file, f"it has more than the {MAX_MEMBERS:,} members that are read")
+        if not self._is_judged:
+            self._names.append(member.name)
+        if self._refusal is None:
+            self._files.append(_tar_member(self._file, member, tar))
+
+    def members(self) -> Members:
+        self._check()
+        if self._file.compression is None:
+            self._files.sort(key=_name_of)
+        return _checked(self._file, self._files, "tar")
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
 
 
 def _tar_of(file: RawFile, stream: ByteStream) -> TarStream:
@@ -200,7 +231,7 @@ def _tar_of(file: RawFile, stream: ByteStream) -> TarStream:
     return TarStream(stream, cast(BinaryIO, stream), file.num_bytes)
 
 
-def _tar_member(file: RawFile, member: TarMember, head: bytes) -> RawFile:
+def _tar_member(file: RawFile, member: TarMember, tar: TarStream) -> RawFile:
     place_in = ArchiveMember(
         kind="tar",
         start=member.data_start,
@@ -208,6 +239,8 @@ def _tar_member(file: RawFile, member: TarMember, head: bytes) -> RawFile:
         archive_num_bytes=file.num_bytes,
         archive_compression=file.compression,
     )
+    head = tar.read(_HEAD_BYTES if file.compression is None else _REMEMBERED_BYTES)
+    remember_head(file, place_in, head)
     compression = None if has_image_suffix(member.name) else compression_of(head)
     if compression is None and file.compression is not None:
         compression = "archive"

@@ -47,7 +47,7 @@ class Layout(NamedTuple):
     batches: list[Block]
 
 
-class BatchTooLargeError(Exception):
+class BatchTooLargeError(ValueError):
     """A batch that would take up more memory than is allowed; says what to do."""
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.errors import UsageError
+from shardkit.sources.dropped import drop_option
 from shardkit.sources.parquet_schema import Column
 from shardkit.sources.streams import shown
 
@@ -78,14 +79,19 @@ class AvroSchema(msgspec.Struct, frozen=True, kw_only=True):
     leaves: tuple[Leaf, ...]
 
 
-def read_schema(schema: Any, where: str) -> AvroSchema:
+def read_schema(schema: Any, where: str, dropped: tuple[str, ...] = ()) -> AvroSchema:
     """Returns the columns of a schema.
+
+    Args:
+        schema: As the file has it.
+        where: For messages.
+        dropped: Columns that are not looked at; each has one leaf of type null.
 
     Raises:
         UsageError: If a column has no place in an example; names it.
         ValueError: If it is no Avro schema.
     """
-    reader = _SchemaReader(where)
+    reader = _SchemaReader(where, dropped)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise UsageError("the rows of the file are no records", where=where, why=f"its schema is {shown(schema)}")
     leaves = tuple(reader.leaves(schema, (), "", nullable=False))
@@ -93,14 +99,18 @@ def read_schema(schema: Any, where: str) -> AvroSchema:
 
 
 class _SchemaReader:
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, dropped: tuple[str, ...]) -> None:
         self._where = where
+        self._dropped = dropped
         self._named: dict[str, dict[str, Any]] = {}
         self._open: list[str] = []
 
     def leaves(self, type_: Any, path: tuple[str, ...], namespace: str, *, nullable: bool) -> list[Leaf]:
         if len(path) > _MAX_DEPTH:
             raise self._refused(path, "it is nested too deeply")
+        if path and "/".join(path) in self._dropped:
+            self._note_names(type_, namespace, 0)
+            return [_nothing(path)]
         found, has_null = self._chosen(type_, path, namespace)
         nullable = nullable or has_null
         if found["type"] in ("record", "error"):
@@ -111,8 +121,7 @@ class _SchemaReader:
                 raise self._refused(path, f"it is an array of {item['type']}")
             return [self._leaf(item, path, nullable=nullable, is_list=True, has_null=item_null)]
         if found["type"] == "null":
-            column = Column(name="/".join(path), type_=pa.null(), nullable=True)
-            return [Leaf(path=path, column=column, item_type=pa.null(), kind="plain", is_list=False)]
+            return [_nothing(path)]
         if found["type"] not in _KINDS:
             raise self._refused(path, f"it is a {found['type']}")
         return [self._leaf(found, path, nullable=nullable, is_list=False, has_null=False)]
@@ -192,14 +201,35 @@ class _SchemaReader:
             return self._resolved(kind, namespace)
         return {**type_, "#space": namespace}
 
+    def _note_names(self, type_: Any, namespace: str, depth: int) -> None:
+        # What is defined here may be named further on.
+        if depth > 4 * _MAX_DEPTH:
+            raise ValueError("its schema is nested too deeply")
+        if isinstance(type_, list):
+            for branch in type_:
+                self._note_names(branch, namespace, depth + 1)
+        elif isinstance(type_, dict):
+            if type_.get("type") in ("record", "error", "enum", "fixed"):
+                namespace = self._resolved(type_, namespace)["#space"]
+            fields = type_.get("fields")
+            below = [f.get("type") for f in fields if isinstance(f, dict)] if isinstance(fields, list) else []
+            for inner in (*below, type_.get("type"), type_.get("items"), type_.get("values")):
+                self._note_names(inner, namespace, depth + 1)
+
     def _refused(self, path: tuple[str, ...], why: str) -> UsageError:
         name = f"column {shown('/'.join(path))}" if path else "the file"
+        leave = f"Leave it out with {drop_option(['/'.join(path)])}, or c" if path else "C"
         return UsageError(
             f"{name} has a type that a tf.train.Example cannot hold",
             where=self._where,
             why=why,
-            next_step="Drop or change the column in the source",
+            next_step=f"{leave}hange it in the source",
         )
+
+
+def _nothing(path: tuple[str, ...]) -> Leaf:
+    column = Column(name="/".join(path), type_=pa.null(), nullable=True)
+    return Leaf(path=path, column=column, item_type=pa.null(), kind="plain", is_list=False)
 
 
 def _full_name(name: str, namespace: str) -> str:

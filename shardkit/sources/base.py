@@ -24,6 +24,7 @@ MIN_SPLIT_BYTES = 8 * MiB
 MAX_SPLIT_BYTES = 64 * MiB
 BATCH_BYTES = 4 * MiB
 MAX_RAW_BYTES = MiB
+MAX_FIELD_BYTES = 16 * MiB
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,11 +32,19 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         format: Name of a source; None finds out from the content.
+        include: Globs; of the listed files only those that match one are read.
+        exclude: Globs; listed files that match one are not read.
+        drop_columns: Columns that are not read; one that holds others stands for all of them.
         columns: Names for a CSV without a header line.
         delimiter: Of CSV; None means a comma, or what the content shows.
+        has_header: Whether the first line of CSV names the columns even where it looks like data.
         null_values: Further spellings of null in CSV besides the empty field.
+        max_field_bytes: Fields of CSV that are longer as they are written, without their quotes, are refused.
+        allows_duplicate_keys: Whether an object of JSON may hold a key twice; the last value counts.
         encoding: Of text formats; None is UTF-8.
         text_record: What is one row of a text file: a `line`, a `paragraph` or the whole `file`.
+        table: Of databases; None means the only one there is.
+        query: SQL whose rows are read from a database instead of a table.
         labels: File that holds the labels of images or audio files; None takes them from the folders.
         audio: Whether audio becomes the `bytes` of its files or decoded `samples`.
         audio_rate: Samples a second to resample to; None keeps each file's own.
@@ -46,11 +55,19 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     format: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    drop_columns: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
     delimiter: str | None = None
+    has_header: bool = False
     null_values: tuple[str, ...] = ()
+    max_field_bytes: int = MAX_FIELD_BYTES
+    allows_duplicate_keys: bool = False
     encoding: str | None = None
     text_record: Literal["line", "paragraph", "file"] = "line"
+    table: str | None = None
+    query: str | None = None
     labels: str | None = None
     audio: Literal["bytes", "samples"] = "bytes"
     audio_rate: int | None = None
@@ -112,10 +129,13 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Attributes:
         index: 0-based position among all splits; the order of `--no-shuffle`.
-        file_start, file_stop: The files it reads, half-open. More than one only for formats with a row a file.
+        file_start, file_stop: The files it reads, half-open. More than one only for formats with a row a file, and
+            where there are parts.
         start, stop: Bytes of text formats and Avro, row groups of Parquet, record batches of Arrow, stripes of ORC,
             rows of arrays; half-open. 0 and 0 where files are read whole.
+        row_start, row_stop: Rows of a single row group, record batch or stripe, half-open; 0 and 0 for all of them.
         num_bytes: Input bytes it covers (as stored), for progress and for dealing work out evenly.
+        parts: Of several small files that are worked at in one go, each as the source reads it; none otherwise.
     """
 
     index: int
@@ -123,7 +143,10 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     file_stop: int
     start: int = 0
     stop: int = 0
+    row_start: int = 0
+    row_stop: int = 0
     num_bytes: int = 0
+    parts: tuple[InputSplit, ...] = ()
 
 
 class RejectedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -229,10 +252,18 @@ def rejected_row(
     error: BadInputError, *, file_index: int, position: str, first_byte: int | None, raw: bytes
 ) -> RejectedRow:
     """Returns what becomes of a row that raised an error, where bad rows are tolerated."""
-    reason = error.what if error.why is None else f"{error.what}: {error.why}"
     return RejectedRow(
-        file_index=file_index, position=position, first_byte=first_byte, reason=reason, raw=raw[:MAX_RAW_BYTES]
+        file_index=file_index,
+        position=position,
+        first_byte=first_byte,
+        reason=reason_of(error),
+        raw=raw[:MAX_RAW_BYTES],
     )
+
+
+def reason_of(error: BadInputError) -> str:
+    """Returns what is wrong, for those who know where."""
+    return error.what if error.why is None else f"{error.what}: {error.why}"
 
 
 def row_identities(file: RawFile, start: int, first_row: int, num_rows: int) -> npt.NDArray[np.uint64]:

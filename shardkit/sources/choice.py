@@ -10,7 +10,7 @@ import importlib
 from importlib.metadata import entry_points
 from typing import cast
 
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions
 from shardkit.sources.sampling import sample_files
@@ -33,10 +33,11 @@ _CLASSES = {
     "webdataset": "webdataset_files.WebDatasetSource",
     "numpy": "numpy_files.NumpySource",
     "idx": "idx_files.IdxSource",
+    "sqlite": "sqlite_files.SqliteSource",
     "tfrecord": "tfrecord_files.TfrecordSource",
 }
 # Asked in this order whether a file is theirs; what nobody takes is told apart by `sniff`.
-_RECOGNIZING_BINARY = ("arrow", "orc", "avro", "tfrecord", "webdataset", "idx", "numpy", "audio")
+_RECOGNIZING_BINARY = ("sqlite", "arrow", "orc", "avro", "tfrecord", "webdataset", "idx", "numpy", "audio")
 _RECOGNIZING_TEXT = ("json", "text")
 _CONTROLS = bytes((*range(9), *range(14, 32)))
 _GLANCE_BYTES = 512
@@ -90,7 +91,7 @@ def _offered() -> dict[str, RecognizingSource]:
 def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
     """Returns the source that reads the files: the one that is asked for, or what their content says.
 
-    Column names and a delimiter ask for CSV.
+    Column names, a header and a delimiter ask for CSV.
 
     Raises:
         UsageError: If files are of different formats, or of none that is read.
@@ -98,22 +99,25 @@ def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
     """
     if options.format is not None:
         return source_for(options.format)
-    if options.columns is not None or options.delimiter is not None:
+    if options.columns is not None or options.delimiter is not None or options.has_header:
         return source_for("csv")
     if options.text_record != "line":
         return source_for("text")
     filled = [f for f in files if f.num_bytes]
     if not filled:
-        raise BadInputError("there are no rows", why="all input files are empty")
-    first = filled[0]
-    first_format = _format_of(first)
-    for file in _worth_a_look(filled)[1:]:
-        other = _format_of(file)
+        raise NoRowsError(why="all input files are empty")
+    looked = _worth_a_look(filled)
+    found = [_format_of(file, options) for file in looked]
+    known = [(file, format) for file, format in zip(looked, found, strict=True) if format is not None]
+    if not known:
+        raise _unread(filled[0], sniff.UNKNOWN)
+    first, first_format = known[0]
+    for file, other in known[1:]:
         if other != first_format:
             raise UsageError(
                 "the inputs are of different formats",
                 why=f"{printable(first.name)} is {first_format}, {printable(file.name)} is {other}",
-                next_step="Convert them one by one, or say which it is with --format",
+                next_step="Choose some with --include GLOB or --exclude GLOB, or say which it is with --format",
             )
     return source_for(first_format)
 
@@ -127,8 +131,14 @@ def _worth_a_look(files: list[RawFile]) -> list[RawFile]:
     return [f for f in files if f.name in chosen]
 
 
-def _format_of(file: RawFile) -> str:
-    head = read_head(file, sniff.HEAD_BYTES)
+def _format_of(file: RawFile, options: SourceOptions) -> str | None:
+    # None for what may be a damaged file of the others' format, where bad rows are tolerated: reading tells.
+    try:
+        head = read_head(file, sniff.HEAD_BYTES)
+    except DamagedFileError:
+        if not options.tolerates_bad_rows:
+            raise
+        return None
     is_binary = len(head[:_GLANCE_BYTES].translate(None, _CONTROLS)) < len(head[:_GLANCE_BYTES])
     for format in _RECOGNIZING_BINARY if is_binary else _RECOGNIZING_TEXT:
         if cast(RecognizingSource, _own(format)).recognizes(head, file.name):
@@ -138,9 +148,15 @@ def _format_of(file: RawFile) -> str:
             return source.format
     found = sniff.format_of(head, file.name)
     if found is None:
-        raise UsageError(
-            f"the file is {sniff.foreign_format(head)}, which is not read",
-            where=place(file),
-            next_step="Convert it to CSV, JSON Lines or Parquet first, or leave it out",
-        )
+        kind = sniff.foreign_format(head) or sniff.UNKNOWN
+        if kind != sniff.UNKNOWN or not options.tolerates_bad_rows:
+            raise _unread(file, kind)
     return found
+
+
+def _unread(file: RawFile, kind: str) -> UsageError:
+    return UsageError(
+        f"the file is {kind}, which is not read",
+        where=place(file),
+        next_step="Convert it to CSV, JSON Lines or Parquet first, or leave it out with --exclude GLOB",
+    )

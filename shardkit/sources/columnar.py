@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit import storage
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
 from shardkit.sources.base import (
     BATCH_BYTES,
@@ -23,6 +23,7 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
+from shardkit.sources.dropped import check_dropped, drop_option, is_dropped
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.parquet_schema import Column, flatten_batch, unite_columns
 from shardkit.sources.partitions import partition_features, partition_values
@@ -40,12 +41,15 @@ _CORRECT = "Correct the row, or declare the column in a --schema file"
 _T = TypeVar("_T")
 
 
-def infer_features(files: Sequence[RawFile], read_columns: Callable[[RawFile], tuple[Column, ...]]) -> Features:
+def infer_features(
+    files: Sequence[RawFile], read_columns: Callable[[RawFile], tuple[Column, ...]], dropped: tuple[str, ...] = ()
+) -> Features:
     """Returns the columns that all files have, and behind them those that their folders name.
 
     Args:
         files: Empty ones are passed over.
         read_columns: Returns the columns of a file from its schema.
+        dropped: Those that are left out.
 
     Raises:
         UsageError: If schemas or folders do not go together, or a column has no place in an example.
@@ -53,21 +57,58 @@ def infer_features(files: Sequence[RawFile], read_columns: Callable[[RawFile], t
     """
     filled = [f for f in files if f.num_bytes]
     if not filled:
-        raise BadInputError("there are no rows", why="all input files are empty")
-    columns, first = None, filled[0]
-    for file, others in zip(filled, map_files(read_columns, filled), strict=True):
-        columns = others if columns is None else unite_columns(columns, first.name, others, file.name)
-    where = place(first)
-    found = tuple(feature_from_arrow(c.name, c.type_, nullable=c.nullable, where=where) for c in columns or ())
-    if not found:
-        raise BadInputError("the file has no columns", where=where)
-    features = {f.name: f for f in found}
+        raise NoRowsError(why="all input files are empty")
+    where = place(filled[0])
+    schemas = map_files(read_columns, filled)
     partitions = partition_features(filled)
+    if dropped:
+        names = dict.fromkeys([*(c.name for schema in schemas for c in schema), *(p.name for p in partitions)])
+        check_dropped(dropped, names, where)
+        schemas = [tuple(c for c in schema if not is_dropped(c.name, dropped)) for schema in schemas]
+        partitions = tuple(p for p in partitions if not is_dropped(p.name, dropped))
+    columns = _unite(filled, schemas)
+    found = _features(columns, where)
+    if not found:
+        raise BadInputError("no column is left" if dropped else "the file has no columns", where=where)
+    features = {f.name: f for f in found}
     for partition in partitions:
         if partition.name in features:
             for file in filled:
                 _partition_column(partition_values(file)[partition.name], features[partition.name], file, 1)
     return (*found, *(p for p in partitions if p.name not in features))
+
+
+def _features(columns: Sequence[Column], where: str) -> Features:
+    found: list[Feature] = []
+    refused: list[tuple[str, UsageError]] = []
+    for column in columns:
+        try:
+            found.append(feature_from_arrow(column.name, column.type_, nullable=column.nullable, where=where))
+        except UsageError as error:
+            refused.append((column.name, error))
+    if refused:
+        first = refused[0][1]
+        first.next_step = f"Leave it out with {drop_option([name for name, _ in refused])}, or change it in the source"
+        raise first
+    return tuple(found)
+
+
+def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
+    # Most files have one of few schemas.
+    first_with: dict[tuple[Column, ...], RawFile] = {}
+    for schema, file in zip(schemas, files, strict=True):
+        first_with.setdefault(schema, file)
+    distinct = list(first_with.items())
+    united = distinct[0][0]
+    for number, (schema, file) in enumerate(distinct):
+        try:
+            united = unite_columns(united, files[0].name, schema, file.name)
+        except UsageError:
+            # A type of what was united so far need not be that of the first file: the two that differ are named.
+            for other, other_file in distinct[:number]:
+                unite_columns(other, other_file.name, schema, file.name)
+            raise
+    return united
 
 
 def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> list[_T]:
@@ -78,11 +119,10 @@ def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> li
         return list(threads.map(function, files))
 
 
-def cut_pieces(file_index: int, pieces: Sequence[tuple[int, int]], wanted_bytes: int) -> Iterator[InputSplit]:
-    """Yields splits of a file that can be cut between its pieces only, numbered as if it were the only file.
+def cut_pieces(pieces: Sequence[tuple[int, int]], wanted_bytes: int) -> Iterator[InputSplit]:
+    """Yields splits of a file that can be cut between its pieces only, as if it were the only file.
 
     Args:
-        file_index: Position in the list of files.
         pieces: Of each row group, record batch or stripe: bytes by which to cut, and bytes as stored.
         wanted_bytes: Of the first kind, in a split.
     """
@@ -91,9 +131,7 @@ def cut_pieces(file_index: int, pieces: Sequence[tuple[int, int]], wanted_bytes:
         num_bytes += piece_bytes
         if num_bytes >= wanted_bytes or stop == len(pieces):
             stored = sum(p[1] for p in pieces[start:stop])
-            yield InputSplit(
-                index=0, file_start=file_index, file_stop=file_index + 1, start=start, stop=stop, num_bytes=stored
-            )
+            yield InputSplit(index=0, file_start=0, file_stop=1, start=start, stop=stop, num_bytes=stored)
             start, num_bytes = stop, 0
 
 
@@ -127,7 +165,7 @@ class RowFitter:
         self._batch_bytes = batch_bytes
         self._partitions = partition_values(self._file)
         self._first_row: int | None = None
-        self.num_rows = 0
+        self.num_rows = split.row_start
 
     def fit(self, batch: pa.RecordBatch) -> Iterator[RowBatch]:
         """Yields the rows of a batch, in one or more batches.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,6 +20,7 @@ DELIMITERS = (",", "\t", ";", "|")
 _RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
 _SNIFF_BYTES = 64 * KiB
 _HEADER_BYTES = MiB
+_LISTED_FILES, _LISTED_COLUMNS = 5, 10
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         first_line: 1-based line number of that record.
         other_delimiter: One that the text holds although only one column was found.
         has_bom: Whether it begins with a byte order mark.
+        unnamed: Those of the columns that the header does not name, called after their positions.
     """
 
     delimiter: str
@@ -38,6 +42,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     first_line: int
     other_delimiter: str | None = None
     has_bom: bool = False
+    unnamed: tuple[str, ...] = ()
 
     @property
     def rule(self) -> QuotedRecords:
@@ -45,6 +50,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return QuotedRecords(self.delimiter)
 
 
+# Planning asks for it several times, and so does reading in the same process.
+@functools.lru_cache(maxsize=8192)
 def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
     """Returns how a file is written, None if it holds nothing but blank lines.
 
@@ -86,6 +93,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     delimiter = _delimiter(text, is_whole, options)
     rule = QuotedRecords(delimiter)
     first_line = 1 + rule.count_lines(head[start : start + blank])
+    unnamed: tuple[str, ...] = ()
     if options.columns is not None:
         columns, header_bytes, num_header_lines = options.columns, 0, 0
     else:
@@ -94,7 +102,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
             return None
         if rule.open_quote(text[:header_bytes]) is not None:
             raise DamagedFileError("a quote opened in the header is never closed", where=place(file, line=first_line))
-        columns = _header_columns(text[:header_bytes], rule, file, start + blank, first_line)
+        columns, unnamed = _header_columns(text[:header_bytes], rule, file, start + blank, first_line)
         num_header_lines = rule.count_lines(text[:header_bytes])
     return Dialect(
         delimiter=delimiter,
@@ -103,6 +111,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         first_line=first_line + num_header_lines,
         other_delimiter=_other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
         has_bom=start > 0,
+        unnamed=unnamed,
     )
 
 
@@ -143,7 +152,48 @@ def check_same_columns(first: tuple[str, ...], first_name: str, other: tuple[str
     )
 
 
-def _header_columns(header: bytes, rule: QuotedRecords, file: RawFile, offset: int, line: int) -> tuple[str, ...]:
+def check_alike(files: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+    """Checks that files have the same columns, in whatever order.
+
+    Args:
+        files: The name and the columns of each.
+
+    Raises:
+        UsageError: If not; says what each has that the first has not, and the other way round.
+    """
+    first_name, first = files[0]
+    others = [(name, columns) for name, columns in files[1:] if set(columns) != set(first)]
+    if not others:
+        return
+    if len(files) == 2:
+        check_same_columns(first, first_name, others[0][1], others[0][0])
+    parts = [_difference(first, name, columns) for name, columns in others[:_LISTED_FILES]]
+    if len(others) > _LISTED_FILES:
+        parts.append(f"and so on for {len(others) - _LISTED_FILES:,} more files")
+    have = "has" if len(others) == 1 else "have"
+    raise UsageError(
+        f"{len(others):,} of {len(files):,} files {have} other columns than {printable(first_name)}",
+        why="; ".join(parts),
+        next_step="Convert them one by one, or give them the same header",
+    )
+
+
+def _difference(first: tuple[str, ...], name: str, columns: tuple[str, ...]) -> str:
+    missing = [c for c in first if c not in columns]
+    extra = [c for c in columns if c not in first]
+    parts = [f"lacks {_listed(missing)}"] if missing else []
+    parts += [f"has {_listed(extra)} besides"] if extra else []
+    return f"{printable(name)} {' and '.join(parts)}"
+
+
+def _listed(columns: list[str]) -> str:
+    more = f" and {len(columns) - _LISTED_COLUMNS:,} more" if len(columns) > _LISTED_COLUMNS else ""
+    return ", ".join(map(shown, columns[:_LISTED_COLUMNS])) + more
+
+
+def _header_columns(
+    header: bytes, rule: QuotedRecords, file: RawFile, offset: int, line: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     try:
         header.decode()
     except UnicodeDecodeError as error:
@@ -155,13 +205,31 @@ def _header_columns(header: bytes, rule: QuotedRecords, file: RawFile, offset: i
         ) from error
     if b"\0" in header:
         raise DamagedFileError("a NUL byte stands in the header", where=place(file, line=line))
-    columns = tuple(field.decode() for field in rule.fields(header))
+    written = tuple(field.decode() for field in rule.fields(header))
+    if not any(name.strip() for name in written):
+        raise UsageError(
+            "the header names no column",
+            where=place(file, line=line),
+            next_step="Name the columns in the header line; --columns A,B,... is for files without a header",
+        )
+    columns = _with_all_names(written)
     check_columns(
         columns,
         place(file, line=line),
         "Name each column once in the header line; --columns A,B,... is for files without a header",
     )
-    return columns
+    return columns, tuple(name for name, given in zip(columns, written, strict=True) if not given.strip())
+
+
+def _with_all_names(written: tuple[str, ...]) -> tuple[str, ...]:
+    # As data frames write their index: a column without a name.
+    names = []
+    for position, name in enumerate(written, start=1):
+        made = f"unnamed_{position}"
+        while made in written:
+            made += "_"
+        names.append(name if name.strip() else made)
+    return tuple(names)
 
 
 def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:

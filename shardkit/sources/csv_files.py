@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from shardkit import storage
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.sources.base import (
     BATCH_BYTES,
@@ -24,19 +24,21 @@ from shardkit.sources.base import (
     SourceOptions,
     choose_split_bytes,
 )
-from shardkit.sources.csv_dialect import Dialect, check_columns, check_same_columns, read_dialect
+from shardkit.sources.csv_dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
 from shardkit.sources.csv_parse import RECORD_ERRORS, CsvParser, is_blank
 from shardkit.sources.csv_sift import is_utf8, sift
+from shardkit.sources.dropped import check_dropped, is_dropped
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.streams import guard_unchanged, place, printable, shown
 from shardkit.sources.text_lines import LineNumbers
 from shardkit.sources.text_rejects import BatchMaker, error_at
 from shardkit.sources.text_splits import numbered, read_blocks, split_file
-from shardkit.sources.text_types import Evidence, column_notes, data_like_name, decide, examine, unite
+from shardkit.sources.text_types import Evidence, column_notes, data_like_name, decide, examine, is_data_like, unite
 
 _T = TypeVar("_T")
 _REMOTE_THREADS = 32
+_LISTED_COLUMNS = 5
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,18 @@ class CsvSource:
         """Returns the columns of the header, in the order of the first file, with types from the heads of the files.
 
         Raises:
-            UsageError: If files have different columns, or a header is wrong.
+            UsageError: If files have different columns, or a header is wrong or seems to be missing.
             BadInputError: If a file is no text, or all are empty.
         """
         written = self._dialects(files, options)
-        columns = written[0][1].columns
+        _refuse_headerless(*written[0], options)
+        check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
+        if options.drop_columns:
+            names = dict.fromkeys(name for _, dialect in written for name in dialect.columns)
+            check_dropped(options.drop_columns, names, place(written[0][0]))
+        columns = _kept(written[0][1], options)
+        if not columns:
+            raise BadInputError("no column is left", where=place(written[0][0]))
         sampled = sample_files(written)
         found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_head, *sampled[i], options))
         heads = [head for head in _undamaged(found, options) if head is not None]
@@ -81,15 +90,25 @@ class CsvSource:
                     f"{dialect.other_delimiter!r}; --delimiter tells which it is"
                 )
                 break
+        unnamed = next(((file, dialect.unnamed) for file, dialect in written if dialect.unnamed), None)
+        if unnamed is not None:
+            listed = ", ".join(map(shown, unnamed[1][:_LISTED_COLUMNS]))
+            more = ", ..." if len(unnamed[1]) > _LISTED_COLUMNS else ""
+            notes.append(
+                f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
+                "--rename and --drop-columns take these names"
+            )
         head = _attempt(_read_head, *written[0], options)
         if isinstance(head, DamagedFileError):
             return tuple(notes)
-        if options.columns is None and (name := data_like_name(head.evidence)) is not None:
+        names_itself = options.columns is None and not options.has_header
+        if names_itself and (name := data_like_name(_named(head.evidence, written[0][1]))) is not None:
             notes.append(
                 f"the first line of {printable(written[0][0].name)} names the columns, though it may be data, such as "
                 f"{shown(name)}; --columns A,B,... is for files without a header"
             )
-        return (*notes, *column_notes(head.columns, head.evidence, options.null_values))
+        kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
+        return (*notes, *column_notes(kept, head.evidence, options.null_values))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
@@ -115,7 +134,7 @@ class CsvSource:
             dialect = read_dialect(file, self._with_format(options))
             if dialect is None:
                 return
-            _check_header(dialect, features, file)
+            _check_header(_kept(dialect, options), features, file)
             start = split.start or dialect.data_start
             if split.stop and start >= split.stop:
                 return
@@ -125,7 +144,7 @@ class CsvSource:
         self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
         rule, nulls = dialect.rule, options.null_values
-        parser = CsvParser(dialect, features, nulls)
+        parser = CsvParser(dialect, features, nulls, options.max_field_bytes)
         maker = BatchMaker(
             file, split.file_start, split.start, LineNumbers(file, rule), tolerates_bad_rows=options.tolerates_bad_rows
         )
@@ -135,7 +154,8 @@ class CsvSource:
                 parsed = parser.parse(block.data)
             except RECORD_ERRORS:
                 data = bytes(block.data)
-                yield maker.sifted(block, data, sift(block, data, dialect, features, nulls))
+                sifted = sift(block, data, dialect, features, nulls, options.max_field_bytes)
+                yield maker.sifted(block, data, sifted)
             else:
                 yield maker.clean(block, *parsed)
 
@@ -155,23 +175,45 @@ class CsvSource:
         dialects = _undamaged(_on_threads(filled, lambda i: _attempt(read_dialect, filled[i], options)), options)
         written = [(f, d) for f, d in zip(filled, dialects, strict=True) if d is not None]
         if not written:
-            raise BadInputError("there are no rows", why="all input files are empty")
-        first_file, first = written[0]
-        for file, dialect in written[1:]:
-            check_same_columns(first.columns, first_file.name, dialect.columns, file.name)
+            raise NoRowsError(why="all input files are empty")
         return written
 
     def _with_format(self, options: SourceOptions) -> SourceOptions:
         return msgspec.structs.replace(options, format=self.format)
 
 
-def _check_header(dialect: Dialect, features: Features, file: RawFile) -> None:
+def _refuse_headerless(file: RawFile, dialect: Dialect, options: SourceOptions) -> None:
+    if options.columns is not None or options.has_header:
+        return
+    head = _attempt(_read_head, file, dialect, options)
+    if isinstance(head, DamagedFileError) or not is_data_like(_named(head.evidence, dialect)):
+        return
+    names = ", ".join(map(shown, dialect.columns[:_LISTED_COLUMNS]))
+    more = ", ..." if len(dialect.columns) > _LISTED_COLUMNS else ""
+    raise UsageError(
+        "the header line seems to be missing",
+        where=place(file, line=dialect.first_line - 1),
+        why=f"{names}{more} look like the values below them",
+        next_step="Name the columns with --columns A,B,...; or say with --header that these are their names",
+    )
+
+
+def _kept(dialect: Dialect, options: SourceOptions) -> tuple[str, ...]:
+    return tuple(name for name in dialect.columns if not is_dropped(name, options.drop_columns))
+
+
+def _check_header(columns: tuple[str, ...], features: Features, file: RawFile) -> None:
     names = tuple(f.name for f in features)
-    if set(names) != set(dialect.columns):
+    if set(names) != set(columns):
         try:
-            check_same_columns(names, "the other files", dialect.columns, file.name)
+            check_same_columns(names, "the other files", columns, file.name)
         except UsageError as error:
             raise BadInputError(error.what, where=place(file), why=error.why) from error
+
+
+def _named(evidence: dict[str, Evidence], dialect: Dialect) -> dict[str, Evidence]:
+    # A name that was made up tells nothing.
+    return {name: found for name, found in evidence.items() if name not in dialect.unnamed}
 
 
 class _Head(NamedTuple):

@@ -12,6 +12,7 @@ import pyarrow.csv as pacsv
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
+from shardkit.sources.base import MAX_FIELD_BYTES
 from shardkit.sources.csv_dialect import Dialect
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.streams import shown
@@ -36,12 +37,19 @@ class CsvParser:
         dialect: How the file is written.
         features: The columns that are wanted; each is one of the dialect's.
         null_values: Spellings of null besides the empty field. In strings, only outside of quotes.
+        max_field_bytes: Longest field.
 
     Raises:
         UsageError: If a feature is none that one field can hold.
     """
 
-    def __init__(self, dialect: Dialect, features: Features, null_values: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        features: Features,
+        null_values: tuple[str, ...],
+        max_field_bytes: int = MAX_FIELD_BYTES,
+    ) -> None:
         for feature in features:
             if not feature.is_scalar:
                 raise UsageError(
@@ -52,6 +60,7 @@ class CsvParser:
         self._features = features
         self._schema = arrow_schema(features)
         self._nulls = ["", *null_values]
+        self._max_field_bytes = max_field_bytes
         self._types = {f.name: parsed_type(f) for f in features}
         self._texts = [name for name, type_ in self._types.items() if is_text(type_)]
         self._others = [name for name, type_ in self._types.items() if not is_text(type_)]
@@ -67,6 +76,8 @@ class CsvParser:
             return pa.RecordBatch.from_pylist([], schema=self._schema), {}
         if not as_array(data).min():
             raise pa.ArrowInvalid("NUL byte")
+        if self._dialect.rule.long_fields(data, self._max_field_bytes):
+            raise pa.ArrowInvalid("long field")
         table = self._parse_columns(data)
         columns, rounded = [], {}
         for feature in self._features:

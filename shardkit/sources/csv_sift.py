@@ -12,48 +12,33 @@ import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature, Features
+from shardkit.sources.base import MAX_FIELD_BYTES
 from shardkit.sources.csv_dialect import Dialect
 from shardkit.sources.csv_parse import RECORD_ERRORS, CsvParser, Parsed, is_text, parsed_type
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.streams import shown
 from shardkit.sources.text_blocks import Positions, TextBlock, as_array
+from shardkit.sources.text_fitness import are_suspect, find_impossible
 from shardkit.sources.text_rejects import BadRecord, Problem, Sifted, find_unfit, without_line_end
+from shardkit.units import format_size
 
 _CHECKED_TOGETHER = 64
-_SPACE = r"[ \t]*"
-_DAY = r"(1[0-9]{3}|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
-# By how a dtype begins: texts that fit whatever else is declared, and those that may fit at all.
-_SURE = {
-    "int64": r"^-?[0-9]{1,18}$",
-    "int32": r"^-?[0-9]{1,9}$",
-    "int16": r"^-?[0-9]{1,4}$",
-    "int8": r"^-?[0-9]{1,2}$",
-    "uint64": r"^[0-9]{1,18}$",
-    "uint32": r"^[0-9]{1,9}$",
-    "uint16": r"^[0-9]{1,4}$",
-    "uint8": r"^[0-9]{1,2}$",
-    "float": r"^-?[0-9]{1,30}(\.[0-9]{0,30})?$",
-    "date": f"^{_DAY}$",
-    "timestamp": f"^{_DAY}[ T]{_TIME}$",
-}
-_POSSIBLE = {
-    "int": r"^\s*[-+]?(0[xX][0-9a-fA-F]*|[0-9]+)\s*$",
-    "uint": r"^\s*[-+]?(0[xX][0-9a-fA-F]*|[0-9]+)\s*$",
-    "float": r"(?i)^\s*[-+]?([0-9.eE+-]+|nan|inf|infinity)\s*$",
-    "date": r"^[\s0-9:TtZz.+-]*$",
-    "time": r"^[\s0-9:TtZz.+-]*$",
-}
 _INTEGER = re.compile(r"\s*-?[0-9]+\s*")
 
 
-def sift(block: TextBlock, data: bytes, dialect: Dialect, features: Features, null_values: tuple[str, ...]) -> Sifted:
+def sift(
+    block: TextBlock,
+    data: bytes,
+    dialect: Dialect,
+    features: Features,
+    null_values: tuple[str, ...],
+    max_field_bytes: int = MAX_FIELD_BYTES,
+) -> Sifted:
     """Returns the rows of a block that fit, and what is wrong with each of the others.
 
     Args:
@@ -62,10 +47,12 @@ def sift(block: TextBlock, data: bytes, dialect: Dialect, features: Features, nu
         dialect: How the file is written.
         features: The columns that are wanted.
         null_values: Spellings of null.
+        max_field_bytes: Longest field.
     """
-    sieve = _Sieve(block.offset, data, dialect, features, null_values)
+    sieve = _Sieve(block.offset, data, dialect, features, null_values, max_field_bytes)
     sieve.check_bytes()
     sieve.check_widths()
+    sieve.check_lengths()
     parsed = sieve.try_rest() if sieve.has_found else None
     if parsed is None:
         sieve.check_columns()
@@ -82,7 +69,13 @@ class _Sieve:
     # Numbers of records count those that are rows.
 
     def __init__(
-        self, offset: int, data: bytes, dialect: Dialect, features: Features, null_values: tuple[str, ...]
+        self,
+        offset: int,
+        data: bytes,
+        dialect: Dialect,
+        features: Features,
+        null_values: tuple[str, ...],
+        max_field_bytes: int,
     ) -> None:
         self._offset = offset
         self._data = data
@@ -90,7 +83,8 @@ class _Sieve:
         self._dialect = dialect
         self._features = features
         self._null_values = null_values
-        self._parser = CsvParser(dialect, features, null_values)
+        self._max_field_bytes = max_field_bytes
+        self._parser = CsvParser(dialect, features, null_values, max_field_bytes)
         self._records = self._rule.records(data)
         self._problems: dict[int, Problem] = {}
         self._is_good = np.ones(len(self._records.starts), dtype=np.bool_)
@@ -119,6 +113,11 @@ class _Sieve:
         expected = len(self._dialect.columns)
         for number in np.flatnonzero((self._records.widths != expected) & self._is_good).tolist():
             self._add(number, _wrong_width(expected, int(self._records.widths[number])))
+
+    def check_lengths(self) -> None:
+        """Finds records with a field that is too long."""
+        for record, field, num_bytes in self._rule.long_fields(self._data, self._max_field_bytes):
+            self._add(record, _long_field(self._dialect.columns[field : field + 1], num_bytes, self._max_field_bytes))
 
     def try_rest(self) -> Parsed | None:
         """Returns the rows of the records in which nothing was found; None if something is wrong with them too."""
@@ -211,11 +210,11 @@ class _Sieve:
         # Numbers of records, what stands there, and the parser's error where it was asked.
         if _fits_as_text(texts, feature):
             return
-        suspects = np.flatnonzero(_are_suspect(texts, feature))
+        suspects = np.flatnonzero(are_suspect(texts, feature))
         encoded = texts.take(pa.array(suspects)).dictionary_encode("encode")
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         values = encoded.dictionary.to_pylist()
-        errors = dict.fromkeys(_impossible(encoded.dictionary, feature), None)
+        errors = dict.fromkeys(find_impossible(encoded.dictionary, feature), None)
         asked, first_places = np.unique(codes, return_index=True)
         is_open = np.array([code not in errors for code in asked.tolist()], dtype=np.bool_)
         asked, askable = asked[is_open], numbers[suspects[first_places[is_open]]]
@@ -284,29 +283,6 @@ def _fits_as_text(texts: pa.Array, feature: Feature) -> bool:
     return True
 
 
-def _are_suspect(texts: pa.Array, feature: Feature) -> npt.NDArray[np.bool_]:
-    if feature.vocabulary is not None:
-        sure = pc.is_in(texts, value_set=pa.array(feature.vocabulary, pa.string()))
-    else:
-        key = next((k for k in _SURE if feature.dtype.startswith(k)), None)
-        has_rule = key is not None and feature.dtype != "float16" and feature.timezone is None
-        sure = pc.match_substring_regex(texts, _SURE[key]) if has_rule and key else pa.nulls(len(texts), pa.bool_())
-    # Null is left to whether the feature takes it.
-    sure = pc.if_else(texts.is_null(), feature.nullable, pc.fill_null(sure, False))
-    suspect: npt.NDArray[np.bool_] = ~sure.to_numpy(zero_copy_only=False)
-    return suspect
-
-
-def _impossible(values: pa.Array, feature: Feature) -> list[int]:
-    # Positions of values that no number of the feature's kind is written like.
-    key = next((k for k in _POSSIBLE if feature.dtype.startswith(k)), None)
-    if key is None or feature.vocabulary is not None:
-        return []
-    possible = pc.match_substring_regex(values, _POSSIBLE[key])
-    impossible: list[int] = np.flatnonzero(~pc.fill_null(possible, True).to_numpy(zero_copy_only=False)).tolist()
-    return impossible
-
-
 def _nul_byte(num_lines: int) -> Problem:
     return Problem(
         "a NUL byte stands in the text", "the file is damaged, binary, or UTF-16 or UTF-32", num_lines=num_lines
@@ -320,6 +296,13 @@ def _not_utf8(offset: int) -> Problem:
 def _wrong_width(expected: int, got: int) -> Problem:
     why = f"expected {expected} field{'s' * (expected > 1)}, got {got}"
     return Problem("a row has the wrong number of fields", why)
+
+
+def _long_field(column: tuple[str, ...], num_bytes: int, max_bytes: int) -> Problem:
+    what = f"column {shown(column[0])}" if column else "a row"
+    why = f"it has {num_bytes:,} bytes, more than the {format_size(max_bytes)} that a field may have"
+    next_step = "If it is right, raise --max-field; if not, look for a quote that is not closed"
+    return Problem(f"{what} holds a field that is too long", why, next_step)
 
 
 def _unfit_value(feature: Feature, value: str, error: Exception | None) -> Problem:

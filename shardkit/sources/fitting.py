@@ -20,6 +20,7 @@ _NUMPY_FLOATS: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.f
 _TINY = {"float16": float(np.finfo(np.float16).tiny), "float32": float(np.finfo(np.float32).tiny)}
 _GREATEST = {"float16": float(np.finfo(np.float16).max), "float32": float(np.finfo(np.float32).max)}
 _LARGE = 1e15  # Also false of NaN.
+_DAY_SECONDS = 86_400
 _EXACT_POWER = 22  # The last power of ten that float64 holds.
 
 
@@ -88,6 +89,7 @@ def _fit_values(values: pa.Array, feature: Feature) -> Fitted:
         if not pa.types.is_float64(values.type):
             values = _cast(values, pa.float64(), feature)
         return _narrow(values, feature)
+    _refuse_wrapping(values, feature)
     if pa.types.is_boolean(wanted) and pa.types.is_integer(values.type):
         _refuse(pc.invert(pc.is_in(values, value_set=pa.array([0, 1], values.type))), values, feature)
     if pa.types.is_string(wanted) and not pa.types.is_primitive(values.type):
@@ -95,6 +97,19 @@ def _fit_values(values: pa.Array, feature: Feature) -> Fitted:
         _check_utf8(texts, feature)
         return Fitted(texts)
     return Fitted(_cast(values, wanted, feature))
+
+
+def _refuse_wrapping(values: pa.Array, feature: Feature) -> None:
+    # Of all casts without loss, these two are not checked by Arrow.
+    type_, wanted = values.type, feature.value_type
+    if pa.types.is_date32(wanted) and pa.types.is_timestamp(type_):
+        seconds = pc.cast(values, pa.timestamp("s", type_.tz), safe=False).view(pa.int64())
+        least, most = -(2**31) * _DAY_SECONDS, 2**31 * _DAY_SECONDS - 1
+    elif pa.types.is_time32(wanted) and type_ == pa.time32("s"):
+        seconds, least, most = values.view(pa.int32()), 0, _DAY_SECONDS
+    else:
+        return
+    _refuse(pc.or_(pc.less(seconds, least), pc.greater(seconds, most)), values, feature)
 
 
 def _fit_lists(column: pa.Array, feature: Feature) -> Fitted:
@@ -313,4 +328,6 @@ def _as_python(scalar: Any) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
-        return str(scalar)
+        # Times that Python's own do not hold; `str` would ask those, too.
+        text = str(scalar.cast(pa.string()))
+        return f"{scalar.value} as {scalar.type}" if text.startswith("<") else text

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.sources.array_batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.array_columns import ArrayColumn, check_same_columns, columns_of, feature_of
@@ -78,7 +78,7 @@ class IdxSource:
         """
         tables = _tables_of(files)
         if not tables:
-            raise BadInputError("there are no rows", why="all input files are empty")
+            raise NoRowsError(why="all input files are empty")
         found: list[tuple[str, tuple[ArrayColumn, ...]]] = []
         damaged: DamagedFileError | None = None
         for table in tables:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from shardkit import storage
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.sources import sniff
@@ -21,7 +22,7 @@ from shardkit.sources.json_lines import JsonLinesSource
 from shardkit.sources.label_tables import LabelColumns, LabelTable, Matching, Positions, match_names
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.parquet_files import ParquetSource
-from shardkit.sources.streams import place, read_head, shown
+from shardkit.sources.streams import place, printable, read_head, shown
 from shardkit.sources.voc import VocLabels, voc_files
 
 _KEYS = ("filename", "file_name", "file", "image", "path")
@@ -55,7 +56,11 @@ def label_files(labels: str) -> tuple[RawFile, ...]:
     Raises:
         UsageError: If nothing is there.
     """
-    return list_inputs([labels]).files
+    try:
+        return list_inputs([labels]).files
+    except UsageError as error:
+        what = f"--labels {printable(storage.redact(labels))} cannot be read"
+        raise UsageError(what, why=error.why or error.what, next_step=error.next_step) from error
 
 
 def without_label_files(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[RawFile, ...]:

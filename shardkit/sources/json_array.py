@@ -6,27 +6,31 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Any
+
+import msgspec
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
-from shardkit.sources.json_frames import Elements, FrameError, iter_elements
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.json_frames import Elements, FrameError, State, iter_elements, state_behind_element
 from shardkit.sources.json_modes import Mode, written_modes
-from shardkit.sources.json_rows import RowDecoder, try_decode
+from shardkit.sources.json_rows import try_decode
 from shardkit.sources.json_sample import Rows, infer_features
-from shardkit.sources.json_sift import JsonSieve, parse_line
+from shardkit.sources.json_sift import parse_line, readers
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
-from shardkit.sources.streams import guard_unchanged, open_stream, place, read_head
+from shardkit.sources.streams import guard_unchanged, is_seekable, open_stream, place, read_head
 from shardkit.sources.text_blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.sources.text_lines import LineNumbers, line_at
 from shardkit.sources.text_rejects import BadRecord, BatchMaker, Sifted
-from shardkit.units import KiB, format_size
+from shardkit.sources.text_splits import numbered
+from shardkit.units import KiB, MiB, format_size
 
 _RULE = Lines()
 _BEGINNING_BYTES = 64 * KiB
+_SCAN_BYTES = 2 * MiB
 # An object whose brace is alone in its line belongs to no JSON Lines.
 _RECOGNIZED = re.compile(rb"\s*(\[\s*\{|\{[ \t\r]*\n)")
 
@@ -37,10 +41,12 @@ class JsonArraySource:
 
     Attributes:
         format: `json`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
         block_bytes: Wanted text of a batch.
     """
 
     format: str = "json"
+    split_bytes: int | None = None
     block_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
@@ -58,6 +64,7 @@ class JsonArraySource:
             sample_files([f for f in files if f.num_bytes]),
             lambda file: [_head_rows(file, options)],
             tolerates_bad_rows=options.tolerates_bad_rows,
+            dropped=options.drop_columns,
         )
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
@@ -65,17 +72,37 @@ class JsonArraySource:
         return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Returns a split a file: where elements begin shows only to those who read everything before."""
-        filled = [(index, file) for index, file in enumerate(files) if file.num_bytes]
+        """Cuts the files behind elements, for which large ones are read once; a compressed file is one split.
+
+        Raises:
+            DamagedFileError: If elements cannot be told apart or one is too long, unless bad rows are tolerated: then
+                reading tells.
+        """
+        return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
+
+    def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
+        whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
+        split_bytes = self.split_bytes or choose_split_bytes(file.num_bytes)
+        if not file.num_bytes:
+            return []
+        if not is_seekable(file) or file.num_bytes <= split_bytes:
+            return [whole]
+        try:
+            bounds = [0, *_find_cuts(file, options, split_bytes), file.num_bytes]
+        except DamagedFileError:
+            if not options.tolerates_bad_rows:
+                raise
+            bounds = [0, file.num_bytes]
         return [
-            InputSplit(index=number, file_start=index, file_stop=index + 1, num_bytes=file.num_bytes)
-            for number, (index, file) in enumerate(filled)
+            # The last one is read up to the end, which tells whether the array is closed.
+            msgspec.structs.replace(whole, start=a, stop=b if b < file.num_bytes else 0, num_bytes=b - a)
+            for a, b in pairwise(bounds)
         ]
 
     def read(
         self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
-        """Yields the objects of one file.
+        """Yields the objects of one split.
 
         Raises:
             BadInputError: At the first element that does not fit, unless bad rows are tolerated, or if the file changed
@@ -85,13 +112,18 @@ class JsonArraySource:
         file = files[split.file_start]
         with guard_unchanged(file):
             modes = _modes(file, features)
-            decoder, sieve = RowDecoder(features, modes), JsonSieve(features, modes)
+            decoder, sieve = readers(features, modes, options)
             tolerates = options.tolerates_bad_rows
             lines = LineNumbers(file, _RULE)
             maker = BatchMaker(
-                file, split.file_start, split.start, lines, tolerates_bad_rows=tolerates, names_rows=True
+                file,
+                split.file_start,
+                split.start,
+                lines,
+                tolerates_bad_rows=tolerates,
+                rows_before=lambda: _count_elements(file, options, split.start),
             )
-            for elements in _read_elements(file, options, self.block_bytes):
+            for elements in _read_elements(file, options, self.block_bytes, start=split.start, stop=split.stop):
                 data = elements.as_lines()
                 block = TextBlock(memoryview(elements.data), elements.offset, elements.is_last)
                 parsed = try_decode(decoder, data)
@@ -112,16 +144,44 @@ def _in_place(sifted: Sifted, elements: Elements) -> Sifted:
     return sifted._replace(bad=bad)
 
 
+def _find_cuts(file: RawFile, options: SourceOptions, split_bytes: int) -> Iterator[int]:
+    # The last split takes what would be less than a quarter of one.
+    last_cut, cut = file.num_bytes - split_bytes // 4, 0
+    scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
+    state = state_behind_element(read_head(file, _BEGINNING_BYTES).removeprefix(BOM))
+    with guard_unchanged(file):
+        for elements in _read_elements(file, options, scan_bytes):
+            end = elements.offset + len(elements.data)
+            if end - cut > split_bytes - scan_bytes and end < last_cut and elements.state == state:
+                cut = end
+                yield cut
+            if cut + split_bytes - scan_bytes >= last_cut:
+                break
+
+
+def _count_elements(file: RawFile, options: SourceOptions, stop: int) -> int:
+    # Only for messages: all up to the split is read again.
+    if not stop:
+        return 0
+    return sum(len(elements.starts) for elements in _read_elements(file, options, _SCAN_BYTES, stop=stop))
+
+
 def _read_elements(
-    file: RawFile, options: SourceOptions, block_bytes: int, *, is_head: bool = False
+    file: RawFile, options: SourceOptions, block_bytes: int, *, start: int = 0, stop: int = 0, is_head: bool = False
 ) -> Iterator[Elements]:
     head = read_head(file, _BEGINNING_BYTES)
     check_is_text(head, file)
-    start = len(BOM) if head.startswith(BOM) else 0
+    state = state_behind_element(head.removeprefix(BOM)) if start else State()
+    start = start or (len(BOM) if head.startswith(BOM) else 0)
     try:
         with open_stream(file, start, is_read_through=not is_head) as stream:
             yield from iter_elements(
-                stream, offset=start, max_record_bytes=options.max_record_bytes, block_bytes=block_bytes
+                stream,
+                offset=start,
+                max_record_bytes=options.max_record_bytes,
+                block_bytes=block_bytes,
+                state=state,
+                stop=stop or None,
             )
     except FrameError as error:
         line = line_at(file, _RULE, error.offset)

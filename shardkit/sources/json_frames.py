@@ -48,6 +48,26 @@ class FrameError(Exception):
         self.why = why
 
 
+class State(NamedTuple):
+    """Where a place is.
+
+    Attributes:
+        level: How many arrays are open, 0 or 1.
+        kind: What stands last before it: an element, or the opening or closing of an array.
+    """
+
+    level: int = 0
+    kind: int = _CLOSING
+
+
+def state_behind_element(head: bytes) -> State:
+    """Returns the state behind an element at which a file with this head may be cut: within an array if it has one."""
+    return State(level=int(head.lstrip(_SPACES).startswith(b"[")), kind=_ELEMENT)
+
+
+_OUTSIDE = State()
+
+
 class Elements(NamedTuple):
     """Some whole elements.
 
@@ -56,6 +76,7 @@ class Elements(NamedTuple):
         offset: Of the first byte, in the decompressed file.
         starts, stops: Where the elements lie in the data, half-open.
         is_last: Whether nothing follows.
+        state: Behind the last one.
     """
 
     data: bytes
@@ -63,6 +84,7 @@ class Elements(NamedTuple):
     starts: Positions
     stops: Positions
     is_last: bool
+    state: State
 
     def as_lines(self) -> bytes:
         """Returns one element a line, each as long as it is in the data."""
@@ -77,12 +99,6 @@ class Elements(NamedTuple):
         return lines
 
 
-class _State(NamedTuple):
-    # How many arrays are open, and what stands last before.
-    level: int = 0
-    kind: int = -1
-
-
 class _Tokens(NamedTuple):
     # What stands at the outermost levels, by start and stop.
     starts: Positions
@@ -90,30 +106,41 @@ class _Tokens(NamedTuple):
     kinds: Positions
 
 
-def iter_elements(stream: ByteStream, *, offset: int, max_record_bytes: int, block_bytes: int) -> Iterator[Elements]:
+def iter_elements(
+    stream: ByteStream,
+    *,
+    offset: int,
+    max_record_bytes: int,
+    block_bytes: int,
+    state: State = _OUTSIDE,
+    stop: int | None = None,
+) -> Iterator[Elements]:
     """Yields the elements of a stream of arrays and objects, some at a time.
 
     Args:
-        stream: Stands outside of any array.
+        stream: To be read.
         offset: Byte at which it stands.
         max_record_bytes: Longest element.
         block_bytes: Wanted size of a block.
+        state: Of the place at which it stands.
+        stop: Byte right behind an element, to stop at; None for the end of the stream.
 
     Raises:
         FrameError: If elements cannot be told apart any more, or the last array is not closed.
         RecordTooLongError: If an element is longer than it may be.
     """
-    held, state, is_over = b"", _State(), False
+    held, is_over = b"", False
     wanted = block_bytes
     while not is_over:
-        held = _filled(stream, held, wanted)
+        most = wanted if stop is None else min(wanted, stop - offset)
+        held = _filled(stream, held, most)
         is_over = len(held) < wanted
         tokens = _find_tokens(held, offset, state.level)
         used = int(tokens.stops[-1]) if len(tokens.stops) else 0
         scalars, after = _check_gaps(held, offset, tokens, state)
-        if is_over:
+        if is_over and (stop is None or used < len(held)):
             _check_end(held[used:], offset + used, after)
-        elements = _elements(held[:used], offset, tokens, scalars, is_over)
+        elements = _elements(held[:used], offset, tokens, scalars, is_over, after)
         if (start := _first_longer(elements, max_record_bytes)) is not None:
             raise RecordTooLongError(offset + start, held[start : start + _SHOWN_BYTES])
         if len(elements.starts):
@@ -124,7 +151,7 @@ def iter_elements(stream: ByteStream, *, offset: int, max_record_bytes: int, blo
         wanted = block_bytes if len(held) < block_bytes else 2 * len(held)
 
 
-def _check_end(rest: bytes, offset: int, state: _State) -> None:
+def _check_end(rest: bytes, offset: int, state: State) -> None:
     text = rest.strip(_SPACES)
     if state.level or text.startswith((b"{", b"[")):
         raise FrameError(offset + len(rest.rstrip(_SPACES)), "the text ends within an array or object")
@@ -147,13 +174,15 @@ def _filled(stream: ByteStream, held: bytes, wanted: int) -> bytes:
     return b"".join(parts)
 
 
-def _elements(data: bytes, offset: int, tokens: _Tokens, scalars: list[tuple[int, int]], is_last: bool) -> Elements:
+def _elements(
+    data: bytes, offset: int, tokens: _Tokens, scalars: list[tuple[int, int]], is_last: bool, after: State
+) -> Elements:
     is_element = tokens.kinds == _ELEMENT
     starts, stops = tokens.starts[is_element], tokens.stops[is_element]
     if scalars:
         starts = np.sort(np.concatenate([starts, [start for start, _ in scalars]]))
         stops = np.sort(np.concatenate([stops, [stop for _, stop in scalars]]))
-    return Elements(data, offset, starts, stops, is_last)
+    return Elements(data, offset, starts, stops, is_last, after)
 
 
 def _first_longer(elements: Elements, max_record_bytes: int) -> int | None:
@@ -188,7 +217,7 @@ def _find_tokens(data: bytes, offset: int, level: int) -> _Tokens:
     return _Tokens(all_starts[order], np.concatenate([stops, begins + 1, ends + 1])[order], kinds[order])
 
 
-def _check_gaps(data: bytes, offset: int, tokens: _Tokens, state: _State) -> tuple[list[tuple[int, int]], _State]:
+def _check_gaps(data: bytes, offset: int, tokens: _Tokens, state: State) -> tuple[list[tuple[int, int]], State]:
     # Elements that are no arrays or objects stand in what is between; there is one gap before each token.
     kinds = tokens.kinds
     if not len(kinds):
@@ -211,7 +240,7 @@ def _check_gaps(data: bytes, offset: int, tokens: _Tokens, state: _State) -> tup
         if pattern is None or not pattern.fullmatch(text):
             raise FrameError(offset + start, f"{_shown(text)} stands between elements")
         scalars += ((start + m.start(), start + m.end()) for m in _SCALAR.finditer(text))
-    return scalars, _State(int(levels[-1] + kinds[-1]), int(kinds[-1]))
+    return scalars, State(int(levels[-1] + kinds[-1]), int(kinds[-1]))
 
 
 def _shown(text: bytes) -> str:

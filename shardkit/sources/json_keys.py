@@ -62,9 +62,22 @@ def repeated_key(line: bytes, num_written: int | None = None) -> str | None:
     return repeated[0] if repeated else None
 
 
+def with_last_values(line: bytes) -> bytes:
+    """Returns an object with only the last value of each key, numbers as they were written.
+
+    Args:
+        line: A valid object.
+    """
+    return msgspec.json.encode(json.loads(line, parse_int=_as_written, parse_float=_as_written))
+
+
 def count_keys(row: dict[str, Any]) -> int:
     """Returns the number of keys of an object and of those inside it; lists hold none in what fits."""
     return len(row) + sum([count_keys(value) for value in row.values() if type(value) is dict])
+
+
+def _as_written(number: str) -> msgspec.Raw:
+    return msgspec.Raw(number.encode())
 
 
 def _skip_spaces_back(data: bytes, stop: int) -> int:

@@ -13,9 +13,9 @@ from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
 from shardkit.sources.json_modes import Mode, written_modes
-from shardkit.sources.json_rows import RowDecoder, try_decode
+from shardkit.sources.json_rows import try_decode
 from shardkit.sources.json_sample import Rows, infer_features
-from shardkit.sources.json_sift import JsonSieve, parse_line
+from shardkit.sources.json_sift import parse_line, readers
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.streams import guard_unchanged, is_seekable, open_stream, place, read_exactly, read_head
 from shardkit.sources.text_blocks import Lines
@@ -57,7 +57,12 @@ class JsonLinesSource:
             BadInputError: If a head is no JSON Lines, or all files are empty.
         """
         files = tuple(sample_files([f for f in files if f.num_bytes]))
-        return infer_features(files, lambda f: _sample(f, options), tolerates_bad_rows=options.tolerates_bad_rows)
+        return infer_features(
+            files,
+            lambda f: _sample(f, options),
+            tolerates_bad_rows=options.tolerates_bad_rows,
+            dropped=options.drop_columns,
+        )
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns nothing: JSON says what it is."""
@@ -101,7 +106,7 @@ class JsonLinesSource:
         options: SourceOptions,
     ) -> Iterator[RowBatch]:
         tolerates = options.tolerates_bad_rows
-        decoder, sieve = RowDecoder(features, modes), JsonSieve(features, modes)
+        decoder, sieve = readers(features, modes, options)
         maker = BatchMaker(file, split.file_start, split.start, LineNumbers(file, _RULE), tolerates_bad_rows=tolerates)
         for block in read_blocks(file, _RULE, options, start=start, stop=split.stop, block_bytes=self.block_bytes):
             data = bytes(block.data)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.sources.fitting import Fitted, UnfitValueError, fit_column
-from shardkit.sources.json_keys import OBJECTS, count_keys, find_keys, repeated_key
+from shardkit.sources.json_keys import OBJECTS, count_keys, find_keys, repeated_key, with_last_values
 from shardkit.sources.json_modes import Mode, usual_mode
 from shardkit.sources.json_types import why_no_name
 from shardkit.sources.streams import shown
@@ -46,9 +46,10 @@ _PIECE_BYTES = 256 * KiB
 
 
 class _Node(NamedTuple):
-    # One object: its type, and for each field the position of its feature, or the object that it holds.
+    # One object: its type, and for each field the position of its feature, the object that it holds, or None if it is
+    # dropped.
     type_: type[msgspec.Struct]
-    fields: list[int | _Node]
+    fields: list[int | _Node | None]
 
 
 class RowDecoder:
@@ -58,12 +59,24 @@ class RowDecoder:
         features: The columns; a `/` in a name stands for nesting.
         modes: How columns are written, as `written_modes` has it; the usual ones may be left out.
         is_strict: Whether a key that is no feature is an error.
+        allows_duplicate_keys: Whether an object may hold a key twice; the last value counts.
+        dropped: Keys that are no features and may hold anything.
     """
 
-    def __init__(self, features: Features, modes: Mapping[str, Mode] | None = None, *, is_strict: bool = True) -> None:
+    def __init__(
+        self,
+        features: Features,
+        modes: Mapping[str, Mode] | None = None,
+        *,
+        is_strict: bool = True,
+        allows_duplicate_keys: bool = False,
+        dropped: tuple[str, ...] = (),
+    ) -> None:
         self._features = features
         self._modes = modes or {}
         self._is_strict = is_strict
+        self._allows_duplicate_keys = allows_duplicate_keys
+        self._dropped = dropped
         self._num_keys = len({p for f in features for p in _prefixes(f.name)})
         self._build()
 
@@ -89,7 +102,14 @@ class RowDecoder:
         Raises:
             LINE_ERRORS: If it is none, or holds a key or a kind of value that it may not.
         """
-        row: msgspec.Struct = self._decoder.decode(line)
+        row: msgspec.Struct
+        try:
+            row = self._decoder.decode(line)
+        except msgspec.ValidationError:
+            # Of a key that stands twice, the value that does not count may not fit.
+            if not self._allows_duplicate_keys or repeated_key(line) is None:
+                raise
+            row = self._decoder.decode(with_last_values(line))
         return row
 
     def fit(self, rows: Sequence[msgspec.Struct]) -> Parsed:
@@ -127,28 +147,32 @@ class RowDecoder:
         return self._batch([fitted[position] for position in range(len(self._features))]), unfit
 
     def may_repeat_keys(self, data: bytes, batch: pa.RecordBatch) -> bool:
-        """Whether some object that was decoded may have held a key twice, of which the last value was kept.
+        """Whether some object that was decoded may have held a key twice, though it may not, and the last value counts.
 
         Keys are counted in the text, and compared with what an object with all keys must have, or else with what plain
         decoding keeps.
         """
+        if self._allows_duplicate_keys:
+            return False
         num_written = len(find_keys(data))
         has_nulls = any(column.null_count for column in batch.columns)
-        if not has_nulls and num_written == self._num_keys * len(batch):
+        if not has_nulls and not self._dropped and num_written == self._num_keys * len(batch):
             return False
         return num_written != sum(map(count_keys, OBJECTS.decode_lines(data)))
 
     def repeated_keys(self, lines: Sequence[bytes], batch: pa.RecordBatch) -> dict[int, str]:
-        """Returns a key that is held twice, by the position of the line, for all lines with such a key.
+        """Returns a key that is held twice but may not be, by the position of the line, for all lines with such a key.
 
         Args:
             lines: One object each, all of which fit.
             batch: What they were decoded to.
         """
+        if self._allows_duplicate_keys:
+            return {}
         data = b"\n".join(lines)
         line_of_key = np.searchsorted(np.flatnonzero(as_array(data) == NEWLINE), find_keys(data))
         num_written = np.bincount(line_of_key, minlength=len(lines))
-        is_full = np.ones(len(lines), dtype=np.bool_)
+        is_full = np.full(len(lines), not self._dropped)
         for column in batch.columns:
             if column.null_count:
                 is_full &= column.is_valid().to_numpy(zero_copy_only=False)
@@ -164,18 +188,25 @@ class RowDecoder:
             for parent in parents:
                 node = node.setdefault(parent, {})
             node[leaf] = (position, feature)
+        for name in self._dropped:
+            _add_dropped(tree, name)
         self._root = self._node(tree)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._root.type_)
 
     def _node(self, tree: _TREE) -> _Node:
         fields: list[tuple[str, Any, Any]] = []
-        children: list[int | _Node] = []
+        children: list[int | _Node | None] = []
         names: dict[str, str] = {}
         for number, (key, below) in enumerate(tree.items()):
-            if why := why_no_name(key):
+            is_dropped = below is None
+            if why := why_no_name(key.replace("/", "") if is_dropped else key):
                 raise UsageError(f"no JSON key can be called {shown(key)}", why=why)
             field = f"f{number}"
             names[field] = key
+            if is_dropped:
+                fields.append((field, msgspec.Raw, _ABSENT))
+                children.append(None)
+                continue
             if isinstance(below, dict):
                 node = self._node(below)
                 fields.append((field, node.type_ | None, None))
@@ -254,9 +285,20 @@ def _columns(rows: Sequence[msgspec.Struct], node: _Node) -> Iterator[tuple[int,
     for values, below in zip(by_field, node.fields, strict=False):
         if isinstance(below, int):
             yield below, values
-        else:
+        elif below is not None:
             blank = below.type_()
             yield from _columns([blank if v is None else v for v in values], below)
+
+
+def _add_dropped(tree: _TREE, name: str) -> None:
+    # The key itself, and where a "/" may stand for nesting, the key in its object.
+    tree.setdefault(name, None)
+    *parents, leaf = name.split("/")
+    node: Any = tree
+    for parent in parents:
+        node = node.setdefault(parent, {}) if isinstance(node, dict) else None
+    if isinstance(node, dict):
+        node.setdefault(leaf, None)
 
 
 def _count_object_lines(data: bytes) -> int | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.sources.base import RawFile
+from shardkit.sources.dropped import check_dropped, without_keys
 from shardkit.sources.json_types import ShapeObserver, flatten, why_no_name
 
 Row = dict[str, Any]
@@ -21,48 +23,66 @@ _FEW = 10
 
 
 def infer_features(
-    files: Iterable[RawFile], sample: Callable[[RawFile], Iterable[Rows]], *, tolerates_bad_rows: bool
+    files: Iterable[RawFile],
+    sample: Callable[[RawFile], Iterable[Rows]],
+    *,
+    tolerates_bad_rows: bool,
+    dropped: tuple[str, ...] = (),
 ) -> Features:
     """Returns the features that the objects of some files have.
 
-    Up to a tenth of the objects may hold values of another kind than the others: reading tells of those. Where bad rows
-    are tolerated, they may also hold what no example can, and damaged files are passed over.
+    Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
+    that are seen of a file are such. Where bad rows are tolerated, they may also hold what no example can, and damaged
+    files are passed over.
 
     Args:
         files: Those that are looked at.
         sample: Gives the objects of one file, some at a time.
         tolerates_bad_rows: Whether bad rows are tolerated.
+        dropped: Keys that are left out.
 
     Raises:
         UsageError: If a key holds values that do not go together, or that no example can hold.
         BadInputError: If there are no objects, or none has a key.
     """
-    parts: list[Rows] = []
+    parts: list[list[Rows]] = []
     damage: DamagedFileError | None = None
     for file in files:
         try:
-            parts.extend(sample(file))
+            parts.append(list(sample(file)))
         except DamagedFileError as error:
             if not tolerates_bad_rows:
                 raise
             damage = damage or error
-    if not any(parts):
-        raise damage or BadInputError("there are no rows", why="the input files are empty, or no object is in them")
+    if not any(map(any, parts)):
+        raise damage or NoRowsError(why="the input files are empty, or no object is in them")
+    rows = [row for part in parts for found in part for _, row in found] if dropped else []
+    seen = {name for row in rows for name in without_keys(row, dropped)}
     features = _reconcile(parts, tolerates_bad_rows)
+    check_dropped(dropped, [*(f.name for f in features), *seen], "the rows that were looked at")
     if not features:
-        raise BadInputError("the objects have no keys")
+        raise BadInputError("no column is left" if dropped else "the objects have no keys")
     return features
 
 
-def _reconcile(parts: list[Rows], tolerates_bad_rows: bool) -> Features:
+def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
     try:
-        return _observe(parts)
+        return _observe(chain.from_iterable(parts))
     except UsageError:
-        rows = [row for part in parts for row in part]
+        by_file = [list(chain.from_iterable(found)) for found in parts]
+        rows = list(chain.from_iterable(by_file))
         usual = _usual(rows, tolerates_bad_rows)
         if (len(rows) - len(usual)) * _FEW > len(rows):
             raise
+        if not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found):
+            raise
         return _observe([usual])
+
+
+def _is_other(found: Rows, usual: Rows) -> bool:
+    # Rows are told apart by their places, which name the file.
+    places = {place for place, _ in usual}
+    return not any(place in places for place, _ in found)
 
 
 def _observe(parts: Iterable[Rows]) -> Features:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from shardkit.features import Feature, Features
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.dropped import is_dropped
 from shardkit.sources.fitting import UnfitValueError
 from shardkit.sources.json_keys import repeated_key
 from shardkit.sources.json_modes import Mode
@@ -32,11 +34,22 @@ class JsonSieve:
     Args:
         features: The columns that are wanted.
         modes: How they are written.
+        allows_duplicate_keys: Whether an object may hold a key twice.
+        dropped: Keys that are no columns and may hold anything.
     """
 
-    def __init__(self, features: Features, modes: Mapping[str, Mode]) -> None:
+    def __init__(
+        self,
+        features: Features,
+        modes: Mapping[str, Mode],
+        *,
+        allows_duplicate_keys: bool = False,
+        dropped: tuple[str, ...] = (),
+    ) -> None:
         self._features = features
-        self._decoder = RowDecoder(features, modes)
+        self._allows_duplicate_keys = allows_duplicate_keys
+        self._dropped = dropped
+        self._decoder = RowDecoder(features, modes, allows_duplicate_keys=allows_duplicate_keys, dropped=dropped)
         self._by_feature: dict[str, RowDecoder] = {}
         self._modes = modes
 
@@ -110,17 +123,20 @@ class JsonSieve:
             if problem is not None:
                 return problem
         names = {f.name for f in self._features}
-        unknown = next((path for path in values if path not in names), None)
+        others = (path for path in values if path not in names and not is_dropped(path, self._dropped))
+        unknown = next(others, None)
         if unknown is not None:
             why = "no row that the features were inferred from has it"
             return Problem(f"the key {shown(unknown)} is no column", why, _CORRECT)
-        repeated = repeated_key(line)
+        repeated = None if self._allows_duplicate_keys else repeated_key(line)
         return Problem("a line cannot be read", None) if repeated is None else _repeated(repeated)
 
     def _misfit(self, line: bytes, feature: Feature, values: dict[str, Any]) -> Problem | None:
         decoder = self._by_feature.get(feature.name)
         if decoder is None:
-            decoder = self._by_feature[feature.name] = RowDecoder((feature,), self._modes, is_strict=False)
+            decoder = self._by_feature[feature.name] = RowDecoder(
+                (feature,), self._modes, is_strict=False, allows_duplicate_keys=self._allows_duplicate_keys
+            )
         try:
             decoder.fit([decoder.decode_line(line)])
             return None
@@ -132,6 +148,14 @@ class JsonSieve:
             elif isinstance(error, OverflowError):
                 got += ", which is out of range"
         return Problem(f"column {shown(feature.name)} does not fit", f"expected {expected}, got {got}", _CORRECT)
+
+
+def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonSieve]:
+    """Returns what decodes the lines of one file, and what tells them apart where that fails."""
+    allows = options.allows_duplicate_keys
+    dropped = options.drop_columns
+    decoder = RowDecoder(features, modes, allows_duplicate_keys=allows, dropped=dropped)
+    return decoder, JsonSieve(features, modes, allows_duplicate_keys=allows, dropped=dropped)
 
 
 def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:
@@ -179,7 +203,8 @@ def _moved(bad: BadRecord, num_rows: int, num_bytes: int, num_lines: int) -> Bad
 
 
 def _repeated(key: str) -> Problem:
-    return Problem(f"the key {shown(key)} appears twice", None)
+    next_step = "Correct the row, or let the last value count with --allow-duplicate-keys"
+    return Problem(f"the key {shown(key)} appears twice", None, next_step)
 
 
 def _not_json(why: str) -> Problem:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
+from shardkit.sources.dropped import drop_option
 from shardkit.sources.streams import shown
 from shardkit.sources.text_types import fits_float32
 
@@ -171,7 +172,7 @@ def _refuse_items(path: str, items: list[Any], places: list[str]) -> None:
                 f"column {shown(path)} is a list of {what}",
                 where=place,
                 why="which a tf.train.Example cannot hold",
-                next_step="Change it in the source",
+                next_step=f"Leave it out with {drop_option([path])}, or change it in the source",
             )
 
 
@@ -204,7 +205,7 @@ def _dtype(path: str, seen: Seen) -> str:
             raise UsageError(
                 f"column {shown(path)} mixes floats with integers that no float holds",
                 where=seen.kinds["int"],
-                next_step="Write the integers as strings",
+                next_step=f"Write the integers as strings, or leave the column out with {drop_option([path])}",
             )
         return "float32" if seen.fits_float32 else "float64"
     first = kinds[0]
@@ -216,5 +217,5 @@ def _clash(path: str, one: str, here: str, other: str, there: str) -> UsageError
     return UsageError(
         f"column {shown(path)} has both {one} and {other}",
         why=f"{one} in {here}, {other} in {there}",
-        next_step="Make them alike in the source",
+        next_step=f"Make them alike in the source, or leave the column out with {drop_option([path])}",
     )

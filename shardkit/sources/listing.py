@@ -10,15 +10,30 @@ from typing import NamedTuple
 import msgspec
 
 from shardkit import storage
-from shardkit.errors import DamagedFileError, UsageError
+from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.streams import open_raw, open_stored, printable, read_exactly
 
 _GLOB = re.compile(r"[*?\[]")
 _MANY_NOTES = 5
 _REMOTE_THREADS = 32
+
+
+class Expanded(msgspec.Struct, frozen=True, kw_only=True):
+    """What inputs name.
+
+    Attributes:
+        files: Each once.
+        root: The folder that their names are relative to; empty if the inputs have none in common.
+        repeated: Paths that were named more than once.
+    """
+
+    files: tuple[storage.FileInfo, ...]
+    root: str
+    repeated: tuple[str, ...]
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +43,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         files: Sorted by name, each once; what lies in a compressed tar in the order of that.
         root: The folder that the names are relative to; empty if the inputs have none in common.
         notes: What a user should know about them, one sentence each.
-        damaged: Archives that cannot be listed, where bad rows are tolerated, each with the reason.
+        damaged: Archives that are refused or cannot be listed, where bad rows are tolerated, each with the reason.
     """
 
     files: tuple[RawFile, ...]
@@ -42,7 +57,7 @@ class _Looked(NamedTuple):
     file: RawFile
     like_image: bool
     members: Members | None = None
-    damage: str | None = None
+    refusal: BadInputError | None = None
 
 
 def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -> Listing:
@@ -50,6 +65,7 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
 
     The root of a file is its folder, of a folder itself, of a glob the folder before its first wildcard; of several
     inputs what their roots have in common. Files that are called like a README are left out unless all are.
+    An archive that is excluded is not opened.
 
     An archive stands for its members, called `archive.zip/folder/name`. One that is the only input is the root
     itself, and so is a folder in which all of it lies in further folders: of `photos.zip` that holds
@@ -60,11 +76,19 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
         options: How files are to be understood; None asks for nothing.
 
     Raises:
-        UsageError: If an input names nothing, or cannot be read.
+        UsageError: If an input or a glob to include names nothing, nothing is left, or an input cannot be read.
         BadInputError, StorageError: If a file vanishes or cannot be read, or an archive is refused.
-        DamagedFileError: If an archive is damaged, unless bad rows are tolerated.
+        DamagedFileError: If an archive is damaged, unless bad rows are tolerated and something else is left.
     """
-    options = options or SourceOptions()
+    return list_files(expand_inputs(patterns), options or SourceOptions())
+
+
+def expand_inputs(patterns: Sequence[str]) -> Expanded:
+    """Returns the files that files, folders and globs name, without looking into any.
+
+    Raises:
+        UsageError: If an input names nothing, or cannot be read.
+    """
     if not patterns:
         raise UsageError("no input was named", next_step="Name files, folders or globs")
     found: dict[str, storage.FileInfo] = {}
@@ -75,21 +99,34 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
                 repeated.append(info.path)
             found[info.path] = info
     root = common_root([_root_of(p, found) for p in patterns])
-    listed = sorted((_raw_file(info, root, options) for info in found.values()), key=_name_of)
-    looked = _look_into(listed, options)
+    return Expanded(files=tuple(found.values()), root=root, repeated=tuple(dict.fromkeys(repeated)))
+
+
+def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
+    """Returns the inputs of a conversion as `list_inputs` does, from what the inputs name."""
+    root = expanded.root
+    listed = sorted((_raw_file(info, root, options) for info in expanded.files), key=_name_of)
+    kept = without_excluded(listed, options)
+    looked = _look_into(kept, options)
     if len(looked) == 1 and looked[0].members is not None:
-        root, expanded = _within(looked[0].file, looked[0].members.files)
+        root, members = _within(looked[0].file, looked[0].members.files)
+        named = [(looked[0].file.name, file) for file in members]
     else:
-        expanded = [file for item in looked for file in _files_of(item)]
-    files, left_out = _without_documents(expanded)
+        named = [(item.file.name, file) for item in looked for file in _files_of(item)]
+    num_excluded = len(listed) - len(kept)
+    chosen = choose_files(named, num_excluded, options)
+    files, left_out = _without_documents(chosen)
     notes = (
-        *_some_notes([_name(path, root) for path in dict.fromkeys(repeated)], "was named twice and is read once"),
+        *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
+        *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in looked if item.members is not None and item.members.note),
         *_some_notes(left_out, "is called like a document and was left out"),
         *_some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows"),
     )
-    damaged = tuple((item.file, item.damage) for item in looked if item.damage is not None)
-    return Listing(files=tuple(files), root=root, notes=notes, damaged=damaged)
+    damaged = [(item.file, item.refusal) for item in looked if item.refusal is not None]
+    if damaged and not any(f.num_bytes for f in files):
+        raise damaged[0][1]
+    return Listing(files=tuple(files), root=root, notes=notes, damaged=tuple((f, _reason(e)) for f, e in damaged))
 
 
 def common_root(roots: Sequence[str]) -> str:
@@ -152,14 +189,18 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
     file = msgspec.structs.replace(file, compression=sniff.compression_of(head))
     try:
         return _Looked(file, like_image, expand_archive(file, head, options))
-    except DamagedFileError as error:
+    except BadInputError as error:
         if not options.tolerates_bad_rows:
             raise
-        return _Looked(file, like_image, damage=error.what if error.why is None else f"{error.what}: {error.why}")
+        return _Looked(file, like_image, refusal=error)
+
+
+def _reason(error: BadInputError) -> str:
+    return error.what if error.why is None else f"{error.what}: {error.why}"
 
 
 def _files_of(item: _Looked) -> list[RawFile]:
-    if item.damage is not None:
+    if item.refusal is not None:
         return []
     if item.members is None:
         return [item.file]

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 
 from shardkit import storage
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.sources.array_batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.array_columns import ArrayColumn, check_same_columns, columns_of, feature_of
@@ -79,7 +79,7 @@ class NumpySource:
         """
         filled = [f for f in files if f.num_bytes]
         if not filled:
-            raise BadInputError("there are no rows", why="all input files are empty")
+            raise NoRowsError(why="all input files are empty")
         found: list[tuple[RawFile, tuple[ArrayColumn, ...]]] = []
         damaged: DamagedFileError | None = None
         for file, arrays in zip(filled, _on_threads(filled, lambda f: _try_listing(f, files, options)), strict=True):

@@ -3,154 +3,47 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
+from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
-from shardkit.sources.columnar import (
-    MAX_BATCH_ROWS,
-    RowFitter,
-    check_columns,
-    cut_pieces,
-    infer_features,
-    map_files,
-)
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.columnar import MAX_BATCH_ROWS, cut_pieces
+from shardkit.sources.columnar_source import ColumnarSource, Container, CountedContainer, refuse_compressed
+from shardkit.sources.dropped import is_dropped
 from shardkit.sources.parquet_footer import READABLE_CODECS, RowGroup, codec_name, parse_row_groups
-from shardkit.sources.parquet_schema import Column, flatten_schema
-from shardkit.sources.streams import guard_unchanged, open_raw, place
-from shardkit.sources.text_splits import numbered
-from shardkit.units import KiB, MiB, format_size
+from shardkit.sources.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
+from shardkit.sources.parquet_schema import Column, count_leaves, flatten_schema
+from shardkit.sources.streams import open_raw, place
+from shardkit.units import KiB, MiB
 
 _PROBED_ROWS = 64
+_PROBED_TIMES = 1024
 _TAIL_BYTES = 8
 _OPEN_BUFFERS_BYTES = 64 * MiB
 
 
-class _Footer(msgspec.Struct, frozen=True):
-    columns: tuple[Column, ...]
-    groups: tuple[RowGroup, ...]
-
-
 @dataclass(frozen=True)
-class ParquetSource:
-    """Parquet.
-
-    Attributes:
-        format: `parquet`.
-        split_bytes: Wanted uncompressed size of a split; None chooses by the size of the file.
-        batch_bytes: Wanted size of a batch in memory.
-    """
+class ParquetSource(ColumnarSource):
+    """Parquet. Splits are row groups, by their uncompressed size."""
 
     format: str = "parquet"
-    split_bytes: int | None = None
-    batch_bytes: int = BATCH_BYTES
+    kind: ClassVar[str] = "Parquet"
 
-    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the columns that all files have; nullable where a schema says so and no statistics deny it.
-
-        Raises:
-            UsageError: If schemas or partitions do not go together, or a column has no place in an example.
-            BadInputError: If a footer is damaged, or all files are empty.
-        """
-        return infer_features(files, lambda file: _read_footer(file).columns)
-
-    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns nothing: a schema says what a file is."""
-        return ()
-
-    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts the files between row groups.
-
-        Raises:
-            DamagedFileError: If a footer is damaged.
-        """
-        filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
-        footers = map_files(_read_footer, [f for _, f in filled])
-        return numbered(
-            chain.from_iterable(self._cut(i, footer) for (i, _), footer in zip(filled, footers, strict=True))
-        )
-
-    def read(
-        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
-    ) -> Iterator[RowBatch]:
-        """Yields the rows of one split.
-
-        Raises:
-            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
-                since it was listed.
-            DamagedFileError: If the file is damaged.
-        """
-        file = files[split.file_start]
-        with guard_unchanged(file), _open(file) as (parquet, _):
-            check_columns(flatten_schema(parquet.schema_arrow, place(file)), features, file)
-            groups = list(range(split.start, split.stop))
-            num_rows = [parquet.metadata.row_group(g).num_rows for g in range(split.stop)]
-            num_expected = sum(num_rows[split.start :])
-            fitter = RowFitter(
-                split,
-                files,
-                features,
-                options,
-                rows_before=lambda: sum(num_rows[: split.start]),
-                batch_bytes=self.batch_bytes,
-            )
-            batch_rows = _batch_rows(parquet, groups, self.batch_bytes)
-            for batch in parquet.iter_batches(batch_size=batch_rows, row_groups=groups, use_threads=False):
-                yield from fitter.fit(batch)
-            if fitter.num_rows != num_expected:
-                raise DamagedFileError(
-                    "the file is damaged",
-                    where=place(file),
-                    why=f"its footer says {num_expected} rows, {fitter.num_rows} were read",
-                )
-
-    def _cut(self, file_index: int, footer: _Footer) -> Iterator[InputSplit]:
-        pieces = [(g.num_uncompressed_bytes, sum(c.num_bytes for c in g.columns)) for g in footer.groups]
-        wanted = self.split_bytes or choose_split_bytes(sum(size for size, _ in pieces))
-        return cut_pieces(file_index, pieces, wanted)
-
-
-def _read_footer(file: RawFile) -> _Footer:
-    with _open(file) as (parquet, groups):
-        columns = flatten_schema(parquet.schema_arrow, place(file))
-        if len(groups) != parquet.num_row_groups:
-            raise ValueError("the footer counts its row groups in two ways")
-        codec = next((c.codec for g in groups for c in g.columns if c.codec not in READABLE_CODECS), None)
-        if codec is not None:
-            raise DamagedFileError(
-                "a column is compressed in a way that is not read", where=place(file), why=codec_name(codec)
-            )
-        # One leaf a column, unless some type has no place in an example: that is told later, by name.
-        if len(columns) == parquet.metadata.num_columns:
-            columns = tuple(
-                msgspec.structs.replace(column, nullable=column.nullable and not _is_known_full(groups, position))
-                for position, column in enumerate(columns)
-            )
-        return _Footer(columns, groups)
-
-
-def _is_known_full(groups: tuple[RowGroup, ...], position: int) -> bool:
-    return all(position < len(g.columns) and g.columns[position].num_nulls == 0 for g in groups)
-
-
-@contextmanager
-def _open(file: RawFile) -> Iterator[tuple[pq.ParquetFile, tuple[RowGroup, ...]]]:
-    if file.compression not in (None, "archive"):
-        raise UsageError(
-            f"a Parquet file inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
-        )
-    with open_raw(file) as raw:
-        try:
+    @contextmanager
+    def open_file(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
+        """Opens a file by its footer."""
+        refuse_compressed(file, "a Parquet file")
+        with open_raw(file) as raw:
             # A column chunk is read in pieces, so that no row group is ever held whole.
             probe = pq.read_metadata(raw)
             groups = parse_row_groups(_read_footer_bytes(raw, probe, file))
@@ -158,16 +51,138 @@ def _open(file: RawFile) -> Iterator[tuple[pq.ParquetFile, tuple[RowGroup, ...]]
             if max((sum(c.num_bytes for c in g.columns) for g in groups), default=0) <= _OPEN_BUFFERS_BYTES:
                 # Read in one piece: a damaged length of a page then cannot make Arrow allocate a buffer of that size.
                 buffer_bytes = 0
-            with pq.ParquetFile(
-                raw, metadata=probe, buffer_size=buffer_bytes, pre_buffer=False, page_checksum_verification=True
-            ) as parquet:
-                yield parquet, groups
-        except ShardkitError:
-            raise
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            if getattr(error, "errno", None):
-                raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
-            raise _damaged(error, file) from error
+
+            def open_in(unit: str) -> pq.ParquetFile:
+                return pq.ParquetFile(
+                    raw,
+                    metadata=probe,
+                    buffer_size=buffer_bytes,
+                    pre_buffer=False,
+                    page_checksum_verification=True,
+                    coerce_int96_timestamp_unit=unit,
+                )
+
+            yield _ParquetFile(file, open_in(UNIT), groups, int96_paths(probe), open_in, options.drop_columns)
+
+    def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
+        """Returns what the errors of encrypted files, of wrong schemas and of what Arrow itself writes mean."""
+        if re.search("must be annotated|-annotated|child element", str(error)):
+            what = "the schema of the Parquet file is not valid"
+            return DamagedFileError(what, where=place(file), why=str(error).rstrip("."))
+        if "encrypted metadata" in str(error):
+            return _encrypted(file)
+        if "Expected all lists to be of size" in str(error):
+            return DamagedFileError(
+                "a column of fixed-size lists holds nulls",
+                where=place(file),
+                why="Arrow writes such a column and cannot read it",
+                next_step="Write the column as lists of any length, and declare its shape in a --schema file",
+            )
+        return None
+
+
+class _ParquetFile(CountedContainer):
+    def __init__(
+        self,
+        file: RawFile,
+        parquet: pq.ParquetFile,
+        groups: tuple[RowGroup, ...],
+        int96: list[str],
+        open_in: Callable[[str], pq.ParquetFile],
+        dropped: tuple[str, ...],
+    ) -> None:
+        self._file = file
+        self._parquet = parquet
+        self._groups = groups
+        self._int96 = int96
+        self._open_in = open_in
+        self._dropped = dropped
+
+    def columns(self) -> tuple[Column, ...]:
+        columns = flatten_schema(self._parquet.schema_arrow, place(self._file))
+        self._check_groups()
+        fine = self._fine_columns()
+        columns = tuple(
+            msgspec.structs.replace(c, type_=in_nanoseconds(c.type_)) if c.name in fine else c for c in columns
+        )
+        leaves = self._leaves()
+        return tuple(
+            msgspec.structs.replace(column, nullable=column.nullable and not self._is_full(leaves.get(column.name)))
+            for column in columns
+        )
+
+    def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
+        self._check_groups()
+        pieces = [(g.num_uncompressed_bytes, sum(c.num_bytes for c in g.columns)) for g in self._groups]
+        return cut_pieces(pieces, split_bytes or choose_split_bytes(sum(size for size, _ in pieces)))
+
+    def batches(self, split: InputSplit, features: Features, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        groups = list(range(split.start, split.stop))
+        wanted = self._wanted()
+        num_rows = _batch_rows(self._parquet, groups, wanted, batch_bytes)
+        int96 = self._int96 if wanted is None else [path for path in self._int96 if path in wanted]
+
+        def read(parquet: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+            batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
+                batch_size=num_rows, row_groups=groups, columns=columns, use_threads=False
+            )
+            return batches
+
+        if not int96:
+            return read(self._parquet, wanted)
+        return exact_times(read(self._open_in("ms"), wanted), read(self._open_in("ns"), int96), features)
+
+    def count_rows(self, start: int, stop: int) -> int:
+        metadata = self._parquet.metadata
+        return sum(metadata.row_group(g).num_rows for g in range(start, stop))
+
+    def _fine_columns(self) -> frozenset[str]:
+        groups = [g for g in range(self._parquet.num_row_groups) if self.count_rows(g, g + 1)][:1]
+        if not self._int96 or not groups:
+            return frozenset()
+        coarse, fine = (
+            next(
+                self._open_in(unit).iter_batches(
+                    batch_size=_PROBED_TIMES, row_groups=groups, columns=self._int96, use_threads=False
+                )
+            )
+            for unit in ("ms", "ns")
+        )
+        return fine_columns(coarse, fine)
+
+    def _check_groups(self) -> None:
+        if len(self._groups) != self._parquet.num_row_groups:
+            raise ValueError("the footer counts its row groups in two ways")
+        codec = next((c.codec for g in self._groups for c in g.columns if c.codec not in READABLE_CODECS), None)
+        if codec is not None:
+            raise DamagedFileError(
+                "a column is compressed in a way that is not read", where=place(self._file), why=codec_name(codec)
+            )
+
+    def _is_full(self, leaves: range | None) -> bool:
+        # A type of several leaves has no place in an example: that is told later, by name.
+        if leaves is None or len(leaves) != 1:
+            return False
+        position = leaves.start
+        return all(position < len(g.columns) and g.columns[position].num_nulls == 0 for g in self._groups)
+
+    def _leaves(self) -> dict[str, range]:
+        # Where each column is stored; nothing where that is not sure.
+        leaves: dict[str, range] = {}
+        start = 0
+        for column in flatten_schema(self._parquet.schema_arrow, place(self._file)):
+            leaves[column.name] = range(start, start + count_leaves(column.type_))
+            start = leaves[column.name].stop
+        return leaves if start == self._parquet.metadata.num_columns else {}
+
+    def _wanted(self) -> list[str] | None:
+        # Paths of the leaves that are read, None for all there are.
+        found = [
+            position for n, leaf in self._leaves().items() if not is_dropped(n, self._dropped) for position in leaf
+        ]
+        if len(found) in (0, self._parquet.metadata.num_columns):
+            return None
+        return [self._parquet.metadata.schema.column(position).path for position in found]
 
 
 def _read_footer_bytes(raw: BinaryIO, metadata: pq.FileMetaData, file: RawFile) -> bytes:
@@ -175,32 +190,23 @@ def _read_footer_bytes(raw: BinaryIO, metadata: pq.FileMetaData, file: RawFile) 
     (num_bytes,) = struct.unpack("<I", raw.read(4))
     # A footer in plain text is signed when columns are encrypted.
     if num_bytes != metadata.serialized_size:
-        raise DamagedFileError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
+        raise _encrypted(file)
     raw.seek(-_TAIL_BYTES - num_bytes, io.SEEK_END)
     return raw.read(num_bytes)
 
 
-def _damaged(error: Exception, file: RawFile) -> DamagedFileError:
-    text = str(error).splitlines()[0].strip() if str(error) else type(error).__name__
-    if "encrypted metadata" in text:
-        return DamagedFileError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
-    if "Expected all lists to be of size" in text:
-        return DamagedFileError(
-            "a column of fixed-size lists holds nulls",
-            where=place(file),
-            why="Arrow writes such a column and cannot read it",
-            next_step="Write the column as lists of any length, and declare its shape in a --schema file",
-        )
-    why = f"{text.rstrip('.')} ({format_size(file.num_bytes)})"
-    return DamagedFileError("the Parquet file is cut off or damaged", where=place(file), why=why)
+def _encrypted(file: RawFile) -> DamagedFileError:
+    return DamagedFileError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
 
 
-def _batch_rows(parquet: pq.ParquetFile, groups: list[int], batch_bytes: int) -> int:
+def _batch_rows(parquet: pq.ParquetFile, groups: list[int], wanted: list[str] | None, batch_bytes: int) -> int:
     metadata = parquet.metadata
     num_rows = sum(metadata.row_group(g).num_rows for g in groups)
     num_bytes = sum(metadata.row_group(g).total_byte_size for g in groups)
     row_bytes = num_bytes / max(1, num_rows)
-    if num_rows > _PROBED_ROWS:
+    if wanted is not None:
+        row_bytes = _probe_row_bytes(parquet, groups[:1], wanted)
+    elif num_rows > _PROBED_ROWS:
         # Repeated values take up little room in the file and much in memory.
         types = {f.name: f.type for f in parquet.schema_arrow}
         fixed_bytes = sum(t.bit_width for t in types.values() if pa.types.is_primitive(t)) / 8

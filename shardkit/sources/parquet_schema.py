@@ -83,7 +83,7 @@ def unite_columns(
         raise UsageError(
             f"{printable(first_name)} and {printable(other_name)} have different schemas",
             why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
-            next_step="Convert them one by one, or give them the same schema",
+            next_step="Convert them one by one, give them the same schema, or leave columns out with --drop-columns",
         )
     return tuple(united)
 
@@ -104,6 +104,15 @@ def promote(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         if found is not None:
             return found
     return None
+
+
+def count_leaves(type_: pa.DataType) -> int:
+    """Returns how many columns Parquet stores a type in."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return count_leaves(type_.storage_type)
+    if pa.types.is_dictionary(type_) or not type_.num_fields:
+        return 1
+    return sum(count_leaves(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:

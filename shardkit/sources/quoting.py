@@ -36,6 +36,20 @@ class Records(NamedTuple):
     widths: Positions
 
 
+class LongField(NamedTuple):
+    """A field that is longer than it may be.
+
+    Attributes:
+        record: 0-based number of its record among those that are not blank.
+        field: 0-based position in the record.
+        num_bytes: Of the text between its quotes, if it has any.
+    """
+
+    record: int
+    field: int
+    num_bytes: int
+
+
 class QuotedRecords(NamedTuple):
     """A record ends at a line end outside of quotes: line feed, carriage return, or both.
 
@@ -96,6 +110,28 @@ class QuotedRecords(NamedTuple):
 
     def records(self, data: Text) -> Records:
         """Returns the records that are not blank."""
+        return self._records_and_cuts(data)[0]
+
+    def long_fields(self, data: Text, max_bytes: int) -> list[LongField]:
+        """Returns the fields that are longer than they may be, in order."""
+        if len(data) <= max_bytes:
+            return []
+        values = as_array(data)
+        records, cuts = self._records_and_cuts(data)
+        # A record may end with a return and a line feed, or not at all.
+        stops = records.ends.copy()
+        for line_end in (NEWLINE, RETURN):
+            stops -= (stops > records.starts) & (values[stops - 1] == line_end)
+        starts, stops = np.sort(np.concatenate([records.starts, cuts + 1])), np.sort(np.concatenate([stops, cuts]))
+        long = np.flatnonzero(stops - starts > max_bytes)
+        sizes = stops[long] - starts[long]
+        sizes -= 2 * ((values[starts[long]] == _QUOTE) & (values[stops[long] - 1] == _QUOTE))
+        long, sizes = long[sizes > max_bytes], sizes[sizes > max_bytes]
+        numbers = np.searchsorted(records.starts, starts[long], side="right") - 1
+        fields = long - np.searchsorted(starts, records.starts[numbers])
+        return list(map(LongField, numbers.tolist(), fields.tolist(), sizes.tolist()))
+
+    def _records_and_cuts(self, data: Text) -> tuple[Records, Positions]:
         values = as_array(data)
         ends, is_cut = _line_ends(data), values == ord(self.delimiter)
         inside = self._inside(data)
@@ -103,13 +139,13 @@ class QuotedRecords(NamedTuple):
             is_outside = ~_flags(inside, len(data))
             ends = ends[is_outside[ends - 1]]
             is_cut &= is_outside
-        ends = with_end(ends, len(data))
+        ends, cuts = with_end(ends, len(data)), np.flatnonzero(is_cut)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]]) if len(ends) else ends
-        widths = np.diff(np.searchsorted(np.flatnonzero(is_cut), ends), prepend=0) + 1
+        widths = np.diff(np.searchsorted(cuts, ends), prepend=0) + 1
         filled = (values[starts] != NEWLINE) & (values[starts] != RETURN)
         if not filled.all():
             starts, ends, widths = starts[filled], ends[filled], widths[filled]
-        return Records(starts, ends, widths)
+        return Records(starts, ends, widths), cuts
 
     def _unquoted(self, field: bytes) -> bytes:
         if not field.startswith(b'"'):

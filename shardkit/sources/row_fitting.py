@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features, arrow_schema
-from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.fitting import UnfitValueError
 from shardkit.sources.streams import shown
+from shardkit.sources.unfit_rows import find_unfit, fit_exactly, without_rows
 
 
 class FittedRows(NamedTuple):
@@ -47,34 +48,46 @@ def fit_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_bad
         UnfitValueError: If a row does not fit and may not be left out.
         UsageError: If no value of a column's type could fit.
     """
-    pieces: list[tuple[int, int, pa.RecordBatch]] = []
-    unfit: list[tuple[int, UnfitValueError]] = []
-    num_rounded: dict[str, int] = {}
-    # Halves of what does not fit are tried until a bad row stands alone.
+    try:
+        batch, num_rounded = _fit(take(0, num_rows), features)
+        return FittedRows(batch, np.arange(num_rows), num_rounded)
+    except UnfitValueError:
+        if not tolerates_bad_rows:
+            raise
+    unfit: dict[int, UnfitValueError] = {}
+    batches, kept, num_rounded = [], [np.zeros(0, dtype=np.int64)], {}
+    for start, stop, columns in _take_most(take, num_rows, unfit):
+        is_good = np.ones(stop - start, dtype=np.bool_)
+        for feature in features:
+            for row, error in find_unfit(columns[feature.name], feature).items():
+                unfit.setdefault(start + row, error)
+                is_good[row] = False
+        batch, rounded = _fit({name: without_rows(column, is_good) for name, column in columns.items()}, features)
+        batches.append(batch)
+        kept.append(start + np.flatnonzero(is_good))
+        for name, count in rounded.items():
+            num_rounded[name] = num_rounded.get(name, 0) + count
+    whole = pa.concat_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow_schema(features))])
+    return FittedRows(whole, np.concatenate(kept), num_rounded, sorted(unfit.items()))
+
+
+def _take_most(
+    take: TakeRows, num_rows: int, unfit: dict[int, UnfitValueError]
+) -> Iterator[tuple[int, int, Mapping[str, pa.Array]]]:
+    # Halves of what cannot be taken are tried until a bad row stands alone.
     ranges = [(0, num_rows)]
     while ranges:
         start, stop = ranges.pop()
         try:
-            batch, rounded = _fit(take(start, stop), features)
+            columns = take(start, stop)
         except UnfitValueError as error:
-            if not tolerates_bad_rows:
-                raise
             middle = (start + stop) // 2
             if stop - start == 1:
-                unfit.append((start, error))
+                unfit[start] = error
             else:
                 ranges += [(middle, stop), (start, middle)]
             continue
-        pieces.append((start, stop, batch))
-        for name, count in rounded.items():
-            num_rounded[name] = num_rounded.get(name, 0) + count
-    if len(pieces) == 1:
-        start, stop, batch = pieces[0]
-        return FittedRows(batch, np.arange(start, stop), num_rounded, unfit)
-    schema = arrow_schema(features)
-    whole = pa.concat_batches([b for _, _, b in pieces] or [pa.RecordBatch.from_pylist([], schema=schema)])
-    kept = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(a, b) for a, b, _ in pieces)])
-    return FittedRows(whole, kept, num_rounded, unfit)
+        yield start, stop, columns
 
 
 def unfit_error(error: UnfitValueError, where: str) -> BadInputError:
@@ -90,7 +103,7 @@ def unfit_error(error: UnfitValueError, where: str) -> BadInputError:
 def _fit(columns: Mapping[str, pa.Array], features: Features) -> tuple[pa.RecordBatch, dict[str, int]]:
     arrays, rounded = [], {}
     for feature in features:
-        fitted = fit_column(columns[feature.name], feature)
+        fitted = fit_exactly(columns[feature.name], feature)
         arrays.append(fitted.column)
         if fitted.num_rounded:
             rounded[feature.name] = fitted.num_rounded

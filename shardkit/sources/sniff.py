@@ -8,8 +8,10 @@ from pathlib import PurePosixPath
 import msgspec
 
 HEAD_BYTES = 4096
+UNKNOWN = "a binary file of a kind that shardkit does not know"
 
-_COMPRESSIONS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
+# The third byte of gzip is its only method: a TFRecord may begin with the first two.
+_COMPRESSIONS = ((b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
 _COMPRESSED_SUFFIXES = frozenset({".gz", ".zst", ".zstd", ".bz2"})
 _JPEG_START = b"\xff\xd8\xff"
 _IMAGES = (
@@ -22,6 +24,8 @@ _FOREIGN = (
     (b"PK\x03\x04", "a ZIP archive (or an Office document)"),
     (b"%PDF", "a PDF"),
     (b"Obj\x01", "an Avro file"),
+    (b"Obj\0", "an Avro file of a version before 1.3"),
+    (b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f", "a Riegeli file (such as ArrayRecord)"),
     (b"ARROW1", "an Arrow file"),
     (b"FEA1", "a Feather file"),
     (b"\x89HDF", "an HDF5 file"),
@@ -39,6 +43,7 @@ _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".md", ".txt", ".rst"})
 _DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "COPYRIGHT", "CHANGELOG"})
+_NOTICE_ENDINGS = ("_LICENSE", "_LICENCE", "-LICENSE", "-LICENCE")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -71,6 +76,8 @@ def is_document_name(name: str, *, among_images: bool) -> bool:
         among_images: Where no extension, and `.txt`, cannot mean data.
     """
     suffix = _suffix_of(name)
+    if suffix == "" and name.upper().endswith(_NOTICE_ENDINGS):
+        return True
     if among_images or suffix in (".md", ".rst"):
         return suffix in _DOCUMENT_SUFFIXES
     return suffix in _DOCUMENT_SUFFIXES and PurePosixPath(name).stem.upper() in _DOCUMENT_STEMS
@@ -85,7 +92,7 @@ def foreign_format(head: bytes) -> str | None:
         return "a tar archive"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _looks_binary(head):
         return None
-    return "a binary file of a kind that shardkit does not know"
+    return UNKNOWN
 
 
 def format_of(head: bytes, name: str) -> str | None:
@@ -122,10 +129,10 @@ def _suffix_of(name: str) -> str:
 
 
 def _is_parquet(head: bytes, name: str) -> bool:
-    # A text may begin with the word; after the magic bytes Parquet goes on with a Thrift struct or an encrypted page.
+    # A text may begin with the word; after the magic bytes Parquet goes on with a Thrift struct or the length of one.
     if not head.startswith((b"PAR1", b"PARE")):
         return False
-    return not head[4:5].isascii() or not head[4:5].decode().isprintable() or name.lower().endswith(".parquet")
+    return not head[4:8].isascii() or not head[4:8].decode().isprintable() or name.lower().endswith(".parquet")
 
 
 def _is_json(head: bytes, name: str) -> bool:

@@ -25,6 +25,10 @@ _SHOWN_CHARACTERS = 80
 _COMPRESSED_BYTES = 256 * KiB
 _MAX_HELD_BYTES = 256 * MiB
 _GZIP_WINDOW = 16 + 15
+_GZIP_MAGIC = b"\x1f\x8b"
+_BZ2_MAGIC = b"BZh"
+_FOLLOWED = "other bytes follow the end of its compressed content"
+_CUT_OFF = "Compressed file ended before the end-of-stream marker was reached"
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
 
@@ -244,8 +248,7 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
     if file.compression == "gzip":
         yield _GuardedStream(GzipStream(raw), guard)
     elif file.compression == "bz2":
-        with bz2.BZ2File(raw) as unzipped:
-            yield _GuardedStream(unzipped, guard)
+        yield _GuardedStream(_Bz2Stream(raw), guard)
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
             yield _GuardedStream(cast(ByteStream, frames), guard)
@@ -298,7 +301,7 @@ class GzipStream:
             else:
                 self._rest = self._member.unconsumed_tail
                 if not data and not found:
-                    raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+                    raise EOFError(_CUT_OFF)
             if found:
                 return found
         return b""
@@ -314,10 +317,50 @@ class GzipStream:
         while data := self._rest or self._raw.read(_COMPRESSED_BYTES):
             self._rest = data.lstrip(b"\0") if self._num_members else data
             if self._rest:
+                if self._num_members and not self._rest.startswith(_GZIP_MAGIC[: len(self._rest)]):
+                    raise zlib.error(_FOLLOWED)
                 self._member = isal_zlib.decompressobj(_GZIP_WINDOW)
                 self._num_members += 1
                 return True
         return False
+
+
+class _Bz2Stream:
+    # As `bz2.BZ2File`, which passes over what follows the last stream, whatever it is.
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._stream = bz2.BZ2Decompressor()
+        self._rest = b""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        while not self._stream.eof or self._begin():
+            data, self._rest = self._rest, b""
+            if self._stream.needs_input and not data:
+                data = self._raw.read(_COMPRESSED_BYTES)
+                if not data:
+                    raise EOFError(_CUT_OFF)
+            found = self._stream.decompress(data, num_bytes)
+            if found:
+                return found
+        return b""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _begin(self) -> bool:
+        # Behind a stream there may be another one, or zeros.
+        rest = self._stream.unused_data
+        while not (rest := rest.lstrip(b"\0")):
+            rest = self._raw.read(_COMPRESSED_BYTES)
+            if not rest:
+                return False
+        self._rest = rest
+        if not self._rest.startswith(_BZ2_MAGIC[: len(self._rest)]):
+            raise zlib.error(_FOLLOWED)
+        self._stream = bz2.BZ2Decompressor()
+        return True
 
 
 @contextmanager

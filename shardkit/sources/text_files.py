@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError
+from shardkit.errors import BadInputError, NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.sources import sniff
 from shardkit.sources.base import (
@@ -85,7 +85,7 @@ class TextSource:
         """
         filled = [f for f in files if f.num_bytes]
         if not filled:
-            raise BadInputError("there are no rows", why="all input files are empty")
+            raise NoRowsError(why="all input files are empty")
         for file in sample_files(filled):
             if error := other_encoding(read_head(file, sniff.HEAD_BYTES), file):
                 raise error

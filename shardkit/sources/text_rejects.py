@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -74,8 +75,8 @@ class BatchMaker:
         split_start: Where the split starts in it.
         lines: Counts the lines of the blocks.
         tolerates_bad_rows: Whether bad rows are handed over as rejected.
-        names_rows: Whether positions name the row too, because many may stand in one line; only where a file is one
-            split.
+        rows_before: Counts the rows before the split, for positions that name the row too because many may stand in
+            one line; None where the line is enough.
     """
 
     def __init__(
@@ -86,14 +87,14 @@ class BatchMaker:
         lines: LineNumbers,
         *,
         tolerates_bad_rows: bool,
-        names_rows: bool = False,
+        rows_before: Callable[[], int] | None = None,
     ) -> None:
         self._file = file
         self._file_index = file_index
         self._split_start = split_start
         self._lines = lines
         self._tolerates_bad_rows = tolerates_bad_rows
-        self._names_rows = names_rows
+        self._rows_before = None if rows_before is None else functools.cache(rows_before)
         self._num_rows = 0
 
     def clean(self, block: TextBlock, batch: pa.RecordBatch, num_rounded: dict[str, int]) -> RowBatch:
@@ -136,7 +137,9 @@ class BatchMaker:
 
     def _position(self, bad: BadRecord, first_line: int) -> str:
         line = f"line {first_line + bad.num_lines + bad.problem.num_lines}"
-        return f"row {self._num_rows + bad.number + 1}, {line}" if self._names_rows else line
+        if self._rows_before is None:
+            return line
+        return f"row {self._rows_before() + self._num_rows + bad.number + 1}, {line}"
 
 
 def error_at(problem: Problem, file: RawFile, line: int) -> BadInputError:

@@ -6,6 +6,7 @@ no value has more than six significant digits, which is what float32 holds exact
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -169,7 +170,7 @@ def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
     """
     others = {name: e for name, e in evidence_by_name.items() if decide(name, e).dtype != "string"}
     names = list(evidence_by_name)
-    if not others or any(names == [str(i) for i in range(first, first + len(names))] for first in (0, 1)):
+    if not others or (names[0] in ("0", "1") and _count_up(names)):
         return None
     kinds = {name: examine(pa.array([name], pa.string())).kinds for name in others}
     numbers = {"int", "float"}
@@ -178,6 +179,15 @@ def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
         for (_, k), e in zip(kinds.items(), others.values(), strict=True)
     )
     return next(iter(others)) if alike else None
+
+
+def is_data_like(evidence_by_name: Mapping[str, Evidence]) -> bool:
+    """Returns whether all names look like the values of their columns, and do not count up by one as years do."""
+    if any(decide(name, e).dtype == "string" for name, e in evidence_by_name.items()):
+        return False
+    names = list(evidence_by_name)
+    counts = len(names) > 1 and _count_up(names)
+    return not counts and data_like_name(evidence_by_name) is not None
 
 
 def fits_float32(numbers: pa.Array) -> bool:
@@ -190,6 +200,13 @@ def fits_float32(numbers: pa.Array) -> bool:
         return True
     bounds = pc.min_max(sizes).as_py()
     return bool(bounds["min"] >= _FLOAT32_SMALLEST and bounds["max"] <= _FLOAT32_LARGEST)
+
+
+def _count_up(names: list[str]) -> bool:
+    if not re.fullmatch(r"-?[0-9]{1,18}", names[0]):
+        return False
+    first = int(names[0])
+    return names == [str(number) for number in range(first, first + len(names))]
 
 
 def _have_few_digits(numbers: pa.Array) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
 from shardkit.features import Features
 from shardkit.sources.base import (
     BATCH_BYTES,
@@ -38,7 +38,7 @@ from shardkit.sources.tfrecord_blocks import (
     read_blocks,
 )
 from shardkit.sources.tfrecord_rows import BlockDecoder
-from shardkit.sources.tfrecord_shapes import FileShape, check_alike, features_of, observe
+from shardkit.sources.tfrecord_shapes import FileShape, check_alike, features_of, never_filled, observe
 from shardkit.units import KiB
 
 _NUM_WINDOWS = 8
@@ -74,7 +74,7 @@ class TfrecordSource:
         """
         shapes = self._shapes(files, options)
         if not any(s.num_records for s in shapes):
-            raise BadInputError("there are no rows", why="no file holds an Example")
+            raise NoRowsError(why="no file holds an Example")
         check_alike(shapes)
         features = features_of(shapes)
         if not features:
@@ -93,7 +93,8 @@ class TfrecordSource:
             without = next((s for s in shapes if name not in s.features), None)
             if without is not None:
                 notes.append(f"feature {shown(name)} is in none of the records looked at in {without.name}")
-        return tuple(notes)
+        empty = [f"feature {shown(n)} is empty in all records looked at and is left out" for n in never_filled(shapes)]
+        return (*notes, *empty)
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts plain files at records; a compressed file is one split, and so is one whose records cannot be followed.

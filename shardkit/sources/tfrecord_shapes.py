@@ -287,6 +287,12 @@ def features_of(shapes: list[FileShape]) -> Features:
     return tuple(sorted(features, key=lambda f: f.name))
 
 
+def never_filled(shapes: list[FileShape]) -> list[str]:
+    """Returns the names of the features and feature lists that are there, but in no record with a value."""
+    filled = {name for s in shapes for name in (*s.features, *s.lists)}
+    return sorted({name for s in shapes for name in (*s.kindless, *s.list_counts)} - filled)
+
+
 def _united(parts: list[dict[str, Seen]]) -> dict[str, Seen]:
     united: dict[str, Seen] = {}
     for part in parts:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardkit.features import Feature
 from shardkit.sources.fitting import Fitted, UnfitValueError, fit_column
 from shardkit.sources.streams import shown
+from shardkit.sources.text_fitness import are_suspect, find_impossible
 
 _MIN_ROWS = 8
 
@@ -51,7 +53,9 @@ def find_unfit(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]
         is_left[list(found)] = False
         rows = rows[is_left]
         column = without_rows(column, is_left)
-    for position, error in _search(column, feature).items():
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    search = _search_texts if is_text and feature.is_scalar else _search
+    for position, error in search(column, feature).items():
         found[int(rows[position])] = error
     return found
 
@@ -65,6 +69,30 @@ def without_rows(column: pa.Array, is_kept: npt.NDArray[np.bool_]) -> pa.Array:
         edges = np.flatnonzero(np.diff(is_kept, prepend=False, append=False)).tolist()
         parts = [column.slice(start, stop - start) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
         return pa.concat_arrays(parts) if parts else column.slice(0, 0)
+
+
+def _search_texts(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+    # What is written as a value must be is passed over, and each other text is looked at once.
+    column = column.cast(pa.string())
+    suspects = np.flatnonzero(are_suspect(column, feature))
+    encoded = column.take(pa.array(suspects)).dictionary_encode("encode")
+    texts, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+    impossible = np.array(find_impossible(texts, feature), dtype=np.int64)
+    got = pc.utf8_trim_whitespace(texts.take(pa.array(impossible))).to_pylist()
+    why = {
+        code: UnfitValueError(feature.name, 0, feature.describe_type(), shown(text))
+        for code, text in zip(impossible.tolist(), got, strict=True)
+    }
+    is_open = np.ones(len(texts), dtype=np.bool_)
+    is_open[impossible] = False
+    others = np.flatnonzero(is_open)
+    for position, error in _search(texts.take(pa.array(others)), feature).items():
+        why[int(others[position])] = error
+    is_unfit = np.isin(codes, np.array(list(why), dtype=np.int64))
+    return {
+        row: UnfitValueError(feature.name, row, why[code].expected, why[code].got)
+        for row, code in zip(suspects[is_unfit].tolist(), codes[is_unfit].tolist(), strict=True)
+    }
 
 
 def _search(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
@@ -92,8 +120,11 @@ def _nulls(column: pa.Array, feature: Feature) -> tuple[npt.NDArray[np.bool_], N
 def _out_of_range(column: pa.Array, feature: Feature) -> tuple[npt.NDArray[np.bool_], str]:
     wanted = feature.value_type
     is_checked = feature.is_scalar and feature.vocabulary is None and pa.types.is_integer(wanted)
-    if not is_checked or not pa.types.is_integer(column.type):
+    if not is_checked or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return np.zeros(len(column), dtype=np.bool_), ""
-    limits = np.iinfo(wanted.to_pandas_dtype())
+    limits = np.iinfo(feature.dtype)
     values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(column.type):
+        # Floats that are not whole; what only a float rounds to the limit is left to the search.
+        return ~((values == np.rint(values)) & (np.abs(values) <= float(limits.max))), ""
     return (values < int(limits.min)) | (values > int(limits.max)), ""

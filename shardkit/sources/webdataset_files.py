@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
 from shardkit.features import Features
 from shardkit.sources.base import (
     BATCH_BYTES,
@@ -71,7 +71,7 @@ class WebDatasetSource:
         if not any(usable):
             if found:
                 raise _refuse(found[0][0], 0, filled[0], found[0][0].problem or "")
-            raise BadInputError("there are no rows", why="all archives are empty")
+            raise NoRowsError(why="all archives are empty")
         return infer_columns([samples for samples in usable if samples], options.max_record_bytes)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:

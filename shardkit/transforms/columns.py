@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import reduce
 
 import msgspec
@@ -12,23 +13,27 @@ import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
-from shardkit.sources.fitting import Fitted
+from shardkit.sources.fitting import Fitted, UnfitValueError
 from shardkit.sources.streams import shown
+from shardkit.sources.unfit_rows import find_unfit, fit_exactly, without_rows
 from shardkit.transforms.options import ALL_COLUMNS
 from shardkit.transforms.steps import (
+    RowError,
+    RowFailure,
     RowwiseStep,
+    Step,
+    StepResult,
     Taken,
     batch_of,
     check_distinct,
     empty_batch,
     find_feature,
-    fit_result,
 )
 
 _INTEGER = re.compile(r"u?int(8|16|32|64)")
 
 
-def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> RowwiseStep:
+def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     """Returns the step that gives columns other dtypes.
 
     Values must fit exactly, as in a schema file; only floats may be rounded to narrower ones. The classes of a
@@ -62,7 +67,34 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Rowwise
     except UsageError as error:
         error.where = error.where or "--cast"
         raise
-    return RowwiseStep("--cast", after, call)
+    return _CastStep(RowwiseStep("--cast", after, call), features)
+
+
+class _CastStep:
+    # In tolerant runs all rows that fail are found at once, column by column.
+
+    def __init__(self, rowwise: RowwiseStep, before: Features) -> None:
+        self._rowwise = rowwise
+        self._before = before
+        self.option, self.features = rowwise.option, rowwise.features
+        self.sources: Mapping[str, str] | None = None
+
+    def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
+        """Returns what becomes of the rows of a batch."""
+        try:
+            return StepResult(self._rowwise.call(batch))
+        except RowError:
+            if not is_tolerant:
+                return self._rowwise.run(batch, is_tolerant=False)
+        failures: dict[int, RowError] = {}
+        for column, before, feature in zip(batch.columns, self._before, self.features, strict=True):
+            for row, unfit in _find_unfit(column, before, feature).items():
+                failures.setdefault(row, _cast_error(unfit))
+        is_kept = np.ones(batch.num_rows, dtype=np.bool_)
+        is_kept[list(failures)] = False
+        rest = pa.RecordBatch.from_arrays([without_rows(c, is_kept) for c in batch.columns], schema=batch.schema)
+        taken = self._rowwise.call(rest)._replace(kept=np.flatnonzero(is_kept))
+        return StepResult(taken, tuple(RowFailure(row, failures[row]) for row in sorted(failures)))
 
 
 def rename_step(features: Features, renames: tuple[tuple[str, str], ...]) -> RowwiseStep:
@@ -126,7 +158,20 @@ def _cast_feature(feature: Feature, dtype: str) -> Feature:
 def _cast_column(column: pa.Array, before: Feature, feature: Feature) -> Fitted:
     if before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar:
         return Fitted(pa.array(before.vocabulary, pa.string()).take(column))
-    return fit_result(column, feature, f"column {shown(feature.name)} cannot be cast", is_in_place=True)
+    try:
+        return fit_exactly(column, feature)
+    except UnfitValueError as error:
+        raise _cast_error(error) from error
+
+
+def _find_unfit(column: pa.Array, before: Feature, feature: Feature) -> dict[int, UnfitValueError]:
+    becomes_names = before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar
+    return {} if before is feature or becomes_names else find_unfit(column, feature)
+
+
+def _cast_error(error: UnfitValueError) -> RowError:
+    what = f"column {shown(error.column)} cannot be cast"
+    return RowError(what, f"expected {error.expected}, got {error.got}", row=error.row)
 
 
 def _renamed(feature: Feature, name: str) -> Feature:

@@ -20,7 +20,7 @@ from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, So
 from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
 from shardkit.transforms.images import image_step
 from shardkit.transforms.options import TransformOptions, with_hashes
-from shardkit.transforms.origin import origin_of, place_of, raw_row
+from shardkit.transforms.origin import origin_of, origins_of, place_of, raw_rows
 from shardkit.transforms.select import select_step
 from shardkit.transforms.steps import Positions, RowFailure, Step
 from shardkit.transforms.text import lower_step, tokenize_step, unicode_step
@@ -106,7 +106,7 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
     num_filtered = _count_filtered(rows, kept, failures)
     if not failures and len(kept) == rows.batch.num_rows:
         return Applied(rows._replace(batch=batch, num_rounded=num_rounded), num_filtered)
-    rejected = [_rejected(f, rows, files, split, plan) for f in sorted(failures, key=lambda f: f.row)]
+    rejected = _rejected(sorted(failures, key=lambda f: f.row), rows, files, split, plan)
     indices = rows.file_indices
     return Applied(
         RowBatch(
@@ -176,12 +176,21 @@ def _bad_row(
 
 
 def _rejected(
-    failure: RowFailure, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
-) -> RejectedRow:
-    origin = origin_of(rows, failure.row, files, split, plan.source.format)
-    raw = failure.error.raw if failure.error.raw is not None else raw_row(rows.batch, failure.row)
-    error = BadInputError(failure.error.what, why=failure.error.why)
-    return rejected_row(error, file_index=origin.file_index, position=origin.position, first_byte=None, raw=raw)
+    failures: list[RowFailure], rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
+) -> list[RejectedRow]:
+    positions = np.array([f.row for f in failures], dtype=np.int64)
+    origins = origins_of(rows, positions, files, split, plan.source.format)
+    raws = raw_rows(rows.batch, positions[[f.error.raw is None for f in failures]])
+    return [
+        rejected_row(
+            BadInputError(f.error.what, why=f.error.why),
+            file_index=origin.file_index,
+            position=origin.position,
+            first_byte=None,
+            raw=next(raws) if f.error.raw is None else f.error.raw,
+        )
+        for f, origin in zip(failures, origins, strict=True)
+    ]
 
 
 _NEXT_STEP = "Correct the row, leave it out with --select or --map, or use --on-bad-record skip or quarantine"

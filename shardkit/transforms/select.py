@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -10,11 +11,10 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, feature_from_arrow
-from shardkit.sources.streams import shown
+from shardkit.sources.streams import printable, shown
 from shardkit.transforms.duckdb_session import reason_of, session
-from shardkit.transforms.statements import OPTION, TABLE, Item, Statement, parse_statement
+from shardkit.transforms.statements import OPTION, TABLE, Item, Part, Statement, parse_statement
 from shardkit.transforms.steps import (
-    Positions,
     RowError,
     RowFailure,
     StepResult,
@@ -61,20 +61,15 @@ class SelectStep:
         try:
             return StepResult(self._call(batch))
         except RowError:
-            # Asking DuckDB once a row is slow, so what surely does not fail is set aside.
-            is_sure = np.zeros(batch.num_rows, dtype=bool)
-            is_sure[_sure_rows(batch, self._statement)] = True
-        parts = [np.flatnonzero(is_sure), np.flatnonzero(~is_sure)]
-        results = [self._halving(batch.take(pa.array(part)), is_tolerant=True) for part in parts]
-        kept = np.concatenate([_kept_of(r.taken, part) for r, part in zip(results, parts, strict=True)])
-        order = np.argsort(kept)
-        found = pa.concat_batches([r.taken.batch for r in results]).take(pa.array(order))
-        failures = [
-            RowFailure(int(part[f.row]), f.error)
-            for result, part in zip(results, parts, strict=True)
-            for f in result.failures
-        ]
-        return StepResult(Taken(found, kept[order]), tuple(sorted(failures, key=lambda f: f.row)))
+            # Asking DuckDB once a row is slow, so the rows that fail are told from those that do not all at once.
+            failures = _find_failures(batch, self._statement)
+        is_sound = np.ones(batch.num_rows, dtype=np.bool_)
+        is_sound[[f.row for f in failures]] = False
+        sound = np.flatnonzero(is_sound)
+        rest = self._halving(batch.take(pa.array(sound)), is_tolerant=True)
+        failures += [RowFailure(int(sound[f.row]), f.error) for f in rest.failures]
+        kept = sound if rest.taken.kept is None else sound[rest.taken.kept]
+        return StepResult(rest.taken._replace(kept=kept), tuple(sorted(failures, key=lambda f: f.row)))
 
     def _halving(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
         return run_halving(self._call, self.features, batch, is_tolerant=is_tolerant)
@@ -83,18 +78,46 @@ class SelectStep:
         return _run(batch, self._statement, self.features)
 
 
-def _kept_of(taken: Taken, positions: Positions) -> Positions:
-    return positions if taken.kept is None else positions[taken.kept]
-
-
-def _sure_rows(batch: pa.RecordBatch, statement: Statement) -> Positions:
+def _find_failures(batch: pa.RecordBatch, statement: Statement) -> list[RowFailure]:
+    # Those that are found, in order; what is not found is left to smaller and smaller parts.
     import duckdb
 
     try:
-        found: Positions = _query(batch, statement, statement.sure_sql).column(0).to_numpy()
+        checked = _query(batch, statement, statement.check_sql)
     except duckdb.Error:
-        return np.array([], dtype=np.int64)  # An expression may speak of another by its name.
-    return found
+        return []  # An expression may speak of another by its name.
+    failures: list[RowFailure] = []
+    is_open = np.ones(batch.num_rows, dtype=np.bool_)
+    for position, part in enumerate(statement.parts):
+        fails = is_open & ~checked.column(position).to_numpy()
+        rows = np.flatnonzero(fails)
+        values = batch.select(list(part.inputs)).take(pa.array(rows))
+        failures += map(_failure, rows.tolist(), repeat(part), _values_of(values))
+        is_open &= ~fails
+        if part.is_condition:
+            # What is computed matters only where the condition holds.
+            is_open &= checked.column(-1).fill_null(False).to_numpy()
+    return sorted(failures, key=lambda f: f.row)
+
+
+def _failure(row: int, part: Part, values: tuple[object, ...]) -> RowFailure:
+    given = ", ".join(f"{name} = {shown(value)}" for name, value in zip(part.inputs, values, strict=True))
+    of = f" of {given}" if given else ""
+    return RowFailure(
+        row, RowError(f"the statement of {OPTION} fails", f"{printable(part.text)}{of} cannot be computed")
+    )
+
+
+def _values_of(batch: pa.RecordBatch) -> list[tuple[object, ...]]:
+    columns = [[_as_python(value) for value in column] for column in batch.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
+
+
+def _as_python(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return str(value)
 
 
 def _features_after(features: Features, statement: Statement) -> Features:

@@ -8,19 +8,19 @@ keep their exact type and cost nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.sources.streams import printable, shown
 from shardkit.transforms.duckdb_session import functions, quoted, session
+from shardkit.transforms.sql_nodes import Node, column, column_words, nodes, operator, to_sql
 from shardkit.transforms.steps import no_such_column
 
 TABLE = "rows"
 OPTION = "--select"
 
-Node = dict[str, Any]
 
 _REFUSED_CLASSES = {
     "WINDOW": "a window function looks at other rows",
@@ -73,6 +73,20 @@ class Item(NamedTuple):
     is_nullable: bool = True
 
 
+class Part(NamedTuple):
+    """What a row may fail in.
+
+    Attributes:
+        text: The expression.
+        inputs: Columns that it speaks of.
+        is_condition: Whether it is what rows are chosen by.
+    """
+
+    text: str
+    inputs: tuple[str, ...]
+    is_condition: bool
+
+
 class Statement(NamedTuple):
     """A statement that is sound row by row.
 
@@ -82,14 +96,16 @@ class Statement(NamedTuple):
             nothing to compute or to filter.
         row_column: Name of the column with the numbers of the rows, which no column of the features has.
         inputs: Columns that `sql` reads besides.
-        sure_sql: Gives the numbers of rows that cannot fail; some others cannot either.
+        check_sql: Gives, by row, whether each of `parts` can be computed, and what the condition says.
+        parts: What a row may fail in: the condition first, if there is one, then what is computed.
     """
 
     items: tuple[Item, ...]
     sql: str | None
     row_column: str
     inputs: tuple[str, ...]
-    sure_sql: str = ""
+    check_sql: str = ""
+    parts: tuple[Part, ...] = ()
 
 
 def parse_statement(text: str, features: Features) -> Statement:
@@ -176,7 +192,7 @@ def _expand(item: Node, table: str, features: Features) -> Iterator[tuple[Node, 
             yield {**replaced[key], "alias": feature.name}, None
         elif key not in excluded:
             alias = renamed.get(key, "")
-            yield _column(feature.name, alias), feature.name
+            yield column(feature.name, alias), feature.name
 
 
 def _passed_on(item: Node, columns: dict[str, str], table: str) -> str | None:
@@ -213,20 +229,8 @@ def _check_items(items: tuple[Item, ...]) -> None:
         seen.add(item.name.lower())
 
 
-def _nodes(value: object) -> Iterator[Node]:
-    """Yields all expressions below a value, itself included."""
-    if isinstance(value, dict):
-        if "class" in value:
-            yield value
-        for inner in value.values():
-            yield from _nodes(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _nodes(inner)
-
-
 def _check_expression(expression: Node, columns: frozenset[str], depth: int = 0) -> None:
-    for node in _nodes(expression):
+    for node in nodes(expression):
         kind = node["class"]
         if kind == "STAR":
             raise _refused("* stands for all columns only by itself", "Name the columns")
@@ -274,11 +278,11 @@ def _check_columns(
 ) -> None:
     parameters = {
         name.lower()
-        for node in _nodes(expression)
+        for node in nodes(expression)
         if node["class"] == "LAMBDA"
         for name in _parameter_names(node["lhs"])
     }
-    for node in _nodes(expression):
+    for node in nodes(expression):
         if node["class"] != "COLUMN_REF":
             continue
         names = [name.lower() for name in node["column_names"]]
@@ -291,7 +295,7 @@ def _parameter_names(left: Node | list[str]) -> Iterator[str]:
     if isinstance(left, list):
         yield from left
         return
-    for node in _nodes(left):
+    for node in nodes(left):
         if node["class"] == "COLUMN_REF":
             yield from node["column_names"]
 
@@ -338,46 +342,38 @@ def _compose(
     where = node["where_clause"]
     if not computed and where is None:
         return Statement(items, None, row_column, ())
-    used = _column_words([*computed, where])
+    used = column_words([*computed, where])
     # Other expressions may speak of a passed-on column by its new name.
     needed = [
         {**item, "alias": described.name}
         for (item, source), described in zip(expanded, items, strict=True)
         if source is None or (item["alias"] and item["alias"].lower() in used)
     ]
-    used |= _column_words(needed)
-    inner = {**node, "select_list": [_column(row_column), *needed]}
+    used |= column_words(needed)
+    inner = {**node, "select_list": [column(row_column), *needed]}
     wanted = ", ".join(quoted(name) for name in (row_column, *(i.name for i in items if i.source is None)))
     inputs = tuple(name for lower, name in columns.items() if lower in used)
-    never_fail = [
-        _operator("OPERATOR_IS_NOT_NULL", _operator("OPERATOR_TRY", part)) for part in (*computed, where) if part
-    ]
-    sure = {**node, "select_list": [_column(row_column)], "where_clause": _all_of(never_fail)}
-    return Statement(items, f"SELECT {wanted} FROM ({_to_sql(inner)})", row_column, inputs, _to_sql(sure))
+    parts = [*([where] if where else []), *computed]
+    # Null where it fails, so that null itself is told apart.
+    attempts = [operator("OPERATOR_TRY", operator("OPERATOR_IS_NULL", part)) for part in parts]
+    can_be = [operator("OPERATOR_IS_NOT_NULL", attempt) for attempt in attempts]
+    holds = [operator("OPERATOR_TRY", where)] if where else []
+    check = {**node, "select_list": [*can_be, *holds], "where_clause": None}
+    return Statement(
+        items,
+        f"SELECT {wanted} FROM ({to_sql(inner)})",
+        row_column,
+        inputs,
+        to_sql(check),
+        tuple(_part(part, part is where, node, columns) for part in parts),
+    )
 
 
-def _to_sql(node: Node) -> str:
-    document = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
-    text: str = session().execute("SELECT json_deserialize_sql(?::JSON)", [document]).fetchall()[0][0]
-    return text
-
-
-def _operator(kind: str, child: Node) -> Node:
-    plain = {**child, "alias": ""}
-    return {"class": "OPERATOR", "type": kind, "alias": "", "query_location": 0, "children": [plain]}
-
-
-def _all_of(parts: list[Node]) -> Node:
-    return {"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "alias": "", "query_location": 0, "children": parts}
-
-
-def _column_words(parts: Sequence[Node | None]) -> set[str]:
-    found = (node for node in _nodes(parts) if node["class"] == "COLUMN_REF")
-    return {word.lower() for node in found for word in node["column_names"]}
-
-
-def _column(name: str, alias: str = "") -> Node:
-    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": alias, "query_location": 0, "column_names": [name]}
+def _part(part: Node, is_condition: bool, node: Node, columns: dict[str, str]) -> Part:
+    plain = {**node, "select_list": [{**part, "alias": ""}], "where_clause": None}
+    text = to_sql(plain).removeprefix("SELECT ").rsplit(" FROM ", 1)[0]
+    used = column_words([part])
+    return Part(text, tuple(name for lower, name in columns.items() if lower in used), is_condition)
 
 
 def _free_name(columns: dict[str, str]) -> str:

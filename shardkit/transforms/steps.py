@@ -182,14 +182,13 @@ def empty_batch(features: Features) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.arrow_type) for f in features], schema=arrow_schema(features))
 
 
-def fit_result(column: pa.Array, feature: Feature, what: str, *, is_in_place: bool = False) -> Fitted:
+def fit_result(column: pa.Array, feature: Feature, what: str) -> Fitted:
     """Returns a column as its feature has it.
 
     Args:
         column: The values.
         feature: What they should be.
         what: For the message.
-        is_in_place: Whether each value stands in the row that it came from.
 
     Raises:
         RowError: If a value does not fit.
@@ -198,8 +197,7 @@ def fit_result(column: pa.Array, feature: Feature, what: str, *, is_in_place: bo
     try:
         return fit_column(column, feature)
     except UnfitValueError as error:
-        why = f"expected {error.expected}, got {error.got}"
-        raise RowError(what, why, row=error.row if is_in_place else None) from error
+        raise RowError(what, f"expected {error.expected}, got {error.got}") from error
 
 
 def find_feature(features: Features, name: str, option: str) -> Feature:

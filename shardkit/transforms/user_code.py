@@ -66,9 +66,16 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
 def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except (Exception, SystemExit) as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-        if isinstance(error, SyntaxError) and error.lineno:
-            lines.append(error.lineno)
-        line = f" (line {lines[-1]})" if lines else ""
-        raise UserCodeError(f"{type(error).__name__}: {error}{line}") from error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code may raise anything
+        told = _tell(path, error)
+        # What the function was holding when it failed, all memory perhaps, would live as long as the message.
+        traceback.clear_frames(error.__traceback__)
+    raise UserCodeError(told)
+
+
+def _tell(path: str, error: BaseException) -> str:
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    if isinstance(error, SyntaxError) and error.lineno:
+        lines.append(error.lineno)
+    line = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{line}"

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -74,8 +76,28 @@ def test_the_page_tells_splits_and_features(location):
     assert "cat 80%, dog 20%" in page
     assert "200 x 100 to 239 x 139 pixels" in page
     assert "1.00 KiB to 2.00 KiB" in page
-    assert line_of(page, "when")[3:5] == ["2020-01-01", "2020-02-09"]
+    assert line_of(page, "when")[3:6] == ["2020-01-01", "2020-01-20", "2020-02-09"]
+    assert "Vocabularies in the manifest: city of 2 values.\n" in page
     assert "price: of 50 values 2 NaN." in page
+
+
+def test_the_page_tells_percentiles_where_there_is_room(tmp_path):
+    features = (make_feature("price", "float64"), make_feature("tags", "string", (None,)))
+    columns = [np.arange(1.0, 1_001.0), [["x"] * (n % 100) for n in range(1_000)]]
+    arrays = [pa.array(c, f.arrow_type) for c, f in zip(columns, features, strict=True)]
+    batch = pa.record_batch(arrays, schema=arrow_schema(features))
+    write_dataset(tmp_path / "set", features, {"train": batch})
+    _, page, _ = inspect(str(tmp_path / "set"))
+    assert line_of(page, "numbers")[3:8] == ["min", "p1", "median", "p99", "max"]
+    assert line_of(page, "price")[3:8] == ["1", "10", "500", "990", "1000"]
+    heading, lengths = [line.split() for line in page.splitlines() if line.startswith(("lengths", "tags"))][-2:]
+    assert heading == ["lengths", "min", "median", "p95", "p99", "max", "mean"]
+    assert lengths == ["tags", "values", "0", "49", "94", "98", "99", "49.5"]
+    wide = tuple(msgspec.structs.replace(f, name=f.name * 9) for f in features)
+    write_dataset(tmp_path / "wide", wide, {"train": batch.rename_columns([f.name for f in wide])})
+    _, page, _ = inspect(str(tmp_path / "wide"))
+    assert "p99" not in line_of(page, "numbers")
+    assert "max" in line_of(page, "numbers")
 
 
 def test_the_page_is_plain_text_when_piped_and_steers_no_terminal(location):
@@ -128,6 +150,9 @@ def test_json_holds_everything_as_numbers(location):
     assert train["num_examples"] == 40 == sum(s["num_examples"] for s in train["shards"])
     assert train["statistics"]["height"]["max"] == 139
     assert train["statistics"]["price"]["num_nans"] == 1
+    assert train["statistics"]["height"]["quantiles"]["p95"] == 137
+    assert train["statistics"]["image"]["length_quantiles"]["p50"] == 1024
+    assert sorted(train["statistics"]["city"]["vocabulary"]) == ["Oslo", "[red]Rome\x1b[2J"]
     assert [f["name"] for f in document["features"]] == [f.name for f in FEATURES]
     assert document["examples"][0]["image"] == {"num_bytes": 1024}
     assert document["examples"][0]["when"] == "2020-01-01T00:00:00"

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardkit.accounting import Accounting, InputInfo
@@ -17,6 +17,7 @@ from shardkit.manifest import (
     Created,
     FeatureStatistics,
     Manifest,
+    Quantiles,
     ShardInfo,
     ShardTableInfo,
     SplitInfo,
@@ -99,6 +100,12 @@ SHARDS = [make_shard("train", 0), make_shard("train", 1), make_shard("test", 0)]
 MANIFEST = make_manifest(SHARDS)
 TABLE = encode_shard_table(SHARDS)
 
+
+def quantiles_of(value, relative_error):
+    percents = ("p01", "p05", "p25", "p50", "p75", "p95", "p99")
+    return Quantiles(**dict.fromkeys(percents, value), relative_error=relative_error)
+
+
 statistics = st.builds(
     FeatureStatistics,
     count=COUNT,
@@ -116,6 +123,8 @@ statistics = st.builds(
         ),
         max_size=3,
     ).map(tuple),
+    vocabulary=st.sampled_from([(), ("b", "a"), (2**64 - 1, -(2**63)), (True, False)]),
+    quantiles=st.none() | st.sampled_from([quantiles_of(0, 0.0), quantiles_of(-1.5, 2.0**-8)]),
     max_length=st.none() | COUNT,
 )
 splits = st.builds(
@@ -157,7 +166,7 @@ manifests = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(manifests)
 def test_a_manifest_is_the_same_bytes_after_a_round_trip(manifest):
     raw = encode_manifest(manifest)

@@ -173,11 +173,24 @@ def test_a_note_tells_of_another_delimiter(tmp_path):
         ("a,1960,1961\nx,1.5,2.5\n", "may be data, such as '1960'"),
         ("id,x\n1,2\n", None),
         ("a,b\nx,y\n", None),
+        (",b\nx,y\n", "a.csv has columns without a name, which are called 'unnamed_1'; "),
+        ("a,,,c\nx,y,z,v\n", "which are called 'unnamed_2', 'unnamed_3'; "),
     ],
 )
 def test_notes_on_what_may_be_misunderstood(tmp_path, content, part):
     notes = CsvSource().notes(list_inputs([str(write(tmp_path, content))]).files, SourceOptions())
     assert [part in note for note in notes] == ([True] if part else [])
+
+
+def test_columns_without_a_name_are_called_after_their_position(tmp_path):
+    features, rows = read(write(tmp_path, ",unnamed_1, ,b\n0,x,2.5,\n1,y,3.5,z\n"))
+    assert features == {"unnamed_1_": "int64", "unnamed_1": "string", "unnamed_3": "float32", "b": "string"}
+    assert rows[1] == {"unnamed_1_": 1, "unnamed_1": "y", "unnamed_3": 3.5, "b": "z"}
+
+
+def test_an_unnamed_column_does_not_hide_a_missing_header(tmp_path):
+    assert "the header line seems to be missing" in refuses(tmp_path, ",2.5,7\n1,3.5,9\n2,4.5,8\n")
+    assert read(write(tmp_path, ",0,1\n0,2.5,7\n1,3.5,9\n"))[1][0] == {"unnamed_1": 0, "0": 2.5, "1": 7}
 
 
 def test_headerless_files_take_the_columns_that_are_given(tmp_path):
@@ -268,7 +281,8 @@ def test_number_beyond_float64_is_no_infinity(tmp_path):
     ("content", "part"),
     [
         ("a,b,a\n1,2,3\n", "column 'a' appears twice"),
-        ("a,,c\n1,2,3\n", "column 2 of 3 has no name"),
+        (",,\n1,2,3\n", "the header names no column"),
+        ('"", ,\n1,2,3\n', "the header names no column"),
     ],
 )
 def test_bad_headers_are_refused(tmp_path, content, part):
@@ -479,3 +493,94 @@ def test_values_survive_without_loss(tmp_path, values):
             assert row["f"] == np.float32(number)
         assert described["s"] != "string" or (row["s"] or "") == text
         assert described["b"] != "bool" or row["b"] == flag
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "why"),
+    [
+        ("a,b\n1,short\n2,abcdefghijk\n", 3, "column 'b' holds a field that is too long"),
+        ('a,b\n1,"x\ny"\n2,"abcdefghijk"\n', 4, "it has 11 bytes, more than the 10 B"),
+        ("a,b\r\n1,x\r\n12345678901,x\r\n", 3, "column 'a' holds a field that is too long"),
+        ("a,b\n1,ééééé\n1,éééééé", 3, "it has 12 bytes"),
+    ],
+)
+def test_fields_beyond_their_limit_are_named(tmp_path, content, line, why):
+    message = fails(tmp_path, content, max_field_bytes=10)
+    assert f"a.csv, line {line}" in message
+    assert why in message
+    assert "--max-field" in message
+
+
+def test_fields_up_to_their_limit_are_read_and_longer_ones_cost_their_row(tmp_path):
+    path = write(tmp_path, 'a,b\n1,abcdefghij\n2,"abcdefghij"\n3,abcdefghijk\n4,"a,b\n,cdefg"\n5,"a,b\n,cdefgh"\n')
+    options = SourceOptions(max_field_bytes=10, tolerates_bad_rows=True)
+    files = list_inputs([str(path)]).files
+    features = CsvSource().infer(files, options)
+    for source in (CsvSource(), CsvSource(split_bytes=20, block_bytes=7)):
+        parts = [p for s in source.split(files, options) for p in source.read(s, files, features, options)]
+        assert [row["a"] for p in parts for row in p.batch.to_pylist()] == [1, 2, 4]
+        rejected = [row for p in parts for row in p.rejected]
+        assert [row.position for row in rejected] == ["line 4", "line 7"]
+        assert all("'b' holds a field that is too long" in row.reason for row in rejected)
+
+
+@PROPERTY
+@given(
+    rows=st.lists(st.tuples(st.text('ab,"\n', max_size=12), st.text("xé\r", max_size=6)), min_size=1, max_size=8),
+    limit=st.integers(1, 12),
+)
+def test_long_fields_are_those_that_pythons_csv_module_finds_long(rows, limit):
+    text = io.StringIO()
+    # Quoted as a whole, so that what stands between the quotes is known.
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
+    found = QuotedRecords(",").long_fields(text.getvalue().encode(), limit)
+    written = [[len(v.replace('"', '""').encode()) for v in row] for row in rows]
+    assert [tuple(f) for f in found] == [
+        (r, c, size) for r, row in enumerate(written) for c, size in enumerate(row) if size > limit
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["5.1,3.5,0\n4.9,3.0,1\n", "7,3\n1,2\n", "1995,2005\n3,4\n", "2020-01-31,7\n2020-02-01,8\n", "17\n18\n"],
+)
+def test_a_missing_header_is_refused_unless_it_is_said_to_be_one(tmp_path, content):
+    message = refuses(tmp_path, content)
+    assert "the header line seems to be missing in a.csv, line 1" in message
+    assert "--columns" in message
+    assert "--header" in message
+    first, *others = content.splitlines()
+    assert list(read(tmp_path / "a.csv", has_header=True)[0]) == first.split(",")
+    names = tuple("abc"[: first.count(",") + 1])
+    described, rows = read(tmp_path / "a.csv", columns=names)
+    assert tuple(described) == names
+    assert len(rows) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["2019,2020,2021\n3,4,5\n", "0,1\n3,4\n", "id,2020\n1,2\n", "1995,2005\na,b\n", "1995,2005\n", "17,name\n18,x\n"],
+)
+def test_names_that_are_numbers_stay_names(tmp_path, content):
+    assert list(read(write(tmp_path, content))[0]) == content.splitlines()[0].split(",")
+
+
+def test_headerless_files_are_told_apart_from_files_with_other_columns(tmp_path):
+    paths = [write(tmp_path, "5,7\n1,2\n", "a.csv"), write(tmp_path, "8,3\n3,4\n", "b.csv")]
+    with pytest.raises(UsageError, match=r"the header line seems to be missing in a\.csv"):
+        read(*paths)
+
+
+def test_columns_that_differ_are_shown_file_by_file(tmp_path):
+    paths = [
+        write(tmp_path, "a,b,c\n1,x,2\n", "a.csv"),
+        write(tmp_path, "c,a,b\n1,2,x\n", "b.csv"),
+        write(tmp_path, "a,b,d\n1,x,2\n", "c.csv"),
+        write(tmp_path, "a,b\n1,x\n", "d.csv"),
+    ]
+    with pytest.raises(UsageError) as caught:
+        read(*paths)
+    message = str(caught.value)
+    assert "2 of 4 files have other columns than a.csv" in message
+    assert "c.csv lacks 'c' and has 'd' besides" in message
+    assert "d.csv lacks 'c'" in message

@@ -364,3 +364,76 @@ def test_columns_do_not_depend_on_how_many_lines_are_decoded_at_once(tmp_path, o
         {"a": r.get("a"), "b": r.get("b"), "c/d": (r.get("c") or {}).get("d"), "l": r.get("l")} for r in objects
     ]
     assert rows == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('{"a":1,"b":{"c":1,"d":"x"},"a":2}', "a"),
+        ('{"a":1,"b":{"c":1,"d":"x","c":3}}', "c"),
+        ('{"b":{"c":1},"a":1,"b":{"d":"x"}}', "b"),
+        ('{"a":1,"b":{"c":1},"\\u0061":2}', "a"),
+    ],
+)
+def test_duplicate_keys_are_refused_at_any_depth_and_allowed_the_last_counts(tmp_path, line, key):
+    good = '{"a":0,"b":{"c":0,"d":"y"}}\n' * 3
+    path = write(tmp_path, good + line + "\n")
+    message = fails(path)
+    assert "a.jsonl, line 4" in message
+    assert f"the key '{key}' appears twice" in message
+    assert "--allow-duplicate-keys" in message
+    expected = json.loads(line)
+    _, rows = read(path, allows_duplicate_keys=True)
+    assert len(rows) == 4
+    assert rows[-1] == {"a": expected["a"], "b/c": expected["b"].get("c"), "b/d": expected["b"].get("d")}
+
+
+def test_of_duplicate_keys_only_the_last_value_must_fit(tmp_path):
+    good = '{"a":1,"n":1.5,"b":{"c":1}}\n' * 3
+    lines = ['{"a":"x","a":2,"n":0.10}', '{"a":7,"b":5,"b":{"c":4}}', '{"a":3,"a":"x"}', '{"b":{"c":2},"b":5}']
+    path = write(tmp_path, good + "\n".join(lines))
+    source, settings_ = JsonLinesSource(), SourceOptions(allows_duplicate_keys=True, tolerates_bad_rows=True)
+    files = list_inputs([str(path)]).files
+    features = (
+        make_feature("a", "int64", nullable=True),
+        make_feature("n", "float64", nullable=True),
+        make_feature("b/c", "int64", nullable=True),
+    )
+    parts = [p for s in source.split(files, settings_) for p in source.read(s, files, features, settings_)]
+    rows = [row for p in parts for row in p.batch.to_pylist()][3:]
+    assert rows == [{"a": 2, "n": 0.1, "b/c": None}, {"a": 7, "n": None, "b/c": 4}]
+    rejected = [row for p in parts for row in p.rejected]
+    assert [row.position for row in rejected] == ["line 6", "line 7"]
+    assert "column 'a' does not fit: expected int64, got 'x'" in rejected[0].reason
+    assert rejected[0].raw == lines[2].encode()
+
+
+KEYS = st.sampled_from(["a", "b", "c"])
+PAIRS = st.lists(st.tuples(KEYS, st.one_of(st.integers(-9, 9), st.none())), max_size=6)
+
+
+@PROPERTY
+@given(objects=st.lists(PAIRS, min_size=1, max_size=6))
+def test_allowed_duplicates_read_as_pythons_json_module_reads_them(tmp_path, objects):
+    texts = ["{" + ",".join(f'"{k}":{json.dumps(v)}' for k, v in pairs) + "}" for pairs in objects]
+    features = tuple(make_feature(k, "int64", nullable=True) for k in "abc")
+    _, rows = read(write(tmp_path, "\n".join(texts)), features=features, allows_duplicate_keys=True)
+    assert rows == [{k: json.loads(text).get(k) for k in "abc"} for text in texts]
+
+
+@pytest.mark.parametrize("num_usual", [1, 500])
+def test_files_whose_keys_hold_other_types_are_told_apart_before_work(tmp_path, num_usual):
+    paths = [
+        write(tmp_path, '{"x": 1, "y": "a"}\n' * num_usual, "a.jsonl"),
+        write(tmp_path, '{"x": "one", "y": "b"}\n' * 3, "b.jsonl"),
+    ]
+    with pytest.raises(UsageError) as caught:
+        read(*paths)
+    message = str(caught.value)
+    assert "column 'x' has both int values and string values" in message
+    assert "int values in a.jsonl, line 1, string values in b.jsonl, line 1" in message
+
+
+def test_keys_that_some_files_lack_are_null_there(tmp_path):
+    paths = [write(tmp_path, '{"x": 1}\n', "a.jsonl"), write(tmp_path, '{"y": "b"}\n', "b.jsonl")]
+    assert read(*paths) == ({"x": "int64", "y": "string"}, [{"x": 1, "y": None}, {"x": None, "y": "b"}])

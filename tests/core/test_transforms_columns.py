@@ -199,3 +199,36 @@ def test_texts_become_options():
     assert options_from_texts(apply_exif=False).changes_nothing
     assert not options.changes_nothing
     assert msgspec.json.decode(msgspec.json.encode(options), type=TransformOptions) == options
+
+
+CASTS = [
+    ("string", "int64", ["1", " 3 ", "x", "", "99999999999999999999", "1.5", "0x1F", "007", "+5", "-", "\uff11"]),
+    ("string", "uint8", ["1", "255", "256", "-1", "x"]),
+    ("string", "float32", ["1", "1e30", "1e39", "nan", "x", ".5", "1.", "-inf", "1,5"]),
+    ("string", "date", ["2020-01-31", "2020-02-30", "2020-1-1", "x", "20200131"]),
+    ("string", "timestamp[us]", ["2020-01-31 10:00", "2020-01-31T10:00:61", "2020-01-31", "x"]),
+    ("string", "decimal(4,1)", ["1.5", "123.4", "1234.5", "1.55", "x"]),
+    ("string", "bool", ["true", "0", "yes", "FALSE", "x"]),
+    ("float64", "int16", [1.0, 1.5, 40_000.0, float("nan"), float("inf"), -2.0]),
+    ("float64", "float16", [1.0, 1e6, float("nan"), 65504.0]),
+    ("float64", "int64", [1.0, 2.0**63, -(2.0**63), 2.0**62, 0.1]),
+    ("int64", "int8", [1, 127, 128, -128, -129]),
+    ("int64", "bool", [0, 1, 2]),
+]
+
+
+@pytest.mark.parametrize(("source", "dtype", "values"), CASTS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_what_cannot_be_cast_among_many_rows_is_what_cannot_alone(source, dtype, values, data):
+    feature = make_feature("a", source, nullable=True)
+    chosen = data.draw(st.lists(st.sampled_from([None, *values]), min_size=1, max_size=40))
+    options = TransformOptions(cast=(("a", dtype),))
+    applied, _ = run((feature,), {"a": chosen}, options, tolerant=True)
+    kept, failed = [], []
+    for row, value in enumerate(chosen):
+        alone, _ = run((feature,), {"a": [value]}, options, tolerant=True)
+        kept += alone.rows.batch["a"].to_pylist()
+        failed += [(f"row {row + 1}", r.reason, r.raw) for r in alone.rows.rejected]
+    assert repr(applied.rows.batch["a"].to_pylist()) == repr(kept)
+    assert [(r.position, r.reason, r.raw) for r in applied.rows.rejected] == failed

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
+from shardkit.transforms import duckdb_session
 from shardkit.transforms.duckdb_session import session
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
@@ -269,6 +270,7 @@ import sys
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from shardkit.sources.base import SourceOptions
+from shardkit.transforms import duckdb_session
 from shardkit.transforms.duckdb_session import session
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import plan_transforms
@@ -313,3 +315,70 @@ def test_any_expression_gives_what_duckdb_gives(left, right, compare):
     batch = table()
     applied, _ = run(statement, batch)
     assert applied.rows.batch.to_pylist() == of_duckdb(statement, batch).to_pylist()
+
+
+TEXTS = st.one_of(st.none(), st.sampled_from(["1", "-7", "x", "", "99999999999", "0", "1.5"]))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT CAST(s AS INTEGER) AS n, i FROM rows",
+        "SELECT CAST(s AS INTEGER) + i AS n, s FROM rows WHERE CAST(i AS INTEGER) > 0",
+        "SELECT CASE WHEN i > 0 THEN CAST(s AS INTEGER) END AS n, i FROM rows",
+        "SELECT i FROM rows WHERE s IS NULL OR CAST(s AS INTEGER) > 0",
+        "SELECT CAST(s AS TINYINT) AS n, n + 1 AS m FROM rows WHERE i <> 2",
+        "SELECT s FROM rows WHERE i > 0 AND CAST(s AS INTEGER) > 0",
+        "SELECT COALESCE(CAST(s AS INTEGER), 0) AS n, CAST(i * 100 AS TINYINT) AS t FROM rows",
+    ],
+)
+@settings(max_examples=25, deadline=None)
+@given(values=st.lists(st.tuples(TEXTS, st.integers(-3, 3)), min_size=1, max_size=25))
+def test_what_fails_among_many_rows_is_what_fails_alone(statement, values):
+    features = (make_feature("s", "string", nullable=True), make_feature("i", "int64"))
+    batch = pa.record_batch({"s": pa.array([s for s, _ in values], pa.string()), "i": [i for _, i in values]})
+    applied, _ = run(statement, batch, features=features, tolerant=True)
+    kept, failed = [], []
+    for row in range(len(values)):
+        try:
+            alone, _ = run(statement, batch.slice(row, 1), features=features)
+            kept += alone.rows.batch.to_pylist()
+        except BadInputError:
+            failed.append(f"row {row + 1}")
+    assert applied.rows.batch.to_pylist() == kept
+    assert [r.position for r in applied.rows.rejected] == failed
+
+
+def test_the_reason_names_the_expression_and_what_it_was_given():
+    features = (make_feature("s", "string"), make_feature("i", "int64"))
+    batch = pa.record_batch({"s": ["1", "x", "3"], "i": [1, 2, 3]})
+    statement = "SELECT CAST(s AS INTEGER) + i AS n FROM rows"
+    applied, _ = run(statement, batch, features=features, tolerant=True)
+    reason = applied.rows.rejected[0].reason
+    assert "--select fails: " in reason
+    assert "CAST(s AS INTEGER)" in reason
+    assert "of s = 'x', i = 2 cannot be computed" in reason
+
+
+def test_a_tenth_of_bad_rows_costs_no_query_each():
+    features = (make_feature("s", "string"), make_feature("i", "int64"))
+    values = [f"x{i}" if i % 10 == 0 else str(i) for i in range(20_000)]
+    batch = pa.record_batch({"s": values, "i": list(range(20_000))})
+    num_queries = 0
+    connection = session()
+
+    class Counting:
+        def __getattr__(self, name):
+            nonlocal num_queries
+            num_queries += name == "execute"
+            return getattr(connection, name)
+
+    local = duckdb_session._local
+    local.session = Counting()
+    try:
+        applied, _ = run("SELECT CAST(s AS INTEGER) + i AS n FROM rows", batch, features=features, tolerant=True)
+    finally:
+        local.session = connection
+    assert len(applied.rows.rejected) == 2_000
+    assert applied.rows.batch["n"].to_pylist() == [2 * i for i in range(20_000) if i % 10]
+    assert num_queries < 20

@@ -115,7 +115,7 @@ def test_a_signal_ends_everything_within_a_second_with_a_sentence(tmp_path, csv_
     assert list_versions(str(destination)) == []
 
 
-def test_a_killed_worker_ends_the_run_with_what_to_do(tmp_path, csv_files):
+def test_a_killed_worker_costs_what_it_was_at_and_no_more(tmp_path, csv_files, clean):
     destination = tmp_path / "out"
     process = start(csv_files, destination, "--workers", "6")
     wait_for(process, lambda: STAGES["first-run"](destination))
@@ -123,12 +123,10 @@ def test_a_killed_worker_ends_the_run_with_what_to_do(tmp_path, csv_files):
         c for c in psutil.Process(process.pid).children(recursive=True) if "beam_pipelines.worker" in c.cmdline()
     )
     worker.kill()
-    _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 5
-    assert b"a worker process died" in stderr
-    assert b"Run the same command again" in stderr
-    convert(csv_files, destination)
-    assert len(shards_of(destination)) == 80
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert b"a worker process died; going on" in stderr
+    assert shards_of(destination) == clean
 
 
 @pytest.mark.parametrize("workers", [*WORKERS, 5])

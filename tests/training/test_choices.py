@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 
+import pyarrow as pa
 import pytest
 
 from shardkit.accounting import Accounting
 from shardkit.errors import UsageError
-from shardkit.features import Feature, make_feature
+from shardkit.features import Feature, arrow_schema, make_feature
 from shardkit.manifest import Created, FeatureStatistics, Manifest, ShardTableInfo, SplitInfo, TopValue
+from shardkit.statistics import StatisticsCollector
 from train.choices import choose_features, choose_model, choose_splits
 from train.columns import choose_columns, wants_vocabulary
 from train.labels import choose_task, classification_label, listed_values, note_on_classes, regression_label
@@ -157,6 +159,26 @@ def test_values_are_listed_only_if_all_of_them_are() -> None:
     assert listed_values(statistics(30, listed=20)) is None
     assert listed_values(statistics(2, listed=2, exact=False)) is None
     assert listed_values(None) is None
+
+
+def test_a_vocabulary_in_the_manifest_lists_all_values_of_a_column() -> None:
+    words = pa.array([f"w{n % 300:03}" for n in range(4_000)])
+    collector = StatisticsCollector((CITY,))
+    collector.update(pa.record_batch([words], schema=arrow_schema((CITY,))))
+    own = collector.finish()["city"]
+    values = listed_values(own)
+    # Most frequent first, ties by value: the first 100 occur once more than the others.
+    assert values == tuple(f"w{n:03}" for n in range(300))
+    assert wants_vocabulary(CITY, own)
+    columns = choose_columns((CITY,), {"city": own}, {"city": values})
+    assert columns.categories[0].num_indices == 302
+
+
+def test_strings_of_which_most_occur_once_are_left_out() -> None:
+    own = {"city": statistics(60, num_values=100)}
+    assert not wants_vocabulary(CITY, own["city"])
+    assert choose_columns((CITY,), own, {}).left_out == {"city": "most of its values occur once"}
+    assert wants_vocabulary(CITY, statistics(50, num_values=100))
 
 
 def test_columns_that_a_table_cannot_take_are_named_with_the_reason() -> None:

@@ -1,0 +1,211 @@
+"""The phases of a conversion in words: rows, speed, time left, and what is said of them on one line."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from shardkit.conversion.progress import Totals
+from shardkit.units import format_count, format_duration, format_number, format_size
+
+BAR = "━"
+_WINDOW_SECONDS = 20.0
+_MIN_BAR, _MAX_BAR = 6, 30
+
+
+class Phase(NamedTuple):
+    """Where a conversion is.
+
+    Attributes:
+        name: As it is shown.
+        num_bytes: Of all that is to be done; None where nobody knows how much that is.
+        num_done_bytes: Of what is done.
+        num_kept_bytes: Those of them that an earlier attempt did.
+        num_rows: Done.
+        num_rejected: Rows that did not fit.
+    """
+
+    name: str
+    num_bytes: int | None = None
+    num_done_bytes: int = 0
+    num_kept_bytes: int = 0
+    num_rows: int = 0
+    num_rejected: int = 0
+
+    @property
+    def share(self) -> float:
+        """What is done, 0 to 1."""
+        if not self.num_bytes:
+            return 0.0 if self.num_bytes is None else 1.0
+        return min(1.0, self.num_done_bytes / self.num_bytes)
+
+    @property
+    def num_worked_bytes(self) -> int:
+        """Done by this attempt."""
+        return max(0, self.num_done_bytes - self.num_kept_bytes)
+
+
+def find_phases(
+    totals: Totals, num_input_bytes: int, num_framed_bytes: int | None, *, has_survey: bool
+) -> tuple[Phase, ...]:
+    """Returns the phases of a conversion that have begun, in order; the last one is going on.
+
+    Args:
+        totals: What all processes counted.
+        num_input_bytes: Of all inputs.
+        num_framed_bytes: Of all shards before compression; None before they are laid out.
+        has_survey: Whether there is a first pass.
+    """
+    survey = Phase(
+        "first pass",
+        num_input_bytes,
+        totals.num_surveyed_bytes,
+        totals.num_kept_surveyed_bytes,
+        totals.num_surveyed_rows,
+    )
+    reading = Phase(
+        "reading",
+        num_input_bytes,
+        totals.num_input_bytes,
+        totals.num_kept_input_bytes,
+        totals.num_rows,
+        totals.num_rejected,
+    )
+    writing = Phase(
+        "writing",
+        num_framed_bytes,
+        totals.num_framed_bytes,
+        totals.num_kept_framed_bytes,
+        totals.num_written_rows,
+    )
+    begun: tuple[Phase, ...] = ()
+    if has_survey:
+        begun = (survey,)
+        if totals.num_input_bytes == 0:
+            return begun if survey.share < 1 else (*begun, Phase("comparing"))
+        begun = (survey, Phase("comparing"))
+    begun = (*begun, reading)
+    if reading.share < 1:
+        return begun
+    begun = (*begun, Phase("laying out"))
+    if num_framed_bytes is None:
+        return begun
+    begun = (*begun, writing)
+    return begun if writing.share < 1 else (*begun, Phase("committing"))
+
+
+class Speed:
+    """How fast one phase goes, from what this attempt did in the last seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._started = now
+        self._samples: deque[tuple[float, int]] = deque([(now, 0)])
+        self._last_change = now
+        self._num_bytes = 0
+
+    def add(self, now: float, num_worked_bytes: int) -> None:
+        """Takes note of what was done by now."""
+        if num_worked_bytes > self._num_bytes:
+            self._num_bytes, self._last_change = num_worked_bytes, now
+        self._samples.append((now, num_worked_bytes))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_SECONDS:
+            self._samples.popleft()
+
+    def rate(self) -> float | None:
+        """Returns bytes a second, None before there is anything to tell."""
+        (first, before), (last, after) = self._samples[0], self._samples[-1]
+        return (after - before) / (last - first) if last - first >= 1 and after > before else None
+
+    def idle_seconds(self, now: float) -> float:
+        """Returns for how long nothing was done."""
+        return now - self._last_change
+
+
+class Figures(NamedTuple):
+    """What is said about a phase, piece by piece; empty where there is nothing to say."""
+
+    name: str
+    share: float | None
+    percent: str = ""
+    rows: str = ""
+    rate: str = ""
+    rejected: str = ""
+    left: str = ""
+
+
+def describe(phase: Phase, speed: Speed, now: float, elapsed: float) -> Figures:
+    """Returns what to say about a phase that is going on.
+
+    Args:
+        phase: The phase.
+        speed: Of it.
+        now: The time.
+        elapsed: Seconds since the phase began.
+    """
+    if phase.num_bytes is None:
+        return Figures(phase.name, None, left=whole_seconds(elapsed))
+    rate = speed.rate()
+    if speed.idle_seconds(now) > _WINDOW_SECONDS:
+        left = f"no progress for {whole_seconds(speed.idle_seconds(now))}"
+    else:
+        left = f"{whole_seconds((phase.num_bytes - phase.num_done_bytes) / rate)} left" if rate else ""
+    return Figures(
+        phase.name,
+        phase.share,
+        percent=f"{int(100 * phase.share)} %",
+        rows=format_number(phase.num_rows, "row") if phase.num_rows else "",
+        rate=rate_text(rate) if rate else "",
+        rejected=f"{format_count(phase.num_rejected)} rejected" if phase.num_rejected else "",
+        left=left,
+    )
+
+
+def draw(figures: Figures, width: int, *, bar: str = BAR) -> str:
+    """Returns one line that fits a terminal: what matters least is left out first.
+
+    Args:
+        figures: What to say.
+        width: Columns of the terminal; the last one stays free, because filling it may start a new line.
+        bar: Character of the bar.
+    """
+    room = width - 1
+    shown = {k: v for k, v in figures._asdict().items() if k not in ("name", "share") and v}
+    for name in ("rate", "rows", "rejected", "left"):
+        if len("  ".join([figures.name, *shown.values()])) > room:
+            shown.pop(name, None)
+    line = "  ".join([figures.name, *shown.values()])
+    free = min(_MAX_BAR, room - len(line) - 2)
+    if figures.share is not None and free >= _MIN_BAR:
+        filled = (bar * int(figures.share * free)).ljust(free, " " if bar == BAR else ".")
+        line = "  ".join([figures.name, filled, *shown.values()])
+    return line[: max(0, room)]
+
+
+def plain(figures: Figures) -> str:
+    """Returns a line for a log."""
+    shown = [v for k, v in figures._asdict().items() if k not in ("name", "share") and v]
+    return f"{figures.name}: {', '.join(shown)}"
+
+
+def last_line(phase: Phase, elapsed: float) -> str:
+    """Returns what is said of a phase that is over."""
+    if phase.num_bytes is None:
+        return f"{phase.name}: done in {format_duration(elapsed)}"
+    facts = [format_number(phase.num_rows, "row"), format_size(phase.num_bytes)]
+    if phase.num_kept_bytes:
+        facts.append(f"{format_size(phase.num_kept_bytes)} of that before")
+    if phase.num_rejected:
+        facts.append(f"{format_count(phase.num_rejected)} rejected")
+    rate = f" ({rate_text(phase.num_worked_bytes / elapsed)})" if elapsed > 0 and phase.num_worked_bytes else ""
+    return f"{phase.name}: done, {', '.join(facts)} in {format_duration(elapsed)}{rate}"
+
+
+def whole_seconds(seconds: float) -> str:
+    """Returns a duration without fractions of a second."""
+    return f"{max(1, round(seconds))} s" if seconds < 59.5 else format_duration(seconds)
+
+
+def rate_text(rate: float) -> str:
+    """Returns bytes a second in words."""
+    value, unit = (rate / 1e6, "MB/s") if rate >= 1e5 else (rate / 1e3, "kB/s")
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"

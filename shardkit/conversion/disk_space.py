@@ -1,0 +1,278 @@
+"""Disk space that a conversion needs, told before any work and again when a disk was full all the same.
+
+Everything of a conversion is there at its end: the spool, the digests of the first pass, what was quarantined, and the
+shards. What an earlier attempt left is part of it and need not be found room for again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from shardkit import storage
+from shardkit.codec import compress_block
+from shardkit.conversion.extract import find_extracted, run_names
+from shardkit.conversion.layout import load_layout
+from shardkit.conversion.plan import Plan
+from shardkit.conversion.space_sample import Sample, measure_sample
+from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES, read_run_entries
+from shardkit.errors import OutOfSpaceError
+from shardkit.units import KiB, MiB, format_size
+
+# A row in the spool: its key and its size. A bucket in the index of a run: four numbers.
+_SPOOL_ROW_BYTES = 12
+_BUCKET_BYTES = 32
+_DIGEST_ROW_BYTES = 24
+# A class, a key, its place, where it goes; if no two rows are of one class.
+_STRATUM_ROW_BYTES = 41
+_SURVEY_SPLIT_BYTES = 64 * KiB
+# The table of shards and the manifest, with statistics of every feature.
+_MANIFEST_BYTES = 32 * KiB
+_SHARD_ROW_BYTES = 300
+_FEATURE_BYTES = 3 * KiB
+# Where there is so much more room than input, nothing is measured.
+_PLENTY = 100
+_PLENTY_BYTES = 256 * MiB
+# Estimates may be off by some; only what is clearly too little is refused.
+_REFUSED_SHARE = 0.5
+_NOTED_SHARE = 1.05
+# Runs tell more than a sample as soon as they are of this share of the inputs.
+_MIN_READ_SHARE = 0.05
+_FEW_INODES = 16
+
+
+class Sizes(NamedTuple):
+    """What a conversion will have written when it ends, in bytes.
+
+    Attributes:
+        spool: Runs.
+        digests: Of the first pass.
+        quarantine: Rows that do not fit, where they are kept.
+        shards: As stored.
+        is_sure: Whether they come from the rows themselves, not from rows before they are transformed.
+    """
+
+    spool: int
+    digests: int
+    quarantine: int
+    shards: int
+    is_sure: bool
+
+
+class Need(NamedTuple):
+    """What a conversion still needs on one file system.
+
+    Attributes:
+        where: Folder on it.
+        num_bytes: Still needed.
+        num_free_bytes: There.
+        parts: What for, in words, with bytes.
+        is_rest: Whether some of it was there before.
+        holds_spool: Whether another work folder would help.
+    """
+
+    where: str
+    num_bytes: int
+    num_free_bytes: int
+    parts: tuple[tuple[str, int], ...]
+    is_rest: bool
+    holds_spool: bool
+
+    def describe(self) -> str:
+        """Returns what is needed and what is there."""
+        parts = ", ".join(f"{format_size(n)} for {what}" for what, n in self.parts)
+        if len(self.parts) > 1:
+            parts = f"{format_size(self.num_bytes)} ({parts})"
+        more = " more" if self.is_rest else ""
+        return f"about {parts}{more} needed, {format_size(self.num_free_bytes)} free"
+
+
+def check_space(plan: Plan) -> tuple[str, ...]:
+    """Returns what the user should know about the space that is there.
+
+    Raises:
+        OutOfSpaceError: If it is clearly too little.
+    """
+    if _is_plenty(plan):
+        return ()
+    sizes = estimate_sizes(plan)
+    if sizes is None:
+        return ()
+    notes = []
+    for need in space_needs(plan, sizes):
+        if sizes.is_sure and need.num_free_bytes < need.num_bytes * _REFUSED_SHARE:
+            raise OutOfSpaceError(
+                "no space left",
+                where=need.where,
+                why=need.describe(),
+                state="Nothing was committed",
+                next_step=_advice(plan, need),
+            )
+        if need.num_free_bytes < need.num_bytes * _NOTED_SHARE:
+            notes.append(f"space may not suffice in {need.where}: {need.describe()}. {_advice(plan, need)}")
+    return tuple(notes)
+
+
+def explain_full_disk(plan: Plan, error: OutOfSpaceError) -> OutOfSpaceError:
+    """Returns an error about a full disk with what is still needed there and what is free, as far as that is known."""
+    where = (error.where or plan.work_dir) if storage.is_local(error.where or plan.work_dir) else plan.work_dir
+    folder = _existing(where)
+    status = os.statvfs(folder)
+    if status.f_files and status.f_favail < _FEW_INODES:
+        error.why = "the file system takes no more files (it has no inodes left)"
+        return error
+    sizes = estimate_sizes(plan)
+    needs = [] if sizes is None else [n for n in space_needs(plan, sizes) if _device(n.where) == _device(folder)]
+    if needs and needs[0].num_bytes > needs[0].num_free_bytes:
+        error.why = needs[0].describe()
+        error.next_step = f"{_advice(plan, needs[0])}; then run the same command again"
+    return error
+
+
+def estimate_sizes(plan: Plan) -> Sizes | None:
+    """Returns about how large everything will be, None if that cannot be told."""
+    num_input_bytes = sum(s.num_bytes for s in plan.input_splits)
+    sample = _sample_of_spool(plan, num_input_bytes) or measure_sample(plan)
+    if sample is None:
+        return None
+    num_rows, num_framed_bytes = sample.num_rows * num_input_bytes, sample.num_framed_bytes * num_input_bytes
+    quarantined = sample.num_rejected_bytes * num_input_bytes if plan.recipe.on_bad_record == "quarantine" else 0.0
+    return Sizes(
+        spool=int(num_framed_bytes + num_rows * _SPOOL_ROW_BYTES + _index_bytes(plan, num_rows, num_framed_bytes)),
+        digests=_survey_bytes(plan, num_rows),
+        quarantine=int(quarantined),
+        shards=int(num_framed_bytes * sample.compressed_fraction),
+        is_sure=plan.transforms.options.changes_nothing or _has_runs(plan),
+    )
+
+
+def space_needs(plan: Plan, sizes: Sizes) -> tuple[Need, ...]:
+    """Returns what is still needed on each file system, where that is known."""
+    spool, digests, rejected = (_held(plan.work_path(name)) for name in ("spool", "survey", "rejected"))
+    num_read = len(list(plan.work_path("extract").glob("*.msgpack")))
+    is_read = num_read > 0 and num_read == len(plan.input_splits)
+    work = [
+        ("the spool", spool if is_read else sizes.spool, spool),
+        ("the first pass", digests if num_read else sizes.digests, digests),
+        ("rejected rows", rejected if is_read else sizes.quarantine, rejected),
+    ]
+    work_root = str(plan.work_path().parent)
+    destination = str(storage.local_path(plan.destination)) if storage.is_local(plan.destination) else None
+    held = 0 if destination is None else _held(Path(destination, plan.data_path))
+    is_written = is_read and _are_shards_written(plan)
+    shards = ("shards", held if is_written else sizes.shards, held)
+    manifest = ("the manifest", _manifest_bytes(plan, sizes), 0)
+    if destination is not None and _device(destination) == _device(work_root):
+        return (_need(work_root, [*work, shards, manifest], holds_spool=True),)
+    # A shard is made in the work folder, then copied.
+    if not is_written:
+        work.append(("shards while they are made", min(sizes.shards - held, _shards_at_once(plan, sizes)), 0))
+    needs = [_need(work_root, work, holds_spool=True)]
+    if destination is not None:
+        needs.append(_need(destination, [shards, manifest], holds_spool=False))
+    return tuple(needs)
+
+
+def _are_shards_written(plan: Plan) -> bool:
+    try:
+        num_shards = sum(split.num_shards for split in load_layout(plan).splits)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return len(list(plan.work_path("shards").glob("*.msgpack"))) == num_shards
+
+
+def _manifest_bytes(plan: Plan, sizes: Sizes) -> int:
+    num_splits = len(plan.recipe.splits)
+    num_shards = plan.recipe.num_shards or sizes.shards // (plan.recipe.shard_bytes or 1) + 1
+    return _MANIFEST_BYTES + num_splits * (num_shards * _SHARD_ROW_BYTES + len(plan.features) * _FEATURE_BYTES)
+
+
+def _index_bytes(plan: Plan, num_rows: float, num_framed_bytes: float) -> float:
+    num_runs = max(len(plan.input_splits), num_framed_bytes / RUN_BYTES)
+    num_buckets = len(plan.recipe.splits) * ((1 << NUM_BUCKET_BITS) if plan.recipe.shuffle else 1)
+    return num_runs * min(num_rows / max(1, num_runs), num_buckets) * _BUCKET_BYTES
+
+
+def _survey_bytes(plan: Plan, num_rows: float) -> int:
+    of_duplicates = _DIGEST_ROW_BYTES if plan.recipe.dedup is not None else 0
+    of_strata = _STRATUM_ROW_BYTES if plan.recipe.stratify is not None else 0
+    num_row_bytes = of_duplicates + of_strata
+    return int(num_rows * num_row_bytes) + (len(plan.input_splits) * _SURVEY_SPLIT_BYTES if num_row_bytes else 0)
+
+
+def _need(where: str, parts: Sequence[tuple[str, int, int]], *, holds_spool: bool) -> Need:
+    left = [(what, max(0, num_bytes - held)) for what, num_bytes, held in parts]
+    is_rest = any(held for _, _, held in parts)
+    free = storage.free_bytes(where) or 0
+    return Need(where, sum(n for _, n in left), free, tuple((w, n) for w, n in left if n), is_rest, holds_spool)
+
+
+def _shards_at_once(plan: Plan, sizes: Sizes) -> int:
+    num_workers = len(os.sched_getaffinity(0))
+    if plan.recipe.num_shards is not None:
+        return num_workers * sizes.shards // plan.recipe.num_shards
+    return num_workers * (plan.recipe.shard_bytes or 0)
+
+
+def _advice(plan: Plan, need: Need) -> str:
+    if not need.holds_spool:
+        return "Free some space, or choose another destination"
+    if storage.is_local(plan.destination) and _device(plan.destination) == _device(plan.work_dir):
+        return "Free some space, or put the spool on another disk with --work-dir"
+    return "Free some space, or name another place with --work-dir"
+
+
+def _is_plenty(plan: Plan) -> bool:
+    wanted = _PLENTY * sum(s.num_bytes for s in plan.input_splits) + _PLENTY_BYTES
+    places = [plan.work_dir, *([plan.destination] if storage.is_local(plan.destination) else [])]
+    return all((storage.free_bytes(place) or 0) >= wanted for place in places)
+
+
+def _sample_of_spool(plan: Plan, num_input_bytes: int) -> Sample | None:
+    """Returns what an earlier attempt made of the inputs, None where it did not come far."""
+    found = [(s, e) for s in plan.input_splits if (e := find_extracted(plan, s.index)) is not None]
+    num_bytes = sum(s.num_bytes for s, _ in found)
+    if num_bytes == 0 or num_bytes < num_input_bytes * _MIN_READ_SHARE:
+        return None
+    paths = [plan.work_path(name) for _, e in found for name in run_names(e)]
+    num_rows = sum(sum(e.rows_by_file.values()) for _, e in found)
+    num_framed_bytes = sum(read_run_entries(str(p)).num_bytes for p in paths)
+    blocks = [_first_bytes(p, MiB) for p in paths[:: max(1, len(paths) // 3)]]
+    compressed = sum(len(compress_block(b, plan.recipe.compression, plan.recipe.compression_level)) for b in blocks)
+    return Sample(
+        num_rows=num_rows / num_bytes,
+        num_framed_bytes=num_framed_bytes / num_bytes,
+        num_rejected_bytes=_held(plan.work_path("rejected")) / num_bytes,
+        compressed_fraction=compressed / max(1, sum(map(len, blocks))),
+    )
+
+
+def _first_bytes(path: Path, num_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(num_bytes)
+
+
+def _has_runs(plan: Plan) -> bool:
+    return next(plan.work_path("extract").glob("*.msgpack"), None) is not None
+
+
+def _held(folder: Path) -> int:
+    try:
+        return sum(entry.stat().st_size for entry in os.scandir(folder) if not entry.name.endswith(".tmp"))
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _existing(path: str) -> Path:
+    folder = storage.local_path(path)
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def _device(path: str | Path) -> int:
+    return _existing(str(path)).stat().st_dev

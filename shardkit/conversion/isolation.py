@@ -1,0 +1,139 @@
+"""Input splits that brought a process down, worked at in processes of their own until only the bad rows are left out.
+
+The process is started anew, not forked: threads of libraries do not survive a fork. It does the whole step, and leaves
+its result in the work folder like any other; what it was at when it died stands in its attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from typing import Literal
+
+import msgspec
+
+from shardkit.conversion.attempts import forget_attempt, is_suspect, read_place
+from shardkit.conversion.plan import Plan, load_plan, plan_file
+from shardkit.conversion.verdicts import load_verdict, narrow, save_verdict
+from shardkit.errors import ShardkitError, StorageError
+from shardkit.process_limits import die_with_parent
+
+Step = Literal["extract", "survey"]
+
+_POLL_SECONDS = 0.1
+_EXIT_FAILED = 3
+_EXIT_NO_MEMORY = 4
+_MAX_PROCESSES = 1_000
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """What a step raised: the error that a user understands, or the traceback of one that nobody foresaw."""
+
+    error: dict[str, str | None] | None
+    traceback: str
+
+
+def must_isolate(plan: Plan, input_split_index: int) -> bool:
+    """Returns whether an input split is one that brought a process down."""
+    return is_suspect(plan.work_dir, input_split_index)
+
+
+def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
+    """Does a step of an input split in processes of its own, as many as it costs.
+
+    Raises:
+        ShardkitError: What the step raised.
+        StorageError: If processes end for no reason that a row could have.
+    """
+    split = plan.input_splits[input_split_index]
+    how: str | None = None
+    for _ in range(_MAX_PROCESSES):
+        how = _try(plan, input_split_index, step)
+        if how is None:
+            return
+        place = read_place(plan.work_dir, input_split_index)
+        forget_attempt(plan.work_dir, input_split_index)
+        verdict = load_verdict(plan, input_split_index)
+        known = None if place is None else narrow(verdict, place, how, split.file_stop - split.file_start)
+        if known is None:
+            break
+        save_verdict(plan, input_split_index, known)
+    raise StorageError(
+        "a process that worked at one part of the inputs " + (how or "ended"),
+        where=", ".join(f.name for f in plan.files[split.file_start : split.file_stop][:3]),
+        why="no row of it is to blame",
+        next_step="Run the same command again; if it ends the same way, report it",
+    )
+
+
+def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
+    # Returns how the process ended, None if it did what it should.
+    failure_path = plan.work_path("isolated", f"{input_split_index}.failure")
+    failure_path.unlink(missing_ok=True)
+    command = [sys.executable, "-P", "-m", __name__, str(plan_file(plan)), str(input_split_index), step]
+    with subprocess.Popen(command) as process:
+        how = _watch(process, plan, input_split_index)
+    if how is not None or process.returncode == 0:
+        return how
+    if process.returncode == _EXIT_FAILED:
+        failure = msgspec.msgpack.decode(failure_path.read_bytes(), type=_Failure)
+        if failure.error is not None:
+            raise ShardkitError.from_dict(failure.error)
+        raise RuntimeError(failure.traceback)
+    if process.returncode == _EXIT_NO_MEMORY:
+        return "ran out of memory"
+    return describe_end(process.returncode)
+
+
+def _watch(process: subprocess.Popen[bytes], plan: Plan, input_split_index: int) -> str | None:
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+            return None
+        place = read_place(plan.work_dir, input_split_index)
+        if place is not None and time.monotonic() > place.deadline:
+            process.kill()
+            process.wait()
+            return f"took longer than {plan.recipe.max_row_seconds:g} s"
+
+
+def describe_end(return_code: int) -> str:
+    """Returns how a process ended, such as `ended with SIGSEGV`."""
+    if return_code >= 0:
+        return f"ended with exit code {return_code}"
+    try:
+        return f"ended with {signal.Signals(-return_code).name}"
+    except ValueError:
+        return f"ended with signal {-return_code}"
+
+
+def main(plan_path: str, input_split_index: int, step: Step) -> int:
+    """Does one step of one input split in this process."""
+    # What these steps need is needed by no one who only asks whether to isolate.
+    from shardkit.conversion.extract import extract_here
+    from shardkit.conversion.survey import survey_here
+
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    plan = load_plan(plan_path)
+    try:
+        if step == "extract":
+            extract_here(plan, input_split_index)
+        else:
+            survey_here(plan, input_split_index)
+    except MemoryError:
+        return _EXIT_NO_MEMORY
+    except Exception as error:  # noqa: BLE001 - the process that waits raises it
+        parts = error.to_dict() if isinstance(error, ShardkitError) else None
+        failure = _Failure(parts, traceback.format_exc())
+        plan.work_path("isolated", f"{input_split_index}.failure").write_bytes(msgspec.msgpack.encode(failure))
+        return _EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), "extract" if sys.argv[3] == "extract" else "survey"))

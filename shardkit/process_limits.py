@@ -1,0 +1,70 @@
+"""What a process may take, and how long it may live."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from shardkit.units import GiB
+
+_PR_SET_PDEATHSIG = 1
+_MIN_MEMORY_BYTES = 2 * GiB
+_SHARE = 0.9
+
+
+def die_with_parent() -> None:
+    """Makes this process end when the one that started it does, where the system can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            sys.exit(1)
+
+
+def limit_memory(num_bytes: int | None = None) -> None:
+    """Limits the memory that this process and those it starts may each ask for.
+
+    A row that needs more then fails with an error, before the system ends whatever process it likes.
+
+    Args:
+        num_bytes: The limit; None takes nine tenths of what is free now, 2 GiB at least.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if num_bytes is None:
+        free = _free_bytes()
+        if free is None or soft != resource.RLIM_INFINITY:
+            return
+        num_bytes = max(_MIN_MEMORY_BYTES, int(free * _SHARE))
+    if hard != resource.RLIM_INFINITY:
+        num_bytes = min(num_bytes, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, hard))
+
+
+def _free_bytes() -> int | None:
+    found = [n for n in (_free_in_system(), _free_in_group()) if n is not None]
+    return min(found) if found else None
+
+
+def _free_in_system() -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _free_in_group() -> int | None:
+    # Of <https://docs.kernel.org/admin-guide/cgroup-v2.html>: the limit of a container.
+    with contextlib.suppress(OSError, ValueError):
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if limit != "max":
+            used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+            # What is only cached counts as used there, but is given back on demand.
+            stat = dict(line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
+            return int(limit) - used + int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0))
+    return None

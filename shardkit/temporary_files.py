@@ -1,0 +1,49 @@
+"""Files that are being written, beside what they will be: nobody takes one for the whole, and dead ones are found."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_NAME = re.compile(r"\..+\.[0-9a-f]{16}")
+
+
+@contextmanager
+def temporary_beside(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Yields a new file in the folder of `target`, open for writing, which is removed unless it was renamed."""
+    path, file = _create_beside(target)
+    try:
+        with file:
+            yield path, file
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _create_beside(target: Path) -> tuple[Path, BinaryIO]:
+    while True:
+        path = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+        # Unlike those of `tempfile`, they get the permissions that the umask gives, which they keep when published.
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+        # The lock ends with the process, which tells a file that is being written from one that a killed process left.
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return path, file
+        file.close()  # Removed between its creation and its lock.
+
+
+def remove_dead(folder: Path) -> None:
+    """Removes what processes that were killed while they wrote left in a folder, and nobody will ever finish."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if _NAME.fullmatch(path.name):
+            with suppress(OSError), path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
