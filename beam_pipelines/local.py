@@ -28,6 +28,9 @@ from shardkit.conversion.plan import load_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 from shardkit.planning import deal_workers
 
+# What the runner says, by whichever thread notices first, when a worker is gone.
+_CHANNEL_CLOSED = "Channel closed prematurely"
+
 
 def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[StorageError], None]) -> None:
     """Runs a stored plan on this machine and returns when the dataset is committed.
@@ -57,6 +60,8 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
             failure = read_failure(plan)
             if failure is not None and failure.error is not None:
                 raise ShardkitError.from_dict(failure.error) from None
+            if num_processes > 1 and _CHANNEL_CLOSED in str(error):
+                on_lost_worker(_lost_worker(str(error)))
             if isinstance(error, OSError):
                 raise OutOfSpaceError("the runner could not write", where=plan.work_dir, why=str(error)) from error
             raise
@@ -104,17 +109,19 @@ def _watched_workers(on_lost_worker: Callable[[StorageError], None]) -> Iterator
             if os.environ.get("SHARDKIT_DEBUG"):
                 previous(args)
             return
-        on_lost_worker(
-            StorageError(
-                "a worker process died",
-                why=f"{args.exc_value}; most often the system ran out of memory",
-                state="Nothing was committed; finished parts are kept",
-                next_step="Run the same command again, with fewer --workers if memory is short",
-            )
-        )
+        on_lost_worker(_lost_worker(str(args.exc_value)))
 
     threading.excepthook = watch
     try:
         yield
     finally:
         threading.excepthook = previous
+
+
+def _lost_worker(why: str) -> StorageError:
+    return StorageError(
+        "a worker process died",
+        why=f"{why}; most often the system ran out of memory",
+        state="Nothing was committed; finished parts are kept",
+        next_step="Run the same command again, with fewer --workers if memory is short",
+    )

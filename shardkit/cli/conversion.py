@@ -21,8 +21,8 @@ from shardkit import storage
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
 from shardkit.cli.errors import explain, show
 from shardkit.cli.progress import Display, converting, fresh_line, new_display, planning
-from shardkit.cli.supervise import EXIT_LOST_WORKER, is_begun_again, is_supervised, tell_work_folder
-from shardkit.conversion.bad_rows import bad_row_samples
+from shardkit.cli.supervise import EXIT_LOST_WORKER, announce_end, is_begun_again, is_supervised, tell_work_folder
+from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
 from shardkit.conversion.commit import Committed, refuse_existing
 from shardkit.conversion.disk_space import explain_full_disk
 from shardkit.conversion.extract import load_extracted
@@ -62,7 +62,7 @@ def convert(options: ConvertOptions, num_workers: int | None, *, is_dry_run: boo
     if is_dry_run:
         _dry_run(options, display)
         return
-    with planning(display):
+    with planning(display), _explained(options):
         prepared = prepare(options)
     plan = prepared.plan
     if prepared.committed_version is not None:
@@ -116,7 +116,8 @@ def _run(prepared: Prepared, num_workers: int, display: Display) -> _Made:
             if isinstance(error, BadInputError | UsageError | ConflictError):
                 # The inputs or the command must change, and with them the name of the work folder.
                 remove_work_folder(plan)
-            raise error.with_state(_state_after_failure(plan)) from error
+            next_step = _way_on(error, plan.recipe.on_bad_record)
+            raise error.with_state(_state_after_failure(plan), next_step) from error
         return _Made(
             committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
             notes=load_layout(plan).notes,
@@ -145,7 +146,7 @@ def _dry_run(options: ConvertOptions, display: Display) -> None:
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
-        with planning(display):
+        with planning(display), _explained(options):
             prepared = prepare(options)
         if prepared.committed_version is not None:
             refuse_existing(prepared.plan)
@@ -168,6 +169,31 @@ def _default_workers(plan: Plan) -> int:
     if sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES:
         return 1
     return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def _explained(options: ConvertOptions) -> Iterator[None]:
+    """Adds what the destination holds, and what to do, to the errors of planning that do not say so."""
+    try:
+        yield
+    except ShardkitError as error:
+        state = "Nothing was written"
+        if isinstance(error, BadInputError | UsageError):
+            # What kept failing is not asked once more.
+            with contextlib.suppress(ShardkitError):
+                version = open_dataset(storage.normalize(options.destination)).version
+                state = f"Nothing was written; version {version} is untouched"
+        raise error.with_state(state, _way_on(error, options.on_bad_record)) from error
+
+
+def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
+    if not isinstance(error, BadInputError):
+        return None
+    if error.where is None:
+        return "Correct the inputs, or leave some out with --exclude GLOB"
+    if on_bad_record == "fail":
+        return "Correct the file, or leave such rows out with --on-bad-record skip or quarantine"
+    return "Correct the file, or leave it out with --exclude GLOB"
 
 
 def _state_after_failure(plan: Plan) -> str:
@@ -215,4 +241,6 @@ def _stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn
     os.dup2(nothing, 2)
     with contextlib.suppress(Exception):
         stop_workers()
+    if exit_code != EXIT_LOST_WORKER:
+        announce_end()
     os._exit(exit_code)

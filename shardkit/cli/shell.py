@@ -140,6 +140,9 @@ def exit_within(seconds: float, exit_code: int) -> None:
     import threading
 
     def end() -> NoReturn:
+        from shardkit.cli.supervise import announce_end
+
+        announce_end()
         os._exit(exit_code)
 
     watchdog = threading.Timer(seconds, end)

@@ -37,10 +37,14 @@ _is_begun_again = False
 
 
 class _End(NamedTuple):
-    """How the process below ended: its exit code, negative for a signal; and the parts that it hung at."""
+    """How the process below ended: its exit code, negative for a signal; the parts that it hung at; whether it said so.
+
+    A user's function, or a library that it calls, may end the process as if all were well.
+    """
 
     code: int
     hung: tuple[int, ...] = ()
+    was_announced: bool = False
 
 
 def is_supervised() -> bool:
@@ -55,8 +59,17 @@ def is_begun_again() -> bool:
 
 def tell_work_folder(path: str | Path) -> None:
     """Tells the process above where this one works."""
+    _tell(os.fsencode(path))
+
+
+def announce_end() -> None:
+    """Tells the process above that this one ends because it wants to, and that its exit code is the command's."""
+    _tell(b"")
+
+
+def _tell(message: bytes) -> None:
     if _channel is not None:
-        os.write(_channel, os.fsencode(path) + b"\0")
+        os.write(_channel, message + b"\0")
 
 
 def supervised(run: Callable[[], int]) -> int:
@@ -72,7 +85,7 @@ def supervised(run: Callable[[], int]) -> int:
         child = _Child(run, number)
         end = child.wait()
         folder = child.folder or folder
-        if child.asked_to_stop or (end.code >= 0 and end.code != EXIT_LOST_WORKER):
+        if child.asked_to_stop or end.was_announced:
             return end.code if end.code >= 0 else 128 - end.code
         left = _what_is_left(folder)
         is_new = folder is not None and _suspect_attempts(folder, end, number)
@@ -105,6 +118,7 @@ class _Child:
         hung: tuple[int, ...] = ()
         try:
             text = b""
+            told: list[bytes] = []
             while True:
                 ready, _, _ = select.select([self._read], [], [], _POLL_SECONDS)
                 if ready:
@@ -112,7 +126,8 @@ class _Child:
                     if not found:
                         break
                     text += found
-                    self.folder = Path(os.fsdecode(text.split(b"\0")[0])) if b"\0" in text else None
+                    *told, _ = text.split(b"\0")
+                    self.folder = next((Path(os.fsdecode(path)) for path in told if path), None)
                 elif not hung:
                     hung = self._hung()
                     if hung:
@@ -122,7 +137,7 @@ class _Child:
             os.close(self._read)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        return _End(os.waitstatus_to_exitcode(status), hung)
+        return _End(os.waitstatus_to_exitcode(status), hung, b"" in told)
 
     def _hung(self) -> tuple[int, ...]:
         if self.folder is None:
@@ -152,6 +167,7 @@ def _live_below(channel: int, run: Callable[[], int], number: int) -> None:
         code = run()
         sys.stdout.flush()
         sys.stderr.flush()
+        announce_end()
     finally:
         # Threads of the runner outlive it; taken down with the interpreter, they may abort the process.
         os._exit(code)
@@ -183,6 +199,8 @@ def _sentence(end: _End) -> str:
         return "a row held the conversion up"
     if end.code == EXIT_LOST_WORKER:
         return "a worker process died"
+    if end.code >= 0:
+        return f"the conversion ended with exit code {end.code} before it was done"
     try:
         return f"the conversion ended with {signal.Signals(-end.code).name}"
     except ValueError:
@@ -190,7 +208,7 @@ def _sentence(end: _End) -> str:
 
 
 def _give_up(end: _End, folder: Path | None) -> int:
-    why = "most often the system ran out of memory" if -end.code == signal.SIGKILL or end.code >= 0 else None
+    why = "most often the system ran out of memory" if end.code in (-signal.SIGKILL, EXIT_LOST_WORKER) else None
     if folder is None:
         why = "it was planning: it read the heads of the inputs, and asked a --map for its columns"
     error = StorageError(

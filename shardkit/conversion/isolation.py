@@ -73,13 +73,16 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
 def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
     # Returns how the process ended, None if it did what it should.
     failure_path = plan.work_path("isolated", f"{input_split_index}.failure")
-    failure_path.unlink(missing_ok=True)
+    done_path = plan.work_path("isolated", f"{input_split_index}.done")
+    for path in (failure_path, done_path):
+        path.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", __name__, str(plan_file(plan)), str(input_split_index), step]
     with subprocess.Popen(command) as process:
         how = _watch(process, plan, input_split_index)
-    if how is not None or process.returncode == 0:
+    # A user's function may end the process with any exit code.
+    if how is not None or (process.returncode == 0 and done_path.exists()):
         return how
-    if process.returncode == _EXIT_FAILED:
+    if process.returncode == _EXIT_FAILED and failure_path.exists():
         failure = msgspec.msgpack.decode(failure_path.read_bytes(), type=_Failure)
         if failure.error is not None:
             raise ShardkitError.from_dict(failure.error)
@@ -132,6 +135,7 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
         failure = _Failure(parts, traceback.format_exc())
         plan.work_path("isolated", f"{input_split_index}.failure").write_bytes(msgspec.msgpack.encode(failure))
         return _EXIT_FAILED
+    plan.work_path("isolated", f"{input_split_index}.done").touch()
     return 0
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from shardkit.conversion.dedup import row_digests
 from shardkit.conversion.plan import Recipe
 from shardkit.conversion.stratify import StratumPositions
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.hashing import assign_splits
 from shardkit.sources.base import RowBatch
@@ -33,7 +33,6 @@ def assign_rows(
         strata: Of the input split, where the recipe stratifies.
 
     Raises:
-        BadInputError: If a word in the split column names no split.
         StorageError: If the rows are not those that `strata` was made of.
     """
     if strata is not None:
@@ -74,13 +73,5 @@ def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:
     found = words.dictionary_encode()
     position_of = {share.name: i for i, share in enumerate(recipe.splits)}
     values = found.dictionary.to_pylist()
-    unknown = [v for v in values if v not in position_of]
-    if unknown or found.indices.null_count:
-        word = shown(unknown[0]) if unknown else "null"
-        raise BadInputError(
-            f"column {shown(recipe.split_column)} does not fit",
-            why=f"{word} is no split",
-            next_step="Name every split with --split NAME",
-        )
     positions = np.array([position_of[v] for v in values], dtype=np.int64)
     return np.take(positions, np.asarray(found.indices.to_numpy(zero_copy_only=False), dtype=np.int64))

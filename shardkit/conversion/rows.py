@@ -13,6 +13,7 @@ import pyarrow as pa
 from shardkit.conversion.attempts import READING, TRANSFORMING, Attempt
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.small_files import join_batches
+from shardkit.conversion.split_words import without_unknown_splits
 from shardkit.conversion.verdicts import Verdict, load_verdict, next_slice
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Features
@@ -50,6 +51,7 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
                 continue
             applied = _transform(plan, input_split, number, rows, verdict, attempt, pace)
             attempt.rest()
+            applied = without_unknown_splits(plan, input_split, applied)
             if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
                 yield applied
 

@@ -7,6 +7,7 @@ next attempt after an interruption finds all that in the work folder, as long as
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import msgspec
@@ -136,8 +137,17 @@ def _name_of(key: str) -> str:
 
 
 def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | None, *, allow_empty: bool) -> str:
-    files = [(f.path, f.num_bytes, f.version) for f in expanded.files]
-    document = (__version__, files, expanded.root, expanded.repeated, options, labels_sha256, allow_empty)
+    # Names may be no UTF-8; who reads them says so.
+    files = [(os.fsencode(f.path), f.num_bytes, f.version) for f in expanded.files]
+    document = (
+        __version__,
+        files,
+        os.fsencode(expanded.root),
+        len(expanded.repeated),
+        options,
+        labels_sha256,
+        allow_empty,
+    )
     return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(document))
 
 

@@ -33,6 +33,8 @@ _BEGINNING_BYTES = 64 * KiB
 _SCAN_BYTES = 2 * MiB
 # An object whose brace is alone in its line belongs to no JSON Lines.
 _RECOGNIZED = re.compile(rb"\s*(\[\s*\{|\{[ \t\r]*\n)")
+_EMPTY = re.compile(rb"\s*\[\s*\]\s*")
+_CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,14 @@ class JsonArraySource:
     block_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether a file begins with an array of objects, or with an object that has a line for its brace."""
-        return _RECOGNIZED.match(head.removeprefix(BOM)) is not None
+        """Returns whether a file begins with an array of objects, or with an object that has a line for its brace.
+
+        An empty array may be anything: the name decides.
+        """
+        text = head.removeprefix(BOM)
+        if _EMPTY.fullmatch(text):
+            return _CALLED_JSON.search(name) is not None
+        return _RECOGNIZED.match(text) is not None
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the keys that the heads of the files hold, as for JSON Lines.

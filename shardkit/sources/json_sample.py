@@ -32,8 +32,8 @@ def infer_features(
     """Returns the features that the objects of some files have.
 
     Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
-    that are seen of a file are such. Where bad rows are tolerated, they may also hold what no example can, and damaged
-    files are passed over.
+    that are seen of a file are such. Where bad rows are tolerated, any number may, and the most frequent kind under
+    each key counts; up to a tenth may also hold what no example can, and damaged files are passed over.
 
     Args:
         files: Those that are looked at.
@@ -72,7 +72,11 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
         by_file = [list(chain.from_iterable(found)) for found in parts]
         rows = list(chain.from_iterable(by_file))
         usual = _usual(rows, tolerates_bad_rows)
-        if (len(rows) - len(usual)) * _FEW > len(rows):
+        num_other = len(rows) - len(usual)
+        if tolerates_bad_rows and usual:
+            # What an example could hold is a bad row at worst; a column that none can hold is for the user to leave out.
+            num_other = sum(map(_is_unfit, rows))
+        if num_other * _FEW > len(rows):
             raise
         if not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found):
             raise
@@ -124,6 +128,10 @@ def _kinds(row: Row) -> Iterator[tuple[str, str | None]]:
             yield "/".join(parents[:number]), "object"
     if any(map(why_no_name, _keys(row))):
         yield "\0keys", "unfit"
+
+
+def _is_unfit(row: tuple[str, Row]) -> bool:
+    return any(kind == "unfit" for _, kind in _kinds(row[1]))
 
 
 def _kind(value: Any) -> str | None:

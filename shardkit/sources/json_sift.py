@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -175,7 +177,7 @@ def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        return None, _not_json(_reason(text, str(error)))
+        return None, _no_number(text) or _not_json(_reason(text, str(error)))
     if not isinstance(value, dict):
         got = _NAMES.get(type(value), "null")
         return None, Problem("a line is no JSON object", f"expected an object, got {got}")
@@ -209,6 +211,32 @@ def _repeated(key: str) -> Problem:
 
 def _not_json(why: str) -> Problem:
     return Problem("a line is not valid JSON", why)
+
+
+class _NoNumber(str):
+    """What stands for a number and is none, or none that a float holds."""
+
+
+def _no_number(text: bytes) -> Problem | None:
+    # What other programs write for numbers that JSON does not know, or that are too large.
+    try:
+        value = json.loads(text, parse_constant=_NoNumber, parse_float=_float, parse_int=len)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    for path, found in flatten(value):
+        for item in found if isinstance(found, list) else (found,):
+            if isinstance(item, _NoNumber):
+                why = f"column {shown(path)} holds {shown(item)}, which is no number that JSON knows"
+                if item[-1].isdigit():
+                    why = f"column {shown(path)} holds {shown(item)}, which is more than a float64 can hold"
+                return Problem("a line is not valid JSON", why, "Write null, or a finite number, in its place")
+    return None
+
+
+def _float(text: str) -> float | _NoNumber:
+    return _NoNumber(text) if math.isinf(float(text)) else 0.0
 
 
 def _reason(text: bytes, message: str) -> str:

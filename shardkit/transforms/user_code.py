@@ -6,6 +6,7 @@ import functools
 import importlib.abc
 import importlib.util
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +67,9 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
 def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code may raise anything
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # Ctrl-C reaches the main thread alone.
         told = _tell(path, error)
         # What the function was holding when it failed, all memory perhaps, would live as long as the message.
         traceback.clear_frames(error.__traceback__)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -152,3 +153,12 @@ def test_real_articles_with_lists_of_objects(run, tmp_path):
     assert {f.name for f in open_dataset(str(tmp_path / "out")).manifest.features} == json.loads(lines[0]).keys() - {
         "targets"
     }
+
+
+def test_a_name_that_is_no_utf8_is_told(run, tmp_path):
+    (tmp_path / "in").mkdir()
+    path = os.fsencode(tmp_path / "in") + b"/z\xff.csv"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
+    code, _, told = run("convert", tmp_path / "in", tmp_path / "out")
+    assert code == 2
+    assert r"the file name 'z\udcff.csv' is not UTF-8" in told

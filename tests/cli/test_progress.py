@@ -75,7 +75,8 @@ def slow_table(tmp_path_factory):
     """Inputs whose rows take three seconds to transform, so that there is something to see."""
     folder = tmp_path_factory.mktemp("slow")
     for name in "ab":
-        (folder / f"{name}.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(40)))
+        # Large enough that each is worked at by itself.
+        (folder / f"{name}.csv").write_text("id,text\n" + "".join(f"{i},{'x' * 2_500}\n" for i in range(40)))
     (folder / "slow.py").write_text("import time\n\n\ndef wait(batch):\n    time.sleep(1.6)\n    return batch\n")
     return folder
 

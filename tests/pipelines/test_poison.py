@@ -28,6 +28,16 @@ def crash(batch):
         os.kill(os.getpid(), signal.SIGSEGV)
     return batch
 
+def leave(batch):
+    if has_poison(batch):
+        os._exit(0)
+    return batch
+
+def leave_with_an_interrupt(batch):
+    if has_poison(batch):
+        raise KeyboardInterrupt
+    return batch
+
 def loop(batch):
     while has_poison(batch):
         pass
@@ -108,6 +118,19 @@ def test_a_row_that_crashes_is_left_out_and_shown(tmp_path, inputs, workers):
 
 def ids_of(destination):
     return sorted(e["id"] for e in first_examples(open_dataset(str(destination)), "train", NUM_ROWS))
+
+
+@pytest.mark.parametrize("workers", [1, 6])
+@pytest.mark.parametrize(
+    ("function", "how"), [("leave", "ended with exit code 0"), ("leave_with_an_interrupt", "KeyboardInterrupt")]
+)
+def test_a_row_that_ends_its_process_as_if_all_were_well_is_left_out(tmp_path, inputs, function, how, workers):
+    folder, functions = inputs
+    options = ("--map", f"{functions}:{function}", "--on-bad-record", "skip", "--workers", workers)
+    result = convert(folder, tmp_path / "out", *options)
+    assert result.returncode == 0, result.stderr
+    assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in result.stdout
+    assert how in result.stderr
 
 
 @pytest.mark.parametrize(
