@@ -29,6 +29,7 @@ class ColumnSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         nullable: Whether a row may lack it.
         media_type: What bytes or strings hold, such as `image/jpeg`.
         timezone: Of a timestamp.
+        leading_zeros: Whether 00123 is a number in a column of CSV; a schema file that declares a dtype says so.
     """
 
     dtype: str | None = None
@@ -37,6 +38,7 @@ class ColumnSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nullable: bool | None = None
     media_type: str | None = None
     timezone: str | None = None
+    leading_zeros: bool | None = None
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +112,25 @@ def apply_schema(inferred: Features, schema: Schema) -> Features:
             error.where = error.where or f"{schema.path}, column {feature.name!r}"
             raise
     return tuple(features)
+
+
+def with_leading_zeros(schema: Schema, *, is_recipe: bool) -> tuple[str, ...]:
+    """Returns the columns in which a schema allows numbers with leading zeros.
+
+    Args:
+        schema: What is declared.
+        is_recipe: Whether that is a recipe, which repeats dtypes that were inferred.
+    """
+    found = {n: ColumnSchema(dtype=c) if isinstance(c, str) else c for n, c in schema.features.items()}
+    return tuple(
+        name
+        for name, column in sorted(found.items())
+        if (_is_number(column) and not is_recipe if column.leading_zeros is None else column.leading_zeros)
+    )
+
+
+def _is_number(column: ColumnSchema) -> bool:
+    return column.dtype is not None and column.dtype.startswith(("int", "uint", "float"))
 
 
 def declared_features(schema: Schema) -> Features:

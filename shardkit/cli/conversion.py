@@ -76,7 +76,7 @@ def convert(options: ConvertOptions, num_workers: int | None, *, is_dry_run: boo
     try:
         made = _run(prepared, num_workers or _default_workers(plan), display)
     except OutOfSpaceError as error:
-        raise explain_full_disk(plan, error).with_state(_state_after_failure(plan)) from error
+        raise explain_full_disk(plan, error).with_state(_state_after_failure(plan.destination)) from error
     remove_work_folder(plan)
     dataset = open_dataset(plan.destination, made.committed.version)
     left_out = [f"left out: {sentence}" for sentence in made.bad_rows]
@@ -117,7 +117,7 @@ def _run(prepared: Prepared, num_workers: int, display: Display) -> _Made:
                 # The inputs or the command must change, and with them the name of the work folder.
                 remove_work_folder(plan)
             next_step = _way_on(error, plan.recipe.on_bad_record)
-            raise error.with_state(_state_after_failure(plan), next_step) from error
+            raise error.with_state(_state_after_failure(plan.destination), next_step) from error
         return _Made(
             committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
             notes=load_layout(plan).notes,
@@ -177,12 +177,9 @@ def _explained(options: ConvertOptions) -> Iterator[None]:
     try:
         yield
     except ShardkitError as error:
-        state = "Nothing was written"
-        if isinstance(error, BadInputError | UsageError):
-            # What kept failing is not asked once more.
-            with contextlib.suppress(ShardkitError):
-                version = open_dataset(storage.normalize(options.destination)).version
-                state = f"Nothing was written; version {version} is untouched"
+        # A store that kept failing is not asked once more.
+        is_asked = isinstance(error, BadInputError | UsageError) and error.state is None
+        state = _state_after_failure(options.destination) if is_asked else "Nothing was committed"
         raise error.with_state(state, _way_on(error, options.on_bad_record)) from error
 
 
@@ -196,9 +193,9 @@ def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
     return "Correct the file, or leave it out with --exclude GLOB"
 
 
-def _state_after_failure(plan: Plan) -> str:
+def _state_after_failure(destination: str) -> str:
     with contextlib.suppress(ShardkitError):
-        version = open_dataset(plan.destination).version
+        version = open_dataset(storage.normalize(destination)).version
         return f"Nothing was committed; version {version} is untouched"
     return "Nothing was committed"
 

@@ -76,6 +76,8 @@ def render_recipe(manifest: Manifest) -> str:
     document = {key: value for key, value in options.items() if value is not None and value != []}
     features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
     document["features"] = {f.name: _declaration(f) for f in features}
+    for name in (recipe.get("source") or {}).get("leading_zeros") or ():
+        document["features"][name]["leading_zeros"] = True
     return (
         f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
         f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"

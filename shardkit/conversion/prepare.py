@@ -39,7 +39,7 @@ from shardkit.errors import ConflictError, DamageError, NoRowsError
 from shardkit.features import Features
 from shardkit.manifest import MANIFESTS_DIR
 from shardkit.planning import parse_shares
-from shardkit.schema import apply_schema, declared_features, load_schema
+from shardkit.schema import Schema, apply_schema, declared_features, load_schema, with_leading_zeros
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.listing import expand_inputs
 from shardkit.transforms.options import TransformOptions
@@ -164,7 +164,11 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
     refuse_own_output([path for path in own if not holds_server_rows(path, work_root)])
     understood = understand(expanded, tolerant, work_root, allow_empty=options.allow_empty)
     source_options, files, damaged_files = understood.source, understood.files, understood.damaged_files
-    features = _with_schema(understood, options)
+    schema = _schema_of(options)
+    features = _with_schema(understood, schema)
+    if schema is not None and source_options.format in ("csv", "tsv"):
+        zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
+        source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
     transforms = plan_transforms(features, options.transforms, source_options)
     features = transforms.output_features
     recipe = Recipe(
@@ -215,12 +219,14 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
     return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=_count_finished(plan))
 
 
-def _with_schema(understood: Understood, options: ConvertOptions) -> Features:
+def _schema_of(options: ConvertOptions) -> Schema | None:
     if options.schema_path is not None:
-        schema = load_schema(options.schema_path)
-    elif options.recipe_path is not None:
-        schema = load_schema(options.recipe_path, is_recipe=True)
-    else:
+        return load_schema(options.schema_path)
+    return load_schema(options.recipe_path, is_recipe=True) if options.recipe_path is not None else None
+
+
+def _with_schema(understood: Understood, schema: Schema | None) -> Features:
+    if schema is None:
         return understood.features
     return apply_schema(understood.features, schema) if understood.has_features else declared_features(schema)
 

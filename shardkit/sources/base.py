@@ -39,6 +39,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         delimiter: Of CSV; None means a comma, or what the content shows.
         has_header: Whether the first line of CSV names the columns even where it looks like data.
         null_values: Further spellings of null in CSV besides the empty field.
+        leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
         max_field_bytes: Fields of CSV that are longer as they are written, without their quotes, are refused.
         allows_duplicate_keys: Whether an object of JSON may hold a key twice; the last value counts.
         encoding: Of text formats; None is UTF-8.
@@ -62,6 +63,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     delimiter: str | None = None
     has_header: bool = False
     null_values: tuple[str, ...] = ()
+    leading_zeros: tuple[str, ...] = ()
     max_field_bytes: int = MAX_FIELD_BYTES
     allows_duplicate_keys: bool = False
     encoding: str | None = None

@@ -41,6 +41,19 @@ _RECOGNIZING_BINARY = ("sqlite", "arrow", "orc", "avro", "tfrecord", "webdataset
 _RECOGNIZING_TEXT = ("json", "text")
 _CONTROLS = bytes((*range(9), *range(14, 32)))
 _GLANCE_BYTES = 512
+_TEXT_SUFFIXES = frozenset({".csv", ".tsv", ".json", ".jsonl", ".ndjson"})
+_BINARY_SUFFIXES = frozenset({".parquet", ".arrow", ".feather", ".orc", ".avro", ".tfrecord", ".npy", ".npz"})
+_TITLES = {
+    "parquet": "Parquet",
+    "arrow": "Arrow",
+    "orc": "ORC",
+    "avro": "Avro",
+    "tfrecord": "TFRecord",
+    "sqlite": "SQLite",
+    "webdataset": "a tar archive",
+    "numpy": "NumPy",
+    "idx": "IDX",
+}
 _SNIFFED_FILES = 64
 
 
@@ -139,8 +152,7 @@ def _format_of(file: RawFile, options: SourceOptions) -> str | None:
         if not options.tolerates_bad_rows:
             raise
         return None
-    is_binary = len(head[:_GLANCE_BYTES].translate(None, _CONTROLS)) < len(head[:_GLANCE_BYTES])
-    for format in _RECOGNIZING_BINARY if is_binary else _RECOGNIZING_TEXT:
+    for format in _RECOGNIZING_BINARY if _has_controls(head) else _RECOGNIZING_TEXT:
         if cast(RecognizingSource, _own(format)).recognizes(head, file.name):
             return format
     for source in _offered().values():
@@ -152,6 +164,39 @@ def _format_of(file: RawFile, options: SourceOptions) -> str | None:
         if kind != sniff.UNKNOWN or not options.tolerates_bad_rows:
             raise _unread(file, kind)
     return found
+
+
+def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
+    """Returns what a file is in spite of its name, such as `is called .csv but is Parquet`; None if they agree.
+
+    Args:
+        head: The first bytes as stored.
+        name: Of the file.
+        compression: What the bytes are compressed with.
+    """
+    suffix = sniff.suffix_of(name)
+    if suffix in sniff.COMPRESSED_SUFFIXES:
+        return None if compression else f"is called {suffix} but is not compressed"
+    if compression is not None:
+        return f"is called {suffix} but is compressed with {compression}" if suffix in _TEXT_SUFFIXES else None
+    if suffix in _TEXT_SUFFIXES and _has_controls(head):
+        found = _binary_format(head, name)
+        return f"is called {suffix} but is {found}" if found else None
+    if suffix in _BINARY_SUFFIXES and not _has_controls(head):
+        return f"is called {suffix} but is text"
+    return None
+
+
+def _binary_format(head: bytes, name: str) -> str | None:
+    # Named as a kind of file; images and what nobody reads have errors of their own.
+    for format in ("parquet",) if sniff.format_of(head, name) == "parquet" else _RECOGNIZING_BINARY:
+        if format == "parquet" or cast(RecognizingSource, _own(format)).recognizes(head, name):
+            return _TITLES.get(format, format)
+    return None
+
+
+def _has_controls(head: bytes) -> bool:
+    return len(head[:_GLANCE_BYTES].translate(None, _CONTROLS)) < len(head[:_GLANCE_BYTES])
 
 
 def _unread(file: RawFile, kind: str) -> UsageError:

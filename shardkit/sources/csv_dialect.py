@@ -34,6 +34,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         other_delimiter: One that the text holds although only one column was found.
         has_bom: Whether it begins with a byte order mark.
         unnamed: Those of the columns that the header does not name, called after their positions.
+        starts_blank: Whether blank lines stand before the header.
     """
 
     delimiter: str
@@ -43,6 +44,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     other_delimiter: str | None = None
     has_bom: bool = False
     unnamed: tuple[str, ...] = ()
+    starts_blank: bool = False
 
     @property
     def rule(self) -> QuotedRecords:
@@ -112,6 +114,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         other_delimiter=_other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
         has_bom=start > 0,
         unnamed=unnamed,
+        starts_blank=blank > 0,
     )
 
 

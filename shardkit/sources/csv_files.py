@@ -34,7 +34,17 @@ from shardkit.sources.streams import guard_unchanged, place, printable, shown
 from shardkit.sources.text_lines import LineNumbers
 from shardkit.sources.text_rejects import BatchMaker, error_at
 from shardkit.sources.text_splits import numbered, read_blocks, split_file
-from shardkit.sources.text_types import Evidence, column_notes, data_like_name, decide, examine, is_data_like, unite
+from shardkit.sources.text_types import (
+    Evidence,
+    are_numbers,
+    column_notes,
+    count_from_zero,
+    data_like_name,
+    decide,
+    examine,
+    is_data_like,
+    unite,
+)
 
 _T = TypeVar("_T")
 _REMOTE_THREADS = 32
@@ -101,8 +111,9 @@ class CsvSource:
         head = _attempt(_read_head, *written[0], options)
         if isinstance(head, DamagedFileError):
             return tuple(notes)
-        names_itself = options.columns is None and not options.has_header
-        if names_itself and (name := data_like_name(_named(head.evidence, written[0][1]))) is not None:
+        evidence = _named(head.evidence, written[0][1])
+        names_itself = options.columns is None and not options.has_header and not count_from_zero(list(evidence))
+        if names_itself and (name := data_like_name(evidence)) is not None:
             notes.append(
                 f"the first line of {printable(written[0][0].name)} names the columns, though it may be data, such as "
                 f"{shown(name)}; --columns A,B,... is for files without a header"
@@ -144,7 +155,7 @@ class CsvSource:
         self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
         rule, nulls = dialect.rule, options.null_values
-        parser = CsvParser(dialect, features, nulls, options.max_field_bytes)
+        parser = CsvParser(dialect, features, nulls, options.max_field_bytes, options.leading_zeros)
         maker = BatchMaker(
             file, split.file_start, split.start, LineNumbers(file, rule), tolerates_bad_rows=options.tolerates_bad_rows
         )
@@ -154,7 +165,7 @@ class CsvSource:
                 parsed = parser.parse(block.data)
             except RECORD_ERRORS:
                 data = bytes(block.data)
-                sifted = sift(block, data, dialect, features, nulls, options.max_field_bytes)
+                sifted = sift(block, data, dialect, features, nulls, options.max_field_bytes, options.leading_zeros)
                 yield maker.sifted(block, data, sifted)
             else:
                 yield maker.clean(block, *parsed)
@@ -186,14 +197,26 @@ def _refuse_headerless(file: RawFile, dialect: Dialect, options: SourceOptions) 
     if options.columns is not None or options.has_header:
         return
     head = _attempt(_read_head, file, dialect, options)
-    if isinstance(head, DamagedFileError) or not is_data_like(_named(head.evidence, dialect)):
+    if isinstance(head, DamagedFileError):
+        return
+    evidence = _named(head.evidence, dialect)
+    if dialect.columns[0] in dialect.unnamed and count_from_zero(list(evidence)):
+        # As data frames without names are written with their index.
+        return
+    if are_numbers(evidence):
+        why = "are numbers, as values are"
+    elif dialect.starts_blank and data_like_name(evidence) is not None:
+        why = "look like the values below them, and the line before is blank"
+    elif is_data_like(evidence):
+        why = "look like the values below them"
+    else:
         return
     names = ", ".join(map(shown, dialect.columns[:_LISTED_COLUMNS]))
     more = ", ..." if len(dialect.columns) > _LISTED_COLUMNS else ""
     raise UsageError(
         "the header line seems to be missing",
         where=place(file, line=dialect.first_line - 1),
-        why=f"{names}{more} look like the values below them",
+        why=f"{names}{more} {why}",
         next_step="Name the columns with --columns A,B,...; or say with --header that these are their names",
     )
 

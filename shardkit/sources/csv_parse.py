@@ -14,6 +14,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.sources.base import MAX_FIELD_BYTES
 from shardkit.sources.csv_dialect import Dialect
+from shardkit.sources.csv_zeros import find_padded, is_unpadded, may_hold_padded, padded_error
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.streams import shown
 from shardkit.sources.text_blocks import Text, as_array
@@ -38,6 +39,7 @@ class CsvParser:
         features: The columns that are wanted; each is one of the dialect's.
         null_values: Spellings of null besides the empty field. In strings, only outside of quotes.
         max_field_bytes: Longest field.
+        leading_zeros: Columns in which 00123 is a number.
 
     Raises:
         UsageError: If a feature is none that one field can hold.
@@ -49,6 +51,7 @@ class CsvParser:
         features: Features,
         null_values: tuple[str, ...],
         max_field_bytes: int = MAX_FIELD_BYTES,
+        leading_zeros: tuple[str, ...] = (),
     ) -> None:
         for feature in features:
             if not feature.is_scalar:
@@ -64,6 +67,7 @@ class CsvParser:
         self._types = {f.name: parsed_type(f) for f in features}
         self._texts = [name for name, type_ in self._types.items() if is_text(type_)]
         self._others = [name for name, type_ in self._types.items() if not is_text(type_)]
+        self._unpadded = [f for f in features if is_unpadded(f, leading_zeros)]
         self._has_quoted_nulls = False
 
     def parse(self, data: Text) -> Parsed:
@@ -79,6 +83,8 @@ class CsvParser:
         if self._dialect.rule.long_fields(data, self._max_field_bytes):
             raise pa.ArrowInvalid("long field")
         table = self._parse_columns(data)
+        if self._unpadded and may_hold_padded(data, self._dialect.delimiter):
+            self._check_padding(data)
         columns, rounded = [], {}
         for feature in self._features:
             parsed = one_chunk(table.column(feature.name))
@@ -130,6 +136,14 @@ class CsvParser:
                 false_values=["0", *_WORDS["false"]],
             ),
         )
+
+    def _check_padding(self, data: Text) -> None:
+        texts = self._read(data, [f.name for f in self._unpadded], nulls_in_quotes=True, as_text=True)
+        for feature in self._unpadded:
+            column = one_chunk(texts.column(feature.name))
+            row = int(pc.index(find_padded(column), True).as_py())
+            if row >= 0:
+                raise padded_error(feature, row, column[row].as_py())
 
     def _check_infinities(self, parsed: pa.Array, feature: Feature, data: Text) -> None:
         # A number beyond float64 would become infinite without a word.

@@ -19,6 +19,7 @@ from shardkit.features import Feature, Features
 from shardkit.sources.base import MAX_FIELD_BYTES
 from shardkit.sources.csv_dialect import Dialect
 from shardkit.sources.csv_parse import RECORD_ERRORS, CsvParser, Parsed, is_text, parsed_type
+from shardkit.sources.csv_zeros import find_padded, is_unpadded, padded_error
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.streams import shown
@@ -38,6 +39,7 @@ def sift(
     features: Features,
     null_values: tuple[str, ...],
     max_field_bytes: int = MAX_FIELD_BYTES,
+    leading_zeros: tuple[str, ...] = (),
 ) -> Sifted:
     """Returns the rows of a block that fit, and what is wrong with each of the others.
 
@@ -48,8 +50,9 @@ def sift(
         features: The columns that are wanted.
         null_values: Spellings of null.
         max_field_bytes: Longest field.
+        leading_zeros: Columns in which 00123 is a number.
     """
-    sieve = _Sieve(block.offset, data, dialect, features, null_values, max_field_bytes)
+    sieve = _Sieve(block.offset, data, dialect, features, null_values, max_field_bytes, leading_zeros)
     sieve.check_bytes()
     sieve.check_widths()
     sieve.check_lengths()
@@ -76,6 +79,7 @@ class _Sieve:
         features: Features,
         null_values: tuple[str, ...],
         max_field_bytes: int,
+        leading_zeros: tuple[str, ...],
     ) -> None:
         self._offset = offset
         self._data = data
@@ -84,7 +88,8 @@ class _Sieve:
         self._features = features
         self._null_values = null_values
         self._max_field_bytes = max_field_bytes
-        self._parser = CsvParser(dialect, features, null_values, max_field_bytes)
+        self._leading_zeros = leading_zeros
+        self._parser = CsvParser(dialect, features, null_values, max_field_bytes, leading_zeros)
         self._records = self._rule.records(data)
         self._problems: dict[int, Problem] = {}
         self._is_good = np.ones(len(self._records.starts), dtype=np.bool_)
@@ -208,6 +213,10 @@ class _Sieve:
         self, feature: Feature, texts: pa.Array, numbers: Positions
     ) -> Iterable[tuple[int, str, Exception | None]]:
         # Numbers of records, what stands there, and the parser's error where it was asked.
+        if is_unpadded(feature, self._leading_zeros):
+            for place in np.flatnonzero(find_padded(texts).to_numpy(zero_copy_only=False)).tolist():
+                value = texts[place].as_py()
+                yield int(numbers[place]), value, padded_error(feature, place, value)
         if _fits_as_text(texts, feature):
             return
         suspects = np.flatnonzero(are_suspect(texts, feature))
@@ -218,7 +227,7 @@ class _Sieve:
         asked, first_places = np.unique(codes, return_index=True)
         is_open = np.array([code not in errors for code in asked.tolist()], dtype=np.bool_)
         asked, askable = asked[is_open], numbers[suspects[first_places[is_open]]]
-        parser = CsvParser(self._dialect, (feature,), self._null_values)
+        parser = self._parser_of(feature)
         for position in find_unfit(
             lambda a, b: self._parse(np.sort(askable[a:b]), parser) is not None, 0, len(askable)
         ):
@@ -243,9 +252,12 @@ class _Sieve:
             return error
         return None
 
+    def _parser_of(self, feature: Feature) -> CsvParser:
+        return CsvParser(self._dialect, (feature,), self._null_values, leading_zeros=self._leading_zeros)
+
     def _explain(self, number: int) -> Problem:
         for feature in self._features:
-            parser = CsvParser(self._dialect, (feature,), self._null_values)
+            parser = self._parser_of(feature)
             error = self._error_of(number, parser)
             if error is not None:
                 return _unfit_value(feature, self._field(number, feature.name), error)
@@ -310,10 +322,11 @@ def _unfit_value(feature: Feature, value: str, error: Exception | None) -> Probl
     got = shown(value) if value else "an empty field"
     if isinstance(error, UnfitValueError):
         expected, got = error.expected, error.got if error.got != "null" else got
-    if feature.dtype == "int64" and _INTEGER.fullmatch(value):
+    elif feature.dtype == "int64" and _INTEGER.fullmatch(value):
         got += ", which is out of its range"
     return Problem(
         f"column {shown(feature.name)} does not fit",
         f"expected {expected}, got {got}",
-        "Correct the row, declare the column's type in a --schema file, or name a spelling of null with --null-value",
+        "Correct the row, declare the column's type (string takes all) in a --schema file, or name a spelling of null "
+        "with --null-value",
     )

@@ -49,7 +49,7 @@ class JsonLinesSource:
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the keys that the heads of the files hold, and places evenly spread over large files.
 
-        Where bad rows are tolerated, lines that are no objects and damaged files are passed over, and up to a tenth of
+        Where bad rows are tolerated, lines that are no objects and damaged files are passed over, and less than half of
         the objects may be of another shape than the others.
 
         Raises:

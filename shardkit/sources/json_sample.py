@@ -32,8 +32,8 @@ def infer_features(
     """Returns the features that the objects of some files have.
 
     Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
-    that are seen of a file are such. Where bad rows are tolerated, any number may, and the most frequent kind under
-    each key counts; up to a tenth may also hold what no example can, and damaged files are passed over.
+    that are seen of a file are such. Where bad rows are tolerated, less than half may, a tenth may also hold what no
+    example can, and damaged files are passed over.
 
     Args:
         files: Those that are looked at.
@@ -73,8 +73,8 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
         rows = list(chain.from_iterable(by_file))
         usual = _usual(rows, tolerates_bad_rows)
         num_other = len(rows) - len(usual)
-        if tolerates_bad_rows and usual:
-            # What an example could hold is a bad row at worst; a column that none can hold is for the user to leave out.
+        if tolerates_bad_rows and 2 * len(usual) > len(rows):
+            # What an example could hold is a bad row at worst; a column that none can hold, the user may leave out.
             num_other = sum(map(_is_unfit, rows))
         if num_other * _FEW > len(rows):
             raise

@@ -27,6 +27,7 @@ from shardkit.sources.text_rejects import BadRecord, Problem, Sifted, without_li
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
+_SHOWN_DIGITS = 40
 _CORRECT = "Correct the row, or declare the column's type in a --schema file"
 
 
@@ -228,9 +229,8 @@ def _no_number(text: bytes) -> Problem | None:
     for path, found in flatten(value):
         for item in found if isinstance(found, list) else (found,):
             if isinstance(item, _NoNumber):
-                why = f"column {shown(path)} holds {shown(item)}, which is no number that JSON knows"
-                if item[-1].isdigit():
-                    why = f"column {shown(path)} holds {shown(item)}, which is more than a float64 can hold"
+                fault = "out of range for a float64" if item[-1].isdigit() else "no number that JSON knows"
+                why = f"column {shown(path)} holds {item[:_SHOWN_DIGITS]}, which is {fault}"
                 return Problem("a line is not valid JSON", why, "Write null, or a finite number, in its place")
     return None
 

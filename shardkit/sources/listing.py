@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.choice import naming_fault
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.streams import open_raw, open_stored, printable, read_exactly
 
@@ -58,6 +59,7 @@ class _Looked(NamedTuple):
     like_image: bool
     members: Members | None = None
     refusal: BadInputError | None = None
+    naming_fault: str | None = None
 
 
 def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -> Listing:
@@ -120,6 +122,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
         *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in looked if item.members is not None and item.members.note),
+        *_naming_notes(looked, {f.name for f in files}),
         *_some_notes(left_out, "is called like a document and was left out"),
         *_some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows"),
     )
@@ -188,11 +191,14 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
         head = stream.read(ARCHIVE_HEAD_BYTES)
     file = msgspec.structs.replace(file, compression=sniff.compression_of(head))
     try:
-        return _Looked(file, like_image, expand_archive(file, head, options))
+        members = expand_archive(file, head, options)
     except BadInputError as error:
         if not options.tolerates_bad_rows:
             raise
         return _Looked(file, like_image, refusal=error)
+    if members is not None or options.format is not None:
+        return _Looked(file, like_image, members)
+    return _Looked(file, like_image, naming_fault=naming_fault(head, file.name, file.compression))
 
 
 def _reason(error: BadInputError) -> str:
@@ -235,6 +241,15 @@ def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
 def _is_image(file: RawFile) -> bool:
     with open_stored(file) as stream:
         return sniff.image_type_of(read_exactly(stream, 16)) is not None
+
+
+def _naming_notes(looked: list[_Looked], read: set[str]) -> Iterator[str]:
+    by_fault: dict[str, list[str]] = {}
+    for item in looked:
+        if item.naming_fault is not None and item.file.name in read:
+            by_fault.setdefault(item.naming_fault, []).append(item.file.name)
+    for fault, names in by_fault.items():
+        yield from _some_notes(names, f"{fault}; it is read as what it is")
 
 
 def _some_notes(names: list[str], what: str) -> tuple[str, ...]:

@@ -272,7 +272,8 @@ def _positions(words: Words) -> Positions:
 
 
 def _bits(words: Words, positions: Positions) -> npt.NDArray[np.bool_]:
-    return (words[positions >> 6] >> (positions & 63).astype(np.uint64) & np.uint64(1)).astype(np.bool_)
+    flags: npt.NDArray[np.bool_] = (words[positions >> 6] >> (positions & 63).astype(np.uint64)) & np.uint64(1) != 0
+    return flags
 
 
 def _bit(words: Words, position: int) -> bool:

@@ -12,7 +12,7 @@ UNKNOWN = "a binary file of a kind that shardkit does not know"
 
 # The third byte of gzip is its only method: a TFRecord may begin with the first two.
 _COMPRESSIONS = ((b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
-_COMPRESSED_SUFFIXES = frozenset({".gz", ".zst", ".zstd", ".bz2"})
+COMPRESSED_SUFFIXES = frozenset({".gz", ".zst", ".zstd", ".bz2"})
 _JPEG_START = b"\xff\xd8\xff"
 _IMAGES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
@@ -65,7 +65,7 @@ def image_type_of(head: bytes) -> str | None:
 
 def has_image_suffix(name: str) -> bool:
     """Whether a file is called like an image."""
-    return _suffix_of(name) in _IMAGE_SUFFIXES
+    return suffix_of(name) in _IMAGE_SUFFIXES
 
 
 def is_document_name(name: str, *, among_images: bool) -> bool:
@@ -75,7 +75,7 @@ def is_document_name(name: str, *, among_images: bool) -> bool:
         name: Of the file.
         among_images: Where no extension, and `.txt`, cannot mean data.
     """
-    suffix = _suffix_of(name)
+    suffix = suffix_of(name)
     if suffix == "" and name.upper().endswith(_NOTICE_ENDINGS):
         return True
     if among_images or suffix in (".md", ".rst"):
@@ -121,7 +121,8 @@ def text_kind(head: bytes) -> str:
     return foreign_format(head) or ("empty" if not head else "text")
 
 
-def _suffix_of(name: str) -> str:
+def suffix_of(name: str) -> str:
+    """Returns the extension of a file with its dot, in lower case, empty if it has none."""
     # As PurePosixPath has it, which takes ten times as long; there may be a million names.
     stem, dot, suffix = name.rpartition(".")
     is_suffix = suffix and stem and stem[-1] != "/" and "/" not in suffix
@@ -139,7 +140,7 @@ def _is_json(head: bytes, name: str) -> bool:
     text = head.removeprefix(_BOM).lstrip()
     line = text.split(b"\n", 1)[0]
     suffixes = [s.lower() for s in PurePosixPath(name).suffixes]
-    while suffixes and suffixes[-1] in _COMPRESSED_SUFFIXES:
+    while suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
         suffixes.pop()
     if suffixes and suffixes[-1] in _JSON_SUFFIXES:
         return True

@@ -26,6 +26,7 @@ _EXACT_INTEGER = 2**53
 _FLOAT32_SMALLEST, _FLOAT32_LARGEST = 1.1754944e-38, 3.4028234e38
 _USUAL_NULLS = ("NA", "N/A", "n/a", "na", "NULL", "null", "None", "none", "-", "?", "\\N", "#N/A", ".")
 _SPACE = r"[ \t]*"
+_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ("int", rf"^{_SPACE}(0|-?[1-9][0-9]{{0,18}}){_SPACE}$"),
     (
@@ -164,13 +165,9 @@ def column_notes(
 
 
 def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
-    """Returns the name of a column that looks like its values, if that holds for all columns that are no text.
-
-    Names that count from 0 or 1 are what tables without names are written with.
-    """
+    """Returns the name of a column that looks like its values, if that holds for all columns that are no text."""
     others = {name: e for name, e in evidence_by_name.items() if decide(name, e).dtype != "string"}
-    names = list(evidence_by_name)
-    if not others or (names[0] in ("0", "1") and _count_up(names)):
+    if not others:
         return None
     kinds = {name: examine(pa.array([name], pa.string())).kinds for name in others}
     numbers = {"int", "float"}
@@ -182,12 +179,20 @@ def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
 
 
 def is_data_like(evidence_by_name: Mapping[str, Evidence]) -> bool:
-    """Returns whether all names look like the values of their columns, and do not count up by one as years do."""
+    """Returns whether all names look like the values of their columns."""
     if any(decide(name, e).dtype == "string" for name, e in evidence_by_name.items()):
         return False
-    names = list(evidence_by_name)
-    counts = len(names) > 1 and _count_up(names)
-    return not counts and data_like_name(evidence_by_name) is not None
+    return data_like_name(evidence_by_name) is not None
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Whether all names are written as numbers."""
+    return all(_NUMBER.fullmatch(name) for name in names)
+
+
+def count_from_zero(names: Sequence[str]) -> bool:
+    """Whether names count up from 0, as data frames write columns that have none."""
+    return list(names) == [str(number) for number in range(len(names))]
 
 
 def fits_float32(numbers: pa.Array) -> bool:
@@ -200,13 +205,6 @@ def fits_float32(numbers: pa.Array) -> bool:
         return True
     bounds = pc.min_max(sizes).as_py()
     return bool(bounds["min"] >= _FLOAT32_SMALLEST and bounds["max"] <= _FLOAT32_LARGEST)
-
-
-def _count_up(names: list[str]) -> bool:
-    if not re.fullmatch(r"-?[0-9]{1,18}", names[0]):
-        return False
-    first = int(names[0])
-    return names == [str(number) for number in range(first, first + len(names))]
 
 
 def _have_few_digits(numbers: pa.Array) -> bool:

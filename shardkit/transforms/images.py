@@ -131,7 +131,7 @@ def _options_of(feature: Feature, options: TransformOptions, source: SourceOptio
         size=options.image_size,
         format=formats.get(media_type),
         quality=options.image_quality or DEFAULT_QUALITY,
-        apply_exif=options.apply_exif,
+        apply_exif=options.apply_exif is not False,
         max_pixels=source.max_pixels,
         max_bytes=source.max_record_bytes,
     )

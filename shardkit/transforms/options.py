@@ -39,7 +39,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         image_size: Height and width that all images are resized to, without keeping their ratio.
         image_format: What all images become.
         image_quality: Of JPEG, 1 to 100; None means 90.
-        apply_exif: Whether images that are written anew are turned upright as their EXIF data says.
+        apply_exif: Whether images that are written anew are turned upright; None where none are.
     """
 
     select: str | None = None
@@ -54,12 +54,12 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     image_size: tuple[int, int] | None = None
     image_format: ImageFormat | None = None
     image_quality: int | None = None
-    apply_exif: bool = True
+    apply_exif: bool | None = None
 
     @property
     def changes_nothing(self) -> bool:
         """Whether rows pass as they are."""
-        return msgspec.structs.replace(self, apply_exif=True) == TransformOptions()
+        return msgspec.structs.replace(self, apply_exif=None) == TransformOptions()
 
 
 def split_reference(reference: str) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def options_from_texts(
         "image_size": None if image_size is None else _parse_size(image_size),
         "image_format": image_format,
         "image_quality": image_quality,
-        "apply_exif": apply_exif,
+        "apply_exif": apply_exif if image_size or image_format or image_quality else None,
     }
     try:
         return msgspec.convert(parts, TransformOptions)

@@ -92,6 +92,24 @@ def test_what_cannot_be_done_is_refused_and_leaves_nothing(run, table, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
+def test_errors_of_planning_say_what_the_destination_holds_and_what_to_do(run, table, tmp_path):
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1\x15\x04\x15" + bytes(100))
+    _, _, err = run(tmp_path / "cut.parquet", tmp_path / "out")
+    assert "Nothing was committed.\n" in err
+    assert "--on-bad-record skip or quarantine" in " ".join(err.split())
+    assert run(table, tmp_path / "out")[0] == 0
+    for dry_run in ([], ["--dry-run"]):
+        code, _, err = run(
+            tmp_path / "cut.parquet", tmp_path / "out", "--overwrite", "--on-bad-record", "skip", *dry_run
+        )
+        assert code == 3
+        assert "Nothing was committed; version 1 is untouched.\n" in err
+        assert "or leave it out with --exclude GLOB" in " ".join(err.split())
+        code, _, err = run(table, tmp_path / "out", "--overwrite", "--split", "train=0.5", *dry_run)
+        assert code == 2
+        assert "version 1 is untouched" in err
+
+
 def test_the_level_is_part_of_the_recipe_and_shown(run, table, tmp_path, capsys):
     found = {}
     for level in (None, "fast", "balanced", "small"):

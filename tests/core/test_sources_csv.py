@@ -8,6 +8,8 @@ import gzip
 import io
 import math
 import os
+import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs, quoting, text_lines
+from shardkit.sources import csv_zeros, list_inputs, quoting, text_lines
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv_files import CsvSource
 from shardkit.sources.quoting import QuotedRecords
@@ -542,7 +544,17 @@ def test_long_fields_are_those_that_pythons_csv_module_finds_long(rows, limit):
 
 @pytest.mark.parametrize(
     "content",
-    ["5.1,3.5,0\n4.9,3.0,1\n", "7,3\n1,2\n", "1995,2005\n3,4\n", "2020-01-31,7\n2020-02-01,8\n", "17\n18\n"],
+    [
+        "5.1,3.5,0\n4.9,3.0,1\n",
+        "7,3\n1,2\n",
+        "1,2\n3,4\n",
+        "0,1\n3,4\n",
+        "2019,2020,2021\n3,4,5\n",
+        "1995,2005\na,b\n",
+        "1995,2005\n",
+        "2020-01-31,7\n2020-02-01,8\n",
+        "17\n18\n",
+    ],
 )
 def test_a_missing_header_is_refused_unless_it_is_said_to_be_one(tmp_path, content):
     message = refuses(tmp_path, content)
@@ -559,10 +571,64 @@ def test_a_missing_header_is_refused_unless_it_is_said_to_be_one(tmp_path, conte
 
 @pytest.mark.parametrize(
     "content",
-    ["2019,2020,2021\n3,4,5\n", "0,1\n3,4\n", "id,2020\n1,2\n", "1995,2005\na,b\n", "1995,2005\n", "17,name\n18,x\n"],
+    ["id,2020\n1,2\n", "17,name\n18,x\n", "1,2,x1\n2,4,x2\n"],
 )
 def test_names_that_are_numbers_stay_names(tmp_path, content):
     assert list(read(write(tmp_path, content))[0]) == content.splitlines()[0].split(",")
+
+
+@pytest.mark.parametrize("content", ["\n1,2\n3,4\n", "\r\n\n7,bob\n8,alice\n"])
+def test_a_blank_line_before_data_is_no_header(tmp_path, content):
+    assert "the header line seems to be missing in a.csv, line" in refuses(tmp_path, content)
+    assert len(read(tmp_path / "a.csv", columns=("a", "b"))[1]) == 2
+
+
+@pytest.mark.parametrize("first", ["x", '1"2'])
+def test_a_long_quoted_field_is_looked_through_once(tmp_path, first):
+    text = "a line, and more\n" * 200_000
+    # What would be quadratic takes minutes.
+    start = time.process_time()
+    _, rows = read(write(tmp_path, f'a,b\n{first},z\ny,"{text}"\n'))
+    assert time.process_time() - start < 20
+    assert rows[-1]["b"] == text
+
+
+@pytest.mark.parametrize("value", ["00123", "-007", '"00123"', " 05", '" -05"', "0x10"])
+def test_a_leading_zero_behind_the_sample_is_no_integer(tmp_path, value):
+    content = "a,b\n" + "123,y\n" * 300_000 + f"{value},y\n" + "5,x\n"
+    message = fails(tmp_path, content)
+    assert "column 'a' does not fit in a.csv, line 300002: expected int64 as in the first rows, got '" in message
+    assert "out of its range" not in message
+    _, rows = read(tmp_path / "a.csv", leading_zeros=("a",))
+    assert rows[-2]["a"] == int(value.strip('" '), 16 if "x" in value else 10)
+    assert len(read(tmp_path / "a.csv", tolerates_bad_rows=True)[1]) == 300_001
+
+
+@pytest.mark.parametrize("value", ["00.5", "007", "+5"])
+def test_a_leading_zero_behind_the_sample_is_no_float(tmp_path, value):
+    content = "b;a\n" + "0x;0.25\n" * 200_000 + f"y;{value}\n"
+    assert f"line 200002: expected float32 as in the first rows, got '{value}'" in fails(tmp_path, content)
+
+
+_FIELDS = st.sampled_from(
+    ["0", "10", "0.5", "007", "-07", "+1", " 08", "\t-0x1", "2020-01-01", "09:30", "a 00", "x", ""]
+)
+
+
+@PROPERTY
+@given(
+    rows=st.lists(st.lists(_FIELDS, min_size=2, max_size=2), max_size=6),
+    delimiter=st.sampled_from(",;|\t"),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    padding=st.integers(0, 3),
+)
+def test_no_number_with_a_leading_zero_is_overlooked(rows, delimiter, quoting, padding):
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, quoting=quoting).writerows(rows)
+    # So that a piece ends somewhere within.
+    filler = b"x" * (csv_zeros._SCAN_BYTES - 7 + padding) + b"\n" if padding else b""
+    if any(re.fullmatch(r"\s*([-+]?0[0-9x][0-9]*|\+[0-9])", field) for row in rows for field in row):
+        assert csv_zeros.may_hold_padded(filler + text.getvalue().encode(), delimiter)
 
 
 def test_headerless_files_are_told_apart_from_files_with_other_columns(tmp_path):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
+from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.json_array import JsonArraySource
 
@@ -407,3 +407,15 @@ def test_mutated_files_read_the_same_however_they_are_cut(tmp_path):
     rng = random.Random(7)
     num_damaged = sum(check_mutation(tmp_path, rng) for _ in range(300))
     assert 30 < num_damaged < 270
+
+
+@pytest.mark.parametrize("text", ["[]", "\ufeff [ \n ]\n"])
+def test_an_empty_array_has_no_rows(tmp_path, text):
+    for name, format in (("a.json", "json"), ("a.json.gz", "json"), ("a.jsonl", "jsonl"), ("a.csv", "csv")):
+        content = gzip.compress(text.encode()) if name.endswith(".gz") else text
+        files = list_inputs([str(write(tmp_path, content, name))]).files
+        assert choose_source(files, SourceOptions()).format == format
+    with pytest.raises(NoRowsError):
+        read(tmp_path / "a.json")
+    feature = make_feature("a", "int64")
+    assert read(tmp_path / "a.json", features=(feature,)) == ({"a": "int64"}, [], [])

@@ -437,3 +437,36 @@ def test_files_whose_keys_hold_other_types_are_told_apart_before_work(tmp_path, 
 def test_keys_that_some_files_lack_are_null_there(tmp_path):
     paths = [write(tmp_path, '{"x": 1}\n', "a.jsonl"), write(tmp_path, '{"y": "b"}\n', "b.jsonl")]
     assert read(*paths) == ({"x": "int64", "y": "string"}, [{"x": 1, "y": None}, {"x": None, "y": "b"}])
+
+
+def test_where_bad_rows_are_tolerated_the_most_frequent_kind_counts(tmp_path):
+    path = write(tmp_path, '{"a":"x"}\n{"a":1}\n{"a":1}\n{"a":"y"}\n{"a":2}\n')
+    message = fails(path, UsageError)
+    assert "string values in a.jsonl, line 1, int values in a.jsonl, line 2" in message
+    options = SourceOptions(tolerates_bad_rows=True)
+    assert read(path, tolerates_bad_rows=True) == ({"a": "int64"}, [{"a": 1}, {"a": 1}, {"a": 2}])
+    files, source = list_inputs([str(path)]).files, JsonLinesSource()
+    features = source.infer(files, options)
+    parts = [p for s in source.split(files, options) for p in source.read(s, files, features, options)]
+    assert [r.position for part in parts for r in part.rejected] == ["line 1", "line 4"]
+
+
+def test_a_column_that_no_example_holds_is_refused_though_bad_rows_are_tolerated(tmp_path):
+    path = write(tmp_path, '{"a":1,"b":[{}]}\n{"a":1}\n')
+    assert "column 'b' is a list of objects" in fails(path, UsageError, tolerates_bad_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"a":NaN}', "column 'a' holds NaN, which is no number that JSON knows"),
+        ('{"b":"NaN","c":{"d":[1,-Infinity]}}', "column 'c/d' holds -Infinity, which is no number"),
+        ('{"a":1e400}', "column 'a' holds 1e400, which is out of range for a float64"),
+        ('{"a":-1' + "0" * 5000 + ".5}", "column 'a' holds -1" + "0" * 38 + ", which is out of range"),
+    ],
+)
+def test_numbers_that_json_does_not_know_are_named_with_their_column(tmp_path, line, why):
+    message = fails(write(tmp_path, '{"a":1.5}\n' + line + "\n"))
+    assert "a.jsonl, line 2" in message
+    assert why in message
+    assert "Write null, or a finite number, in its place" in message

@@ -18,6 +18,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs, sniff, source_for
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.listing import common_root
+from shardkit.tfrecord import masked_crc32c
 
 
 def write(folder: Path, name: str, content: str | bytes = "a,b\n1,2\n") -> str:
@@ -258,3 +259,41 @@ def test_object_stores_are_listed_like_folders():
         assert [s.file_start for s in source.split(listing.files, options)] == [0, 1]
     finally:
         memory.rm("/listing", recursive=True)
+
+
+def tfrecord() -> bytes:
+    payload = b"\x0a\x0b\x0a\x09\x0a\x01a\x12\x04\x1a\x02\x0a\x00"
+    length = len(payload).to_bytes(8, "little")
+    return length + masked_crc32c(length).to_bytes(4, "little") + payload + masked_crc32c(payload).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("a.csv", gzip.compress(b"a,b\n1,2\n"), "is called .csv but is compressed with gzip"),
+        ("a.csv.gz", "a,b\n1,2\n", "is called .gz but is not compressed"),
+        ("a.csv", parquet(), "is called .csv but is Parquet"),
+        ("a.jsonl", tfrecord(), "is called .jsonl but is TFRecord"),
+        ("a.parquet", "a,b\n1,2\n", "is called .parquet but is text"),
+    ],
+)
+def test_names_that_say_something_else_than_the_content_are_noted(tmp_path, name, content, fault):
+    path = write(tmp_path, name, content)
+    assert list_inputs([path]).notes == (f"{name} {fault}; it is read as what it is",)
+    assert list_inputs([path], SourceOptions(format="csv")).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "a\0,b\n1,2\n"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16")),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n")),
+        ("a.tfrecord", gzip.compress(b"x")),
+        ("a.tfrecord", tfrecord()),
+        ("a.parquet", parquet()),
+        ("a.txt", "[]"),
+    ],
+)
+def test_names_that_say_what_the_content_is_are_not_noted(tmp_path, name, content):
+    assert list_inputs([write(tmp_path, name, content)]).notes == ()

@@ -85,7 +85,7 @@ def test_dirty_csv_reads_as_pythons_csv_module_reads_it_or_is_refused(path):
     delimiter = read_dialect(file, SourceOptions(format="csv")).delimiter
     reader = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""), delimiter=delimiter)
     header, *wanted = [row for row in reader if row]
-    assert [f.name for f in features] == header
+    assert [f.name for f in features] == [name or f"unnamed_{i}" for i, name in enumerate(header, start=1)]
     assert table.num_rows == len(wanted)
     for position, feature in enumerate(features):
         for row, value in zip(wanted, table.column(position).to_pylist(), strict=True):
@@ -106,6 +106,9 @@ def test_odd_parquet_reads_as_pyarrow_reads_it_or_is_refused(path):
         found, expected = (t.column(name).combine_chunks() for t in (table, wanted))
         if isinstance(expected.type, pa.BaseExtensionType):
             expected = expected.storage
+        if pa.types.is_timestamp(expected.type) and found.type.unit != expected.type.unit:
+            # Of INT96, which has no unit of its own; nanoseconds wrap.
+            expected = pq.read_table(path, coerce_int96_timestamp_unit=found.type.unit)[name].combine_chunks()
         if pa.types.is_temporal(expected.type):
             found, expected = (c.cast(pa.int64()) for c in (found, expected))
         np.testing.assert_equal(found.to_pylist(), expected.to_pylist())
