@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 import psutil
+from process_memory import tree_bytes
 
 SAMPLE_S = 0.05
 
@@ -51,23 +52,9 @@ class PeakMemory:
 
     def _sample(self) -> None:
         while True:
-            self.peak_bytes = max(self.peak_bytes, _tree_bytes(self._process))
+            self.peak_bytes = max(self.peak_bytes, tree_bytes(self._process))
             if self._ended.wait(SAMPLE_S):
                 return
-
-
-def _tree_bytes(process: psutil.Process) -> int:
-    total = 0
-    try:
-        members = (process, *process.children(recursive=True))
-    except psutil.Error:
-        return 0
-    for member in members:
-        try:
-            total += member.memory_full_info().pss
-        except psutil.Error:
-            continue
-    return total
 
 
 def run_command(command: Sequence[str]) -> Spent:

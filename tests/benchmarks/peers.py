@@ -36,6 +36,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from measure import Cell, Verdict, print_machine, print_table, print_verdicts
+from process_memory import tree_bytes
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("peer_work.py")
@@ -140,7 +141,7 @@ def measure(command: Sequence[str]) -> Cost:
     process = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = 0
     while process.poll() is None:
-        peak = max(peak, _tree_bytes(process))
+        peak = max(peak, tree_bytes(process))
         time.sleep(SAMPLE_S)
     total_s = time.monotonic() - started
     output, errors = process.communicate()
@@ -149,20 +150,6 @@ def measure(command: Sequence[str]) -> Cost:
         raise FailedRunError(f"{' '.join(command)} ended with {process.returncode}:\n{errors[-2000:]}")
     spent = json.loads(lines[-1])
     return Cost(spent["cpu_s"], spent["wall_s"], total_s, peak, spent["num_rows"])
-
-
-def _tree_bytes(process: psutil.Process) -> int:
-    total = 0
-    try:
-        members = (process, *process.children(recursive=True))
-    except psutil.Error:
-        return 0
-    for member in members:
-        try:
-            total += member.memory_full_info().pss
-        except psutil.Error:
-            continue
-    return total
 
 
 def sums_of_csv(path: Path) -> tuple[int, ...]:
