@@ -48,6 +48,7 @@ class _Level(NamedTuple):
     Attributes:
         library: Module with zlib's interface.
         number: Its own level.
+        num_head_bytes: How many of the first bytes are stored, and known to the compressor as its dictionary.
         min_gain: A block that shrinks by less is stored.
         num_sample_pieces: How many pieces of a block are tried before all of it.
         sample_piece_bytes: Size of each; nothing that repeats further away is seen.
@@ -55,6 +56,7 @@ class _Level(NamedTuple):
 
     library: Any
     number: int
+    num_head_bytes: int
     min_gain: float
     num_sample_pieces: int
     sample_piece_bytes: int
@@ -62,10 +64,14 @@ class _Level(NamedTuple):
 
 # Stored data is inflated at 20 GB/s, JPEG and float data at 0.3. So an eighth less to read pays where a core gets less
 # than 40 MB/s from the disk, and 3 % where it gets less than 10; whoever asks for small files is given both.
+#
+# ISA-L notes the third byte of a stream without history under a hash of the stream's own address (write_first_byte in
+# its igzip_icf_body_h1_gr_bt.asm hashes a register it has not set). Where that hash is also one of the data's, a match
+# is lost: one process in several hundred wrote other bytes. A stream with a dictionary does not go that way.
 _LEVELS: dict[CompressionLevel, _Level] = {
-    "fast": _Level(isal_zlib, 1, 0.125, 8, 8 * KiB),
-    "balanced": _Level(isal_zlib, 2, 0.125, 8, 8 * KiB),
-    "small": _Level(zlib_ng, 6, 0.03, 4, 64 * KiB),
+    "fast": _Level(isal_zlib, 1, 8, 0.125, 8, 8 * KiB),
+    "balanced": _Level(isal_zlib, 2, 8, 0.125, 8, 8 * KiB),
+    "small": _Level(zlib_ng, 6, 0, 0.03, 4, 64 * KiB),
 }
 
 # Less data than four samples is compressed without one.
@@ -163,9 +169,11 @@ def gzip_trailer(crc: int, num_uncompressed_bytes: int) -> bytes:
     return _FINAL_EMPTY_BLOCK + _TRAILER.pack(crc, num_uncompressed_bytes & 0xFFFFFFFF)
 
 
-def _deflate(data: Buffer, level: _Level) -> bytes:
-    compressor = level.library.compressobj(level.number, level.library.DEFLATED, -15)
-    packed: bytes = compressor.compress(data) + compressor.flush(level.library.Z_FULL_FLUSH)
+def _deflate(data: memoryview[int], level: _Level) -> bytes:
+    head, rest = bytes(data[: level.num_head_bytes]), data[level.num_head_bytes :]
+    stored = _STORED_HEADER.pack(0, len(head), len(head) ^ 0xFFFF) + head if head else b""
+    compressor = level.library.compressobj(level.number, level.library.DEFLATED, -15, zdict=head)
+    packed: bytes = stored + compressor.compress(rest) + compressor.flush(level.library.Z_FULL_FLUSH)
     return packed
 
 
@@ -175,7 +183,7 @@ def _looks_hopeless(data: memoryview[int], level: _Level) -> bool:
     sample_bytes = level.num_sample_pieces * piece_bytes
     if data.nbytes < sample_bytes * _MIN_BYTES_A_SAMPLE_BYTE:
         return False
-    glances = b"".join(_spread(data, _NUM_GLANCES, _GLANCE_BYTES))
+    glances = memoryview(b"".join(_spread(data, _NUM_GLANCES, _GLANCE_BYTES)))
     if len(_deflate(glances, level)) <= len(glances) * (1 - _PROMISING_GAIN):
         return False
     # Pieces compressed as one would share their codes, and text between images would look like images.

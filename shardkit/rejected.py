@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 from isal import igzip
+from zlib_ng import zlib_ng
 
 from shardkit import storage
 from shardkit.accounting import RejectedFile
@@ -22,6 +23,7 @@ from shardkit.units import MiB
 
 MAX_FILE_BYTES = 64 * MiB
 _LEVEL = 2
+_GZIP_WINDOW = 31
 
 
 class RejectedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,20 +51,20 @@ def encode_record(record: RejectedRecord) -> bytes:
 
 def pack_files(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
     """Yields gzip files of about MAX_FILE_BYTES of lines, and how many each has; the same for the same lines."""
-    sink, num_bytes, num_rows = io.BytesIO(), 0, 0
-    writer = _open_writer(sink)
+    # Not ISA-L: its bytes would depend on where it lies in memory (shardkit/codec.py).
+    parts: list[bytes] = []
+    num_bytes = num_rows = 0
+    compressor = zlib_ng.compressobj(_LEVEL, zlib_ng.DEFLATED, _GZIP_WINDOW)
     for line in lines:
         if num_rows and num_bytes + len(line) > MAX_FILE_BYTES:
-            writer.close()
-            yield sink.getvalue(), num_rows
-            sink, num_bytes, num_rows = io.BytesIO(), 0, 0
-            writer = _open_writer(sink)
-        writer.write(line)
+            yield b"".join((*parts, compressor.flush())), num_rows
+            parts, num_bytes, num_rows = [], 0, 0
+            compressor = zlib_ng.compressobj(_LEVEL, zlib_ng.DEFLATED, _GZIP_WINDOW)
+        parts.append(compressor.compress(line))
         num_bytes += len(line)
         num_rows += 1
-    writer.close()
     if num_rows:
-        yield sink.getvalue(), num_rows
+        yield b"".join((*parts, compressor.flush())), num_rows
 
 
 def read_rejected(dataset: Dataset) -> Iterator[RejectedRecord]:
@@ -89,7 +91,3 @@ def check_file(dataset: Dataset, info: RejectedFile) -> tuple[str | None, bytes]
     if hashlib.sha256(content).hexdigest() != info.sha256:
         return "a file of rejected rows is damaged: its SHA-256 is not the one that the manifest states", content
     return None, content
-
-
-def _open_writer(sink: io.BytesIO) -> igzip.IGzipFile:
-    return igzip.IGzipFile("", "wb", _LEVEL, sink, mtime=0)

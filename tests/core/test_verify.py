@@ -137,7 +137,7 @@ def test_several_damages_of_one_shard_are_all_listed(dataset):
     data = bytearray(path.read_bytes())
     first = len(GZIP_HEADER) if dataset.manifest.compression == "gzip" else 0
     for block in (0, 2):
-        data[first + sum(shard.block_num_bytes[:block]) + 30] ^= 0x5A
+        data[first + sum(shard.block_num_bytes[:block]) + 2] ^= 0x5A
     path.write_bytes(data)
     assert [d.block for d in damages_of(dataset)] == [0, 2]
 
