@@ -14,6 +14,9 @@ def decode(
     refuse_others: bool = False,
     /,
 ) -> tuple[list[tuple[Any, ...]], Any]: ...
+def decode_avro(
+    pieces: list[tuple[Any, int, int]], fields: list[tuple[int, int, bool, Any]], stop_bytes: int, /
+) -> tuple[list[tuple[Any, ...]] | None, int, int, int, int]: ...
 def gather(data: Any, starts: Any, sizes: Any, /) -> Any: ...
 def count_keys(
     slots: Any,

@@ -17,6 +17,8 @@ PyMethodDef methods[] = {
      "scan(frames) -> (int64 starts, int64 lengths, uint8 states, first byte that was not followed)"},
     {"decode", shardkit::decode, METH_VARARGS,
      "decode(frames, starts, lengths, specs, refuse_others=False) -> (columns, int64 records with problems)"},
+    {"decode_avro", shardkit::decode_avro, METH_VARARGS,
+     "decode_avro(pieces, fields, stop_bytes) -> (columns or None, rows, piece, rows of it, bytes of it)"},
     {"crc32c", shardkit::crc32c, METH_VARARGS, "crc32c(data, start=0) -> CRC32C of data, continued from start"},
     {"gather", shardkit::gather, METH_VARARGS, "gather(buffer or list of buffers, starts, sizes) -> pieces one after the other"},
     {"count_keys", shardkit::count_keys, METH_VARARGS,

@@ -47,6 +47,7 @@ PyObject* crc32c(PyObject*, PyObject* args);
 PyObject* scan(PyObject*, PyObject* args);
 PyObject* gather(PyObject*, PyObject* args);
 PyObject* decode(PyObject*, PyObject* args);
+PyObject* decode_avro(PyObject*, PyObject* args);
 PyObject* count_keys(PyObject*, PyObject* args);
 PyObject* hash_slices(PyObject*, PyObject* args);
 PyObject* count_slices(PyObject*, PyObject* args);

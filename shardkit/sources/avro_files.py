@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.features import Features
+from shardkit.sources.avro_batches import BatchReader
 from shardkit.sources.avro_container import (
     MAGIC,
     SYNC_BYTES,
@@ -24,7 +25,6 @@ from shardkit.sources.avro_container import (
     read_blocks,
     read_header,
 )
-from shardkit.sources.avro_rows import RecordReader, columns_of
 from shardkit.sources.avro_schema import AvroSchema, read_schema
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
 from shardkit.sources.columnar_source import ColumnarSource, Container
@@ -99,8 +99,7 @@ class _AvroFile(Container):
         names = {f.name for f in features}
         leaves = [leaf for leaf in self._schema.leaves if leaf.column.name in names]
         blocks = ((self._inflated(block), block.num_rows) for block in self._blocks(split.start, split.stop))
-        for rows in RecordReader(self._schema).batches(blocks, batch_bytes):
-            yield columns_of(rows, leaves)
+        yield from BatchReader(self._schema, leaves).batches(blocks, batch_bytes)
 
     def rows_before(self, start: int) -> int:
         return sum(block.num_rows for block in self._blocks(0, start)) if start else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
+from shardkit.sources.avro_columns import NO_STOP, Piece
 from shardkit.sources.avro_schema import AvroSchema, Leaf
+from shardkit.sources.avro_values import decimal_text
 
 _INT32 = np.iinfo(np.int32)
-_MAX_DECIMAL_BYTES = 32
 _SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError)
 _RECORD_ERRORS = (EOFError, LookupError, TypeError, ValueError, OverflowError, MemoryError, struct.error)
 
@@ -37,33 +38,34 @@ class RecordReader:
         except _SCHEMA_ERRORS as error:
             raise ValueError(f"its schema is damaged, {error}") from error
 
-    def batches(self, blocks: Iterable[tuple[bytes, int]], batch_bytes: int) -> Iterator[list[Any]]:
-        """Yields the records of blocks, so many at a time as take up about `batch_bytes` in them.
+    @property
+    def record(self) -> Any:
+        """The schema, as fastavro has parsed it."""
+        return self._record
+
+    def read(self, pieces: Iterable[Piece], stop_bytes: int = NO_STOP) -> tuple[list[Any], Piece | None]:
+        """Returns records, and what is left of the piece in which it stopped.
 
         Args:
-            blocks: Content of each, and how many rows it says it has.
-            batch_bytes: Wanted.
+            pieces: One after the other.
+            stop_bytes: Ends with the row with which so many bytes are reached.
 
         Raises:
             ValueError: If a record is damaged, or a block does not hold just as many.
         """
         rows: list[Any] = []
         num_bytes = 0
-        for data, num_rows in blocks:
-            if num_rows > len(data):
-                raise ValueError(f"a block of {len(data)} bytes says that it has {num_rows} rows")
-            stream = io.BytesIO(data)
-            start = 0
-            for number in range(1, num_rows + 1):
-                rows.append(self._read_one(stream, number))
-                if num_bytes + stream.tell() - start >= batch_bytes:
-                    yield rows
-                    start, num_bytes, rows = stream.tell(), 0, []
-            if stream.tell() != len(data):
-                raise ValueError(f"a block has {len(data) - stream.tell()} bytes behind its last row")
-            num_bytes += len(data) - start
-        if rows:
-            yield rows
+        for piece in pieces:
+            stream = io.BytesIO(piece.data)
+            stream.seek(piece.start)
+            for number in range(1, piece.num_rows + 1):
+                rows.append(self._read_one(stream, piece.first_row + number))
+                if num_bytes + stream.tell() - piece.start >= stop_bytes:
+                    return rows, piece.after(number, stream.tell())
+            if stream.tell() != len(piece.data):
+                raise ValueError(f"a block has {len(piece.data) - stream.tell()} bytes behind its last row")
+            num_bytes += len(piece.data) - piece.start
+        return rows, None
 
     def _read_one(self, stream: io.BytesIO, number: int) -> Any:
         start = stream.tell()
@@ -108,7 +110,7 @@ def _array(values: list[Any], leaf: Leaf) -> pa.Array:
     if leaf.kind == "text":
         return _texts(values)
     if leaf.kind == "decimal":
-        return pa.array([None if v is None else _decimal_text(v, leaf.item_type.scale) for v in values], pa.string())
+        return pa.array([None if v is None else decimal_text(v, leaf.item_type.scale) for v in values], pa.string())
     if leaf.kind == "plain":
         return pa.array(values, leaf.item_type)
     numbers = pa.array(values, pa.int64())
@@ -127,15 +129,6 @@ def _texts(values: list[Any]) -> pa.Array:
         # As they stand in the file; the rows are rejected by whoever checks.
         raw = [None if v is None else v.encode("utf-8", "surrogateescape") for v in values]
         return pa.array(raw, pa.binary()).view(pa.string())
-
-
-def _decimal_text(value: bytes, scale: int) -> str:
-    if len(value) > _MAX_DECIMAL_BYTES:
-        return f"a number of {len(value)} bytes"
-    number = int.from_bytes(value, "big", signed=True)
-    digits = str(abs(number)).rjust(scale + 1, "0")
-    sign = "-" if number < 0 else ""
-    return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else f"{sign}{digits}"
 
 
 def _describe(error: Exception) -> str:

@@ -93,7 +93,12 @@ def read_schema(schema: Any, where: str, dropped: tuple[str, ...] = ()) -> AvroS
     """
     reader = _SchemaReader(where, dropped)
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise UsageError("the rows of the file are no records", where=where, why=f"its schema is {shown(schema)}")
+        raise UsageError(
+            "the rows of the file are no records",
+            where=where,
+            why=f"its schema is {shown(schema)}",
+            next_step="Write it with a record as its schema, one field a column",
+        )
     leaves = tuple(reader.leaves(schema, (), "", nullable=False))
     return AvroSchema(record=_without_logical(schema, 0), leaves=leaves)
 

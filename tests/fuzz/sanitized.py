@@ -17,7 +17,13 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-TESTS = ["test_kernel_decode.py", "test_kernel_scan.py", "test_kernel_counting.py", "test_encoder.py"]
+TESTS = [
+    "test_kernel_decode.py",
+    "test_kernel_scan.py",
+    "test_kernel_counting.py",
+    "test_kernel_avro.py",
+    "test_encoder.py",
+]
 FLAGS = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wall", "-Wextra"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 # The finder goes before all others, so that `shardkit._kernel` is the build whose path is in the environment.
