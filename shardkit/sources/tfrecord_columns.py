@@ -44,6 +44,19 @@ def stored_column(buffers: tuple[Any, ...], num_rows: int, kind: int, num_values
     return pa.Array.from_buffers(list_type, num_rows, [validity], children=[values])
 
 
+def present_rows(buffers: tuple[Any, ...], num_rows: int) -> npt.NDArray[np.int64]:
+    """Returns the positions of the rows that are not null in a column that the kernel decoded, ascending."""
+    if buffers[0] is None:
+        return np.arange(num_rows, dtype=np.int64)
+    bits = np.unpackbits(np.frombuffer(buffers[0], np.uint8), count=num_rows, bitorder="little")
+    return np.flatnonzero(bits)
+
+
+def filled_rows(buffers: tuple[Any, ...], num_rows: int) -> npt.NDArray[np.int64]:
+    """Returns the positions of the rows that hold a value in a column of lists of any length, ascending."""
+    return np.flatnonzero(np.diff(np.frombuffer(buffers[1], np.int32)[: num_rows + 1]))
+
+
 def bad_texts(values: pa.Array) -> npt.NDArray[np.int64]:
     """Returns the positions of bytes values that are not UTF-8, ascending."""
     _, offsets, content = values.buffers()

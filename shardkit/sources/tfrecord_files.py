@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from shardkit.units import KiB
 
 _NUM_WINDOWS = 8
 _WINDOW_BYTES = 256 * KiB
+_MAX_SHAPES = 64
+_MAX_HEADS = 16
 
 
 @dataclass(frozen=True)
@@ -130,10 +133,7 @@ class TfrecordSource:
         file = files[split.file_start]
         with guard_unchanged(file):
             form = form_of(file)
-            shape = FileShape(printable(file.name))
-            for _, block in self._head(file, form, options):
-                observe(block, shape)
-            decoder = BlockDecoder(features, shape, max_length(options))
+            decoder = BlockDecoder(features, _head_shape(file, options), max_length(options))
             reader = _SplitReader(file, form, split, options, self.block_bytes)
             first_row = 0
             with open_records(file, form, split.start, is_read_through=True) as stream:
@@ -164,38 +164,9 @@ class TfrecordSource:
     def _shapes(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[FileShape]:
         shapes = []
         for file in sample_files([f for f in files if f.num_bytes]):
-            form = form_of(file)
-            shape = FileShape(printable(file.name))
             with guard_unchanged(file):
-                for row, block in self._head(file, form, options, is_strict=not options.tolerates_bad_rows):
-                    bad = observe(block, shape)
-                    if bad and not options.tolerates_bad_rows:
-                        position, why = bad[0]
-                        raise _bad_record(file, form, block, position, row + position + 1, f"it {why}")
-                for block in _windows(file, form):
-                    observe(block, shape)
-            shapes.append(shape)
+                shapes.append(_sampled_shape(file, options))
         return shapes
-
-    def _head(
-        self, file: RawFile, form: Form, options: SourceOptions, *, is_strict: bool = False
-    ) -> Iterator[tuple[int, RecordBlock]]:
-        # Records of the head that are short enough, and the number of those before. Reading tells what is damaged.
-        num_rows = num_bytes = 0
-        limit = max_length(options)
-        with open_records(file, form) as stream:
-            stop = file.num_bytes if form == "plain" else 0
-            blocks = read_blocks(stream, file, form, options, start=0, stop=stop, block_bytes=HEAD_BYTES)
-            try:
-                for block in blocks:
-                    yield num_rows, _shortened(block, HEAD_ROWS - num_rows, limit)
-                    num_rows += len(block.starts)
-                    num_bytes += len(block.data)
-                    if num_rows >= HEAD_ROWS or num_bytes >= HEAD_BYTES:
-                        return
-            except DamagedFileError:
-                if is_strict:
-                    raise
 
 
 class _SplitReader:
@@ -234,6 +205,50 @@ class _SplitReader:
             first_byte=block.first_byte(row),
             raw=block.record(row),
         )
+
+
+# What `infer` saw, `notes` need not read again; and what one split of a file saw, no other split.
+@functools.lru_cache(maxsize=_MAX_SHAPES)
+def _sampled_shape(file: RawFile, options: SourceOptions) -> FileShape:
+    form = form_of(file)
+    shape = FileShape(printable(file.name))
+    for row, block in _head(file, form, options, is_strict=not options.tolerates_bad_rows):
+        bad = observe(block, shape)
+        if bad and not options.tolerates_bad_rows:
+            position, why = bad[0]
+            raise _bad_record(file, form, block, position, row + position + 1, f"it {why}")
+    for block in _windows(file, form):
+        observe(block, shape)
+    return shape
+
+
+@functools.lru_cache(maxsize=_MAX_HEADS)
+def _head_shape(file: RawFile, options: SourceOptions) -> FileShape:
+    shape = FileShape(printable(file.name))
+    for _, block in _head(file, form_of(file), options):
+        observe(block, shape)
+    return shape
+
+
+def _head(
+    file: RawFile, form: Form, options: SourceOptions, *, is_strict: bool = False
+) -> Iterator[tuple[int, RecordBlock]]:
+    # Records of the head that are short enough, and the number of those before. Reading tells what is damaged.
+    num_rows = num_bytes = 0
+    limit = max_length(options)
+    with open_records(file, form) as stream:
+        stop = file.num_bytes if form == "plain" else 0
+        blocks = read_blocks(stream, file, form, options, start=0, stop=stop, block_bytes=HEAD_BYTES)
+        try:
+            for block in blocks:
+                yield num_rows, _shortened(block, HEAD_ROWS - num_rows, limit)
+                num_rows += len(block.starts)
+                num_bytes += len(block.data)
+                if num_rows >= HEAD_ROWS or num_bytes >= HEAD_BYTES:
+                    return
+        except DamagedFileError:
+            if is_strict:
+                raise
 
 
 def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number: int, why: str) -> BadInputError:

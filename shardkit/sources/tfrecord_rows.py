@@ -16,7 +16,7 @@ from shardkit.reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, Spec
 from shardkit.sources.fitting import UnfitValueError, fit_column
 from shardkit.sources.streams import shown
 from shardkit.sources.tfrecord_blocks import RecordBlock
-from shardkit.sources.tfrecord_columns import bad_texts, stored_column
+from shardkit.sources.tfrecord_columns import bad_texts, filled_rows, stored_column
 from shardkit.sources.tfrecord_messages import (
     KIND_NAMES,
     NotExampleError,
@@ -171,6 +171,8 @@ class BlockDecoder:
             specs = [p.spec for p in self._context]
             specs += [Spec(name.encode(), INT64, ANY_NUMBER, False) for name in sorted(self._kindless)]
             columns, problems = decode(block.data, starts, lengths, specs, refuse_others=True)
+            for column in columns[len(self._context) :]:
+                problems = np.union1d(problems, filled_rows(column, len(rows)))
             num_kindless = len(self._kindless)
             for row in rows[problems].tolist():
                 problem = self._problem_of(block.record(row))

@@ -16,7 +16,7 @@ from shardkit.reference import ANY_NUMBER, BYTES, INT64, Spec
 from shardkit.sources.sniff import image_type_of
 from shardkit.sources.streams import shown
 from shardkit.sources.tfrecord_blocks import RecordBlock
-from shardkit.sources.tfrecord_columns import bad_texts, stored_column
+from shardkit.sources.tfrecord_columns import bad_texts, present_rows, stored_column
 from shardkit.sources.tfrecord_messages import (
     KIND_NAMES,
     NotExampleError,
@@ -155,24 +155,30 @@ def observe(block: RecordBlock, shape: FileShape) -> list[tuple[int, str]]:
 
 
 def _note_features(block: RecordBlock, rows: Int64s, shape: FileShape, bad: dict[int, str]) -> None:
+    # Mostly the first record names all features, so that the kernel reads the rest alone.
+    num_parsed = 1
     while len(rows):
         specs = [Spec(name.encode(), seen.kind, ANY_NUMBER, False) for name, seen in shape.features.items()]
         specs += [Spec(name.encode(), INT64, ANY_NUMBER, False) for name in sorted(shape.kindless)]
         starts, lengths = block.starts[rows], block.lengths[rows]
         columns, problems = decode(block.data, starts, lengths, specs, refuse_others=True)
+        # A name without a kind so far has got one.
+        for column in columns[len(shape.features) :]:
+            problems = np.union1d(problems, present_rows(column, len(rows)))
         if not len(problems):
             shape.num_records += len(rows)
             for seen, column in zip(shape.features.values(), columns, strict=False):
                 _note_column(seen, stored_column(column, len(rows), seen.kind, ANY_NUMBER, is_scalar=False))
             return
         before = len(shape.features), len(shape.kindless), len(bad)
-        for row in rows[problems[:_PARSED_AT_ONCE]].tolist():
+        for row in rows[problems[:num_parsed]].tolist():
             try:
                 _learn(parse(block.record(row)), shape)
             except NotExampleError as error:
                 bad[row] = str(error)
         if before == (len(shape.features), len(shape.kindless), len(bad)):
             raise BadInputError("a record cannot be decoded", where=shape.name)
+        num_parsed = min(2 * num_parsed, _PARSED_AT_ONCE)
         rows = np.array([row for row in rows.tolist() if row not in bad], np.int64)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import unicodedata
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from shardkit.features import Feature, Features, make_feature
 from shardkit.sources.streams import shown
 from shardkit.transforms.options import UnicodeForm, read_user_file
 from shardkit.transforms.steps import RowError, RowwiseStep, Taken, batch_of, check_distinct, find_feature
+from shardkit.transforms.token_words import TokenIds, encode_whole, word_tokens_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -61,10 +61,12 @@ def tokenize_step(features: Features, tokenize: tuple[tuple[str, str, str], ...]
     names = [name for name, _, _ in tokenize]
     for name in names:
         if not find_feature(features, name, "--tokenize").is_scalar:
-            raise UsageError(f"--tokenize names the column {shown(name)}, which holds lists")
-    tokenizers = {name: load_tokenizer(path, sha256) for name, path, sha256 in tokenize}
+            raise UsageError(
+                f"--tokenize names the column {shown(name)}, which holds lists",
+                next_step="Name a column that holds one text a row",
+            )
     changes: dict[str, _ChangeColumn] = {
-        name: functools.partial(_to_ids, tokenizer) for name, tokenizer in tokenizers.items()
+        name: functools.partial(_to_ids, _encoder_of(path, sha256)) for name, path, sha256 in tokenize
     }
     after = tuple(
         make_feature(f.name, "int64", (None,), nullable=f.nullable) if f.name in names else f for f in features
@@ -90,7 +92,12 @@ def load_tokenizer(path: str, sha256: str) -> Tokenizer:
         settings = msgspec.json.decode(content, type=_TokenizerSettings)
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:
-        raise UsageError("the file of --tokenize is no tokenizer", where=path, why=str(error)) from error
+        raise UsageError(
+            "the file of --tokenize is no tokenizer",
+            where=path,
+            why=str(error),
+            next_step="Name a tokenizer.json, as Tokenizer.save of the package tokenizers writes it",
+        ) from error
     _refuse_random(settings.get("model"), path)
     padding = tokenizer.padding
     if padding is not None and padding.get("length") is None:
@@ -126,7 +133,9 @@ def _text_step(
 def _check_text(feature: Feature, option: str) -> None:
     if feature.dtype != "string":
         raise UsageError(
-            f"{option} names the column {shown(feature.name)}, which is no text", why=f"it is {feature.describe_type()}"
+            f"{option} names the column {shown(feature.name)}, which is no text",
+            why=f"it is {feature.describe_type()}",
+            next_step="Name a column of text, or make it one with --cast COLUMN=string",
         )
 
 
@@ -167,17 +176,20 @@ def _normalized(form: UnicodeForm, values: pa.Array) -> pa.Array:
     return pc.replace_with_mask(values, is_other, changed)
 
 
-def _to_ids(tokenizer: Tokenizer, column: pa.Array) -> pa.Array:
-    present = column.drop_null() if column.null_count else column
+@functools.lru_cache(maxsize=16)
+def _encoder_of(path: str, sha256: str) -> Callable[[pa.Array], TokenIds]:
+    tokenizer = load_tokenizer(path, sha256)
+    by_word = word_tokens_of(tokenizer)
+    return functools.partial(encode_whole, tokenizer) if by_word is None else by_word.encode
+
+
+def _to_ids(encode: Callable[[pa.Array], TokenIds], column: pa.Array) -> pa.Array:
     try:
-        encodings = tokenizer.encode_batch_fast(present.to_pylist())
+        ids = encode(column.drop_null() if column.null_count else column)
     except Exception as error:
         raise RowError("the text cannot be tokenized", str(error)) from error
-    ids = [encoding.ids for encoding in encodings]
     lengths = np.zeros(len(column), dtype=np.int64)
-    is_valid = column.is_valid().to_numpy(zero_copy_only=False)
-    lengths[is_valid] = np.fromiter(map(len, ids), np.int64, len(ids))
+    lengths[column.is_valid().to_numpy(zero_copy_only=False)] = ids.lengths
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    values = np.fromiter(itertools.chain.from_iterable(ids), np.int64, int(offsets[-1]))
     mask = column.is_null() if column.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values), mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids.values), mask=mask)

@@ -183,18 +183,21 @@ def _taxi_avro(folder: Path, data: Path, megabytes: float) -> Inputs:
 
 def _taxi_tfrecord(folder: Path, data: Path, megabytes: float) -> Inputs:
     files = sorted(_taxi_folder(data, "tfrecord").glob("*.gz"))
-    records = [record for file in files for record in records_of(str(file))]
+    tables = [list(records_of(str(file))) for file in files]
     whole, num_bytes = _copies(folder / "whole", files, TAXI_COPIES)
 
     def make(path: Path, num_rows: int) -> int:
+        # As many files as there are, for what a record may lack shows in the head of the second only.
         path.mkdir(parents=True)
-        with gzip.open(path / "rows.tfrecord.gz", "wb", 6) as file:
-            for record in _first(records, num_rows):
-                length = struct.pack("<Q", len(record))
-                file.write(length + _masked_crc(length) + record + _masked_crc(record))
-        return num_rows
+        size = num_rows // len(tables)
+        for file, records in zip(files, tables, strict=True):
+            with gzip.open(path / file.name, "wb", 6) as stored:
+                for record in _first(records, size):
+                    length = struct.pack("<Q", len(record))
+                    stored.write(length + _masked_crc(length) + record + _masked_crc(record))
+        return size * len(tables)
 
-    return Inputs(whole, TAXI_COPIES * len(records), num_bytes, make)
+    return Inputs(whole, TAXI_COPIES * sum(map(len, tables)), num_bytes, make)
 
 
 def _masked_crc(data: bytes) -> bytes:
