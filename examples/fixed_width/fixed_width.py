@@ -9,23 +9,26 @@ A column starts where its name starts in the first line; all values are text. Af
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError
-from shardkit.features import Features, arrow_schema, make_feature
+from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.features import Features, make_feature
 from shardkit.sources.base import (
     InputSplit,
     RawFile,
-    RejectedRow,
     RowBatch,
     SourceOptions,
     rejected_row,
     row_identities,
 )
+from shardkit.sources.fitting import UnfitValueError
+from shardkit.sources.row_fitting import fit_rows, unfit_error
 from shardkit.sources.streams import guard_unchanged, open_stream, place
 
 
@@ -41,9 +44,9 @@ class FixedWidthSource:
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns a text feature for each column of the first line."""
-        names = list(_column_starts(_lines(files[0])[0]))
+        names = list(_column_starts(files[0], _lines(files[0])[0]))
         for file in files:
-            if list(_column_starts(_lines(file)[0])) != names:
+            if list(_column_starts(file, _lines(file)[0])) != names:
                 raise BadInputError("the files have different columns", where=place(file))
         return tuple(make_feature(name, "string", nullable=True) for name in names)
 
@@ -62,34 +65,62 @@ class FixedWidthSource:
         file = files[split.file_start]
         with guard_unchanged(file):
             header, *lines = _lines(file)
-        starts = _column_starts(header)
-        stops = [*list(starts.values())[1:], None]
-        bounds = {name: slice(start, stop) for (name, start), stop in zip(starts.items(), stops, strict=True)}
-        rows: list[str] = []
-        rejected: list[RejectedRow] = []
-        for number, line in enumerate(lines, start=2):
-            if len(line) > max(starts.values()):
-                rows.append(line)
-                continue
-            error = BadInputError(
-                "a line is too short", where=place(file, line=number), why=f"it has {len(line)} letters"
+        starts = _column_starts(file, header)
+        ends = itertools.pairwise([*starts.values(), None])
+        bounds = {name: slice(start, stop) for name, (start, stop) in zip(starts, ends, strict=True)}
+        is_whole = np.array([len(line) > max(starts.values()) for line in lines], np.bool_)
+        indices = np.flatnonzero(is_whole)
+        columns = {
+            name: pa.array([lines[i][where].strip() or None for i in indices.tolist()], pa.string())
+            for name, where in bounds.items()
+        }
+        # A schema may make something else of a column, which not every value can become.
+        try:
+            fitted = fit_rows(
+                lambda a, b: {name: column.slice(a, b - a) for name, column in columns.items()},
+                len(indices),
+                features,
+                tolerates_bad_rows=options.tolerates_bad_rows,
             )
+        except UnfitValueError as error:
+            raise unfit_error(error, place(file, line=int(indices[error.row]) + 2)) from error
+        bad = {int(indices[row]): unfit_error(error, place(file)) for row, error in fitted.unfit}
+        for i in np.flatnonzero(~is_whole).tolist():
+            why = f"it has {len(lines[i])} letters"
+            bad[i] = BadInputError("a line is too short", where=place(file, line=i + 2), why=why)
             if not options.tolerates_bad_rows:
-                raise error
-            position, raw = f"line {number}", line.encode()
-            rejected.append(
-                rejected_row(error, file_index=split.file_start, position=position, first_byte=None, raw=raw)
+                raise bad[i]
+        rejected = [
+            rejected_row(
+                bad[i],
+                file_index=split.file_start,
+                position=f"line {i + 2}",
+                first_byte=None,
+                raw=lines[i].encode(),
             )
-        columns = [pa.array([line[bounds[f.name]].strip() or None for line in rows], pa.string()) for f in features]
-        batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(features))
-        yield RowBatch(batch, row_identities(file, 0, 0, len(rows)), split.file_start, rejected=rejected)
+            for i in sorted(bad)
+        ]
+        # The name of a row is that of its line, whichever others are bad.
+        identities = row_identities(file, 0, 0, len(lines))[indices[fitted.kept]]
+        yield RowBatch(fitted.batch, identities, split.file_start, fitted.num_rounded, rejected)
 
 
 def _lines(file: RawFile) -> list[str]:
     with open_stream(file) as stream:
         content = b"".join(iter(lambda: stream.read(1 << 20), b""))
-    return content.decode().splitlines()
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError as error:
+        why = f"not UTF-8 at byte {error.start}"
+        raise DamagedFileError("the text is not UTF-8", where=place(file), why=why) from error
+    # What follows the last line end is no line.
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1] or [""])]
 
 
-def _column_starts(header: str) -> dict[str, int]:
-    return {match.group(): match.start() for match in re.finditer(r"\S+", header)}
+def _column_starts(file: RawFile, header: str) -> dict[str, int]:
+    found = list(re.finditer(r"\S+", header))
+    starts = {match.group(): match.start() for match in found}
+    if not found or len(starts) < len(found):
+        what = "a column is there twice" if found else "the first line names no columns"
+        raise BadInputError(what, where=place(file, line=1), next_step="Correct the first line")
+    return starts

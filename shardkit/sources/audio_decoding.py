@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shardkit.errors import missing_extra
-from shardkit.sources.audio_headers import missing_part
+from shardkit.sources.audio_headers import fault_of
+from shardkit.sources.media_files import Samples
 from shardkit.units import format_size
 
 _BLOCK_FRAMES = 65_536
@@ -36,14 +37,12 @@ class Decoded(NamedTuple):
     """Decoded sound.
 
     Attributes:
-        samples: float32 of shape (frames, channels), from -1 to 1.
+        samples: Of shape (frames, channels), from -1 to 1; float64 of a file whose samples may need it, else float32.
         sample_rate: Frames a second.
-        num_rounded: Samples that float32 does not hold.
     """
 
-    samples: npt.NDArray[np.float32]
+    samples: Samples
     sample_rate: int
-    num_rounded: int
 
 
 class AudioError(Exception):
@@ -81,14 +80,17 @@ def read_audio_header(data: memoryview, media_type: str) -> AudioHeader:
         AudioError: If it cannot be read, or is seen to be cut off.
     """
     soundfile = load_soundfile()
+    fault = fault_of(data, media_type)
+    if fault is not None:
+        raise AudioError(fault)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             header = AudioHeader(sound.samplerate, sound.frames, sound.channels)
+            is_cut = media_type == "audio/flac" and not _has_its_end(sound)
     except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
         raise AudioError(_reason(error)) from error
-    missing = missing_part(data, media_type)
-    if missing is not None:
-        raise AudioError(missing)
+    if is_cut:
+        raise AudioError(f"it is cut off or damaged: the last of its {header.num_frames:,} frames cannot be decoded")
     if not 0 <= header.num_frames < _UNKNOWN_FRAMES:
         raise AudioError("its header does not say how long it is")
     return header
@@ -108,31 +110,41 @@ def decode_audio(data: memoryview, media_type: str, rate: int | None, max_bytes:
         UsageError: If an optional package is not installed.
     """
     soundfile = load_soundfile()
-    missing = missing_part(data, media_type)
-    if missing is not None:
-        raise AudioError(missing)
+    fault = fault_of(data, media_type)
+    if fault is not None:
+        raise AudioError(fault)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
-            samples, num_rounded = _read_samples(sound, rate, max_bytes)
+            samples = _read_samples(sound, rate, max_bytes)
             own_rate = int(sound.samplerate)
     except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
         raise AudioError(_reason(error)) from error
     if not np.isfinite(samples).all():
         raise AudioError("it holds samples that are no numbers")
     if rate is None or rate == own_rate:
-        return Decoded(samples, own_rate, num_rounded)
+        return Decoded(samples, own_rate)
     if not len(samples):
-        return Decoded(samples, rate, num_rounded)
+        return Decoded(samples, rate)
     resampled = load_soxr().resample(samples, own_rate, rate)
-    return Decoded(np.ascontiguousarray(resampled, np.float32), rate, num_rounded)
+    return Decoded(np.ascontiguousarray(resampled, samples.dtype), rate)
 
 
-def _read_samples(sound: Any, rate: int | None, max_bytes: int) -> tuple[npt.NDArray[np.float32], int]:
+def _has_its_end(sound: Any) -> bool:
+    if not 0 < sound.frames < _UNKNOWN_FRAMES:
+        return True
+    try:
+        sound.seek(sound.frames - 1)
+        return len(sound.read(1)) == 1
+    except (RuntimeError, ValueError):
+        return False
+
+
+def _read_samples(sound: Any, rate: int | None, max_bytes: int) -> Samples:
     growth = 1.0 if rate is None else max(1.0, rate / sound.samplerate)
     max_frames = int(max_bytes / (4 * sound.channels * growth))
     dtype = "float64" if sound.subtype in _WIDE_SUBTYPES else "float32"
-    parts: list[npt.NDArray[np.float32]] = []
-    num_frames = num_rounded = 0
+    parts: list[Samples] = []
+    num_frames = 0
     while True:
         block = sound.read(_BLOCK_FRAMES, dtype=dtype, always_2d=True)
         if not len(block):
@@ -140,17 +152,14 @@ def _read_samples(sound: Any, rate: int | None, max_bytes: int) -> tuple[npt.NDA
         num_frames += len(block)
         if num_frames > max_frames:
             raise AudioError(f"its samples take up more than the {format_size(max_bytes)} that a record may have")
-        with np.errstate(over="ignore"):
-            narrow = block.astype(np.float32, copy=False)
-        if dtype == "float64":
-            num_rounded += int(np.count_nonzero(narrow != block))
-        parts.append(narrow)
+        parts.append(block)
     if sound.frames < _UNKNOWN_FRAMES and num_frames != sound.frames:
         raise AudioError(f"it is cut off: its header says {sound.frames:,} frames, {num_frames:,} could be decoded")
     empty = np.zeros((0, sound.channels), np.float32)
-    return np.concatenate(parts) if parts else empty, num_rounded
+    return np.concatenate(parts) if parts else empty
 
 
 def _reason(error: Exception) -> str:
     text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
+    text = re.sub(r"(?i)^(internal )?error : ", "", text)
     return f"it cannot be decoded: {text[:1].lower()}{text[1:].rstrip('.')}"

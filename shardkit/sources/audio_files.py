@@ -20,7 +20,7 @@ _TYPE_BYTES = 16
 class AudioSource(MediaSource):
     """Audio files: WAV, FLAC, Ogg and what else of MP3 libsndfile reads.
 
-    Samples are float32 from -1 to 1, of several channels frame by frame.
+    Samples are float32 from -1 to 1, of several channels frame by frame; float64 where a schema says so.
     """
 
     format: str = "audio"
@@ -49,7 +49,11 @@ class AudioSource(MediaSource):
         if options.audio != "samples":
             raise UsageError("--audio-rate is for decoded sound", next_step="Add --audio samples, or leave it out")
         if options.audio_rate < 1:
-            raise UsageError(f"--audio-rate {options.audio_rate} is no rate", why="it must be at least 1")
+            raise UsageError(
+                f"--audio-rate {options.audio_rate} is no rate",
+                why="it must be at least 1",
+                next_step="Give a number of samples a second, such as --audio-rate 16000",
+            )
         load_soxr()
 
     def content_feature(self, media_type: str, options: SourceOptions) -> Feature:
@@ -71,4 +75,4 @@ class AudioSource(MediaSource):
             header = read_audio_header(content, media_type)
             return Found((header.sample_rate, header.num_frames, header.num_channels))
         decoded = decode_audio(content, media_type, options.audio_rate, options.max_record_bytes)
-        return Found((decoded.sample_rate, *decoded.samples.shape), decoded.samples, decoded.num_rounded)
+        return Found((decoded.sample_rate, *decoded.samples.shape), decoded.samples)

@@ -13,6 +13,7 @@ from typing import cast
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources import sniff
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions
+from shardkit.sources.offered import OfferedSource
 from shardkit.sources.sampling import sample_files
 from shardkit.sources.streams import place, printable, read_head
 
@@ -95,9 +96,11 @@ def _offered() -> dict[str, RecognizingSource]:
             ) from error
         if format_name in _CLASSES or format_name in found:
             raise UsageError(
-                f"an installed package offers the format {format_name!r}, which is there already", where=entry.value
+                f"an installed package offers the format {format_name!r}, which is there already",
+                where=entry.value,
+                next_step="Uninstall that package, or give its format another name",
             )
-        found[format_name] = source
+        found[format_name] = OfferedSource(source, format_name, entry.value)
     return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,14 +13,15 @@ import pyarrow as pa
 import xxhash
 
 from shardkit import storage
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.sources import sniff
 from shardkit.sources.base import RawFile, Source, SourceOptions
 from shardkit.sources.coco import is_coco, read_coco
 from shardkit.sources.csv_files import CsvSource
+from shardkit.sources.json_array import JsonArraySource
 from shardkit.sources.json_lines import JsonLinesSource
-from shardkit.sources.label_tables import LabelColumns, LabelTable, Matching, Positions, match_names
+from shardkit.sources.label_tables import LabelColumns, LabelTable, Matching, Positions, check_header, match_names
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.parquet_files import ParquetSource
 from shardkit.sources.streams import place, printable, read_head, shown
@@ -85,7 +87,7 @@ def load_labels(
 
     Raises:
         UsageError: If labels and files do not go together, or the labels are of no kind that is read.
-        BadInputError: If the labels are damaged.
+        BadInputError: If the labels are damaged, unless bad rows are tolerated: then that is a UsageError too.
     """
     if options.labels is None:
         return None
@@ -97,7 +99,8 @@ def load_labels(
     vocabulary = next((f.vocabulary for f in known or () if f.name == "box_labels"), None)
     names = _Names(tuple(f.name for f in files), digest.intdigest())
     strict = msgspec.structs.replace(options, tolerates_bad_rows=False)
-    return _load(found, strict, tuple(own), kinds, vocabulary, names)
+    with _about_labels(place(found[0]), tolerates_bad_rows=options.tolerates_bad_rows):
+        return _load(found, strict, tuple(own), kinds, vocabulary, names)
 
 
 class _Names:
@@ -125,15 +128,41 @@ def _load(
 ) -> FileLabels:
     # Asked for again by every split.
     columns, where = _read(found, options, vocabulary), str(options.labels)
+    if isinstance(columns, LabelTable):
+        check_header(files.names, columns.key, where)
     matching = match_names(files.names, columns.names, where, kinds)
     has_gaps = bool((matching.positions < 0).any())
     features = tuple(_renamed(f, own, has_gaps) for f in columns.features)
     repeated = [f.name for f in features if [g.name for g in features].count(f.name) > 1]
     if repeated:
-        raise UsageError(f"column {shown(repeated[0])} appears twice", where=where)
+        raise UsageError(
+            f"column {shown(repeated[0])} appears twice",
+            where=where,
+            next_step="Rename one of the columns in the labels",
+        )
     renamed = [f.name for f, g in zip(features, columns.features, strict=True) if f.name != g.name]
     notes = [f"column {shown(n.partition('/')[2])} of the labels is called {shown(n)}" for n in renamed]
     return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes))
+
+
+@contextlib.contextmanager
+def _about_labels(where: str, *, tolerates_bad_rows: bool) -> Iterator[None]:
+    try:
+        yield
+    except NoRowsError as error:
+        raise UsageError("there are no labels", where=error.where or where, next_step="Correct the labels") from error
+    except UsageError as error:
+        if error.next_step and "--drop-columns" in error.next_step:
+            error.next_step = "Leave it out of the labels"
+        raise
+    except BadInputError as error:
+        # What can be done about bad rows and encodings otherwise holds for the inputs only.
+        step = error.next_step or "Correct the labels"
+        error.next_step = "Write the labels as UTF-8" if "--encoding" in step else step
+        if not tolerates_bad_rows:
+            raise
+        # It is not the fault of any one input that could be left out.
+        raise UsageError(error.what, where=error.where, why=error.why, next_step=error.next_step) from error
 
 
 def _renamed(feature: Feature, own: tuple[str, ...], has_gaps: bool) -> Feature:
@@ -148,11 +177,13 @@ def _read(found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[
     (file,) = found
     head = read_head(file, _HEAD_BYTES)
     format_ = sniff.format_of(head[: sniff.HEAD_BYTES], file.name)
-    if format_ == "jsonl" and is_coco(head) and file.compression is None:
+    if format_ == "jsonl" and is_coco(head):
         return read_coco(file)
     plain = msgspec.structs.replace(options, format=None, labels=None, columns=None, delimiter=None)
     source: Source
-    if format_ == "csv":
+    if JsonArraySource().recognizes(head, file.name):
+        source = JsonArraySource()
+    elif format_ == "csv":
         source = CsvSource()
     elif format_ == "jsonl":
         source = JsonLinesSource()
@@ -162,7 +193,7 @@ def _read(found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[
         raise UsageError(
             "the labels are of no kind that is read",
             where=place(file),
-            next_step="Name a CSV, JSON Lines, Parquet or COCO file, or a folder of Pascal VOC files",
+            next_step="Name a CSV, JSON, Parquet or COCO file, or a folder of Pascal VOC files",
         )
     return _read_table(source, found, plain)
 
@@ -186,13 +217,17 @@ def _read_table(source: Source, found: tuple[RawFile, ...], options: SourceOptio
     names = _one_chunk(table.column(key.name)).cast(pa.string())
     if names.null_count:
         row = names.is_null().index(True).as_py() + 1
-        raise UsageError("a label has no name of a file", where=place(found[0], row=row))
+        raise UsageError(
+            "a label has no name of a file",
+            where=place(found[0], row=row),
+            next_step="Fill it in, or take the row out of the labels",
+        )
     rest = tuple(f for f in features if f is not key)
     columns = {f.name: _one_chunk(table.column(f.name)) for f in rest}
     unique = names.unique()
     if len(unique) == len(names):
-        return LabelTable(names.to_pylist(), rest, columns)
-    return _grouped(names, unique, rest, columns, found[0])
+        return LabelTable(names.to_pylist(), rest, columns, key=key.name)
+    return _grouped(names, unique, rest, columns, found[0])._replace(key=key.name)
 
 
 def _grouped(
@@ -209,6 +244,7 @@ def _grouped(
                 f"column {shown(feature.name)} of the labels cannot be a list of lists",
                 where=place(file),
                 why="a file has several rows, so every column becomes a list",
+                next_step="Leave the column out of the labels, or keep one row a file",
             )
         values = columns[feature.name].take(pa.array(order))
         if values.null_count:

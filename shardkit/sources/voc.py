@@ -12,11 +12,13 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.sources.base import RawFile
+from shardkit.sources.coco import odd_boxes
 from shardkit.sources.label_tables import Positions
 from shardkit.sources.streams import place, shown
 from shardkit.sources.whole_files import read_whole_files
@@ -27,6 +29,7 @@ _MAX_BYTES = 16 * MiB
 _BATCH_FILES = 1024
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _LIST = (None,)
+_UNKNOWN_SIZE = (math.nan, math.nan)
 
 
 class VocObject(NamedTuple):
@@ -36,12 +39,14 @@ class VocObject(NamedTuple):
         name: Of its class.
         box: xmin, ymin, xmax, ymax in pixels.
         is_difficult, is_truncated: As marked; False where nothing is said.
+        image_size: Width and height of the image, not a number where nothing is said.
     """
 
     name: str
     box: tuple[float, ...]
     is_difficult: bool
     is_truncated: bool
+    image_size: tuple[float, float] = _UNKNOWN_SIZE
 
 
 class VocLabels:
@@ -57,18 +62,24 @@ class VocLabels:
 
     def __init__(self, files: tuple[RawFile, ...], vocabulary: tuple[str, ...] | None = None) -> None:
         self._files = files
+        self._odd: list[str] = []
         if vocabulary is None:
             found: set[str] = set()
+            boxes: list[npt.NDArray[np.float64]] = []
+            sizes: list[npt.NDArray[np.float64]] = []
             for start in range(0, len(files), _BATCH_FILES):
-                for objects in read_voc(files[start : start + _BATCH_FILES]):
-                    found.update(o.name for o in objects)
+                objects = [o for one in read_voc(files[start : start + _BATCH_FILES]) for o in one]
+                found.update(o.name for o in objects)
+                boxes.append(np.array([o.box for o in objects], np.float64).reshape(-1, 4))
+                sizes.append(np.array([o.image_size for o in objects], np.float64).reshape(-1, 2))
             vocabulary = tuple(sorted(found))
+            self._odd = odd_boxes(np.concatenate(boxes), np.concatenate(sizes))
         self._vocabulary = vocabulary
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the files without their extension, which are those of the images."""
-        return [f.name.rpartition(".")[0].rpartition("/")[2] for f in self._files]
+        """Names of the files without their extension, which are those of the images, in the folders where they lie."""
+        return [f.name.rpartition(".")[0] for f in self._files]
 
     @property
     def features(self) -> Features:
@@ -86,6 +97,7 @@ class VocLabels:
         return (
             "the boxes of VOC are read as xmin, ymin, xmax, ymax, in pixels, one box after the other",
             "of VOC, poses, parts and segmentation are not read",
+            *self._odd,
         )
 
     def take(self, positions: Positions) -> dict[str, pa.Array]:
@@ -145,7 +157,8 @@ def parse_voc(content: bytes, file: RawFile) -> list[VocObject]:
         raise _unfit(file, str(error)) from error
     if reader.root != "annotation":
         raise _unfit(file, f"its root is <{reader.root}>, expected <annotation>")
-    return [_object(fields, file) for fields in reader.objects]
+    size = _size(reader.size)
+    return [_object(fields, size, file) for fields in reader.objects]
 
 
 class _VocError(Exception):
@@ -158,6 +171,7 @@ class _Reader:
     def __init__(self) -> None:
         self.root = ""
         self.objects: list[dict[str, str]] = []
+        self.size: dict[str, str] = {}
         self._path: list[str] = []
         self._text = ""
 
@@ -176,6 +190,8 @@ class _Reader:
             if key in self.objects[-1] and not key.startswith("part"):
                 raise _VocError(f"<{key}> stands twice in an object")
             self.objects[-1][key] = self._text.strip()
+        elif self._path[:2] == ["annotation", "size"] and len(self._path) == 3:
+            self.size[name] = self._text
         self._path.pop()
         self._text = ""
 
@@ -186,20 +202,32 @@ class _Reader:
         raise _VocError("it declares a document type, which may hide entities")
 
 
-def _object(fields: dict[str, str], file: RawFile) -> VocObject:
+def _size(fields: dict[str, str]) -> tuple[float, float]:
+    # It serves notes alone; tools that do not know it write nothing, or 0.
+    try:
+        return float(fields["width"]) or math.nan, float(fields["height"]) or math.nan
+    except (KeyError, ValueError):
+        return _UNKNOWN_SIZE
+
+
+def _object(fields: dict[str, str], image_size: tuple[float, float], file: RawFile) -> VocObject:
     name = fields.get("name")
     if not name:
         raise _unfit(file, "an object has no <name>")
     corners = []
     for corner in _CORNERS:
-        text = fields.get(f"bndbox/{corner}", "")
+        text = fields.get(f"bndbox/{corner}")
+        if text is None:
+            raise _unfit(file, f"an object has no <{corner}>")
         try:
-            corners.append(float(text))
+            # Python takes 1_0 for a number.
+            corners.append(float(text.replace("_", " ")))
         except ValueError as error:
             raise _unfit(file, f"<{corner}> of an object holds {shown(text)}, expected a number") from error
     if not all(map(math.isfinite, corners)):
         raise _unfit(file, "a box has a corner that is no finite number")
-    return VocObject(name, tuple(corners), _flag(fields, "difficult", file), _flag(fields, "truncated", file))
+    is_difficult, is_truncated = _flag(fields, "difficult", file), _flag(fields, "truncated", file)
+    return VocObject(name, tuple(corners), is_difficult, is_truncated, image_size)
 
 
 def _flag(fields: dict[str, str], name: str, file: RawFile) -> bool:
@@ -226,8 +254,8 @@ def voc_files(files: tuple[RawFile, ...], where: str) -> tuple[RawFile, ...]:
     found = tuple(f for f in files if f.name.lower().endswith(".xml"))
     if not found:
         raise UsageError(
-            "the folder of labels holds no XML files",
+            "the labels are several files, but no XML files",
             where=where,
-            next_step="Name a folder of Pascal VOC files, or a CSV, JSON Lines or COCO file",
+            next_step="Name a folder of Pascal VOC files, or one CSV, JSON Lines or COCO file",
         )
     return found

@@ -1,5 +1,6 @@
 """Formats of other packages, by entry points: the example in `examples/fixed_width`, installed as pip would."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -7,8 +8,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from shardkit.dataset import open_dataset
+from shardkit.errors import BadInputError
 from shardkit.preview import first_examples
+from shardkit.schema import Schema, apply_schema
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "fixed_width"
 TEXT = "name      temperature\nOslo             -3.5\nBergen            4.0\nshort\n"
@@ -41,6 +48,49 @@ def test_an_installed_source_is_found_by_its_files(tmp_path):
     assert "3 rows in, 2 examples out, 1 rejected" in result.stdout
     found = list(first_examples(open_dataset(str(tmp_path / "out")), "train", 9))
     assert {e["name"]: e["temperature"] for e in found} == {"Oslo": "-3.5", "Bergen": "4.0"}
+
+
+def load_example():
+    spec = importlib.util.spec_from_file_location("fixed_width_example", EXAMPLE / "fixed_width.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Its dataclass looks there.
+    spec.loader.exec_module(module)
+    return module.FixedWidthSource()
+
+
+def read(path, schema=None, *, tolerates=False):
+    source, options = load_example(), SourceOptions(tolerates_bad_rows=tolerates)
+    files = list_inputs([str(path)]).files
+    features = apply_schema(source.infer(files, options), Schema(features=schema or {}))
+    ((part,),) = [list(source.read(split, files, features, options)) for split in source.split(files, options)]
+    return part
+
+
+def test_the_example_obeys_a_schema_and_names_rows_by_their_lines(tmp_path):
+    path = tmp_path / "a.fwf"
+    path.write_bytes(b"name  n\r\na     1\r\nb\x0cc   2\r\nd     x\r\ne\r\nf     3")
+    part = read(path, {"n": "int64"}, tolerates=True)
+    assert part.batch.to_pylist() == [{"name": "a", "n": 1}, {"name": "b\x0cc", "n": 2}, {"name": "f", "n": 3}]
+    assert [(row.position, row.raw) for row in part.rejected] == [("line 4", b"d     x"), ("line 5", b"e")]
+    path.write_bytes(b"name  n\na     1\nb\x0cc   2\nd     4\ne     5\nf     3\n")
+    assert read(path).identities[[0, 1, 4]].tolist() == part.identities.tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"name  n\na     \xff\n", "not UTF-8 at byte 14"),
+        (b"\n\n", "names no columns"),
+        (b"", "names no columns"),
+        (b"a  a\n1  2\n", "a column is there twice"),
+        (b"name  n\na\n", "a.fwf, line 2"),
+    ],
+)
+def test_files_that_the_example_refuses(tmp_path, content, why):
+    (tmp_path / "a.fwf").write_bytes(content)
+    with pytest.raises(BadInputError) as caught:
+        read(tmp_path / "a.fwf")
+    assert why in str(caught.value)
 
 
 def test_a_source_that_cannot_be_loaded_is_named(tmp_path):

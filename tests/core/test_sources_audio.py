@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from shardkit.errors import BadInputError, ShardkitError, UsageError
+from shardkit.schema import Schema, apply_schema
 from shardkit.sources import audio_decoding, list_inputs
 from shardkit.sources.audio_files import AudioSource
-from shardkit.sources.audio_headers import audio_type_of, missing_part
+from shardkit.sources.audio_headers import audio_type_of, fault_of
 from shardkit.sources.base import SourceOptions
 
 soundfile = pytest.importorskip("soundfile")
@@ -107,12 +108,16 @@ def test_resampling(tmp_path, rate):
 
 
 def test_wide_samples_that_float32_does_not_hold_are_counted(tmp_path):
-    write(tmp_path, "1.wav", encoded("WAV", np.array([0.1, 0.5, 0.25]), subtype="DOUBLE"))
+    write(tmp_path, "1.wav", encoded("WAV", np.array([1 / 3, 0.5, 0.25]), subtype="DOUBLE"))
     files = list_inputs([str(tmp_path)]).files
     source, options = AudioSource(), SourceOptions(audio="samples")
     features = source.infer(files, options)
     (part,) = source.read(source.split(files, options)[0], files, features, options)
     assert part.num_rounded == {"audio": 1}
+    wide = apply_schema(features, Schema(features={"audio": "float64"}))
+    (part,) = source.read(source.split(files, options)[0], files, wide, options)
+    assert part.num_rounded == {}
+    assert part.batch["audio"].to_pylist() == [[1 / 3, 0.5, 0.25]]
 
 
 def test_options_that_do_not_go_together(tmp_path):
@@ -193,14 +198,54 @@ def test_wav_of_unknown_length_and_odd_chunks():
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(b"\1\0" * 100)
     content = bytearray(buffer.getvalue())
-    assert missing_part(memoryview(content), "audio/wav") is None
+    assert fault_of(memoryview(content), "audio/wav") is None
     content[40:44] = struct.pack("<I", 201)
-    assert "201 bytes" in missing_part(memoryview(content), "audio/wav")
+    assert "201 bytes" in fault_of(memoryview(content), "audio/wav")
     content[40:44] = b"\xff" * 4
-    assert missing_part(memoryview(content), "audio/wav") is None
+    assert fault_of(memoryview(content), "audio/wav") is None
     odd = content[:36] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + content[36:]
-    assert missing_part(memoryview(odd), "audio/wav") is None
-    assert "before its sound" in missing_part(memoryview(content[:36]), "audio/wav")
+    assert fault_of(memoryview(odd), "audio/wav") is None
+    assert "before its sound" in fault_of(memoryview(content[:36]), "audio/wav")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"data_size": 0}, "0 bytes of sound, 200 are there"),
+        ({"rate": 0}, "1 channels at 0 frames a second"),
+        ({"rate": 2**32 - 1}, "4,294,967,295 frames a second"),
+        ({"channels": 0}, "0 channels"),
+        ({"bits": 3}, "contradicts itself: 1 channels of 3 bits in 2 bytes"),
+        ({"channels": 2}, "contradicts itself: 2 channels of 16 bits in 2 bytes"),
+        ({"channels": 2, "frame_bytes": 4}, None),
+        ({"bits": 12}, None),
+        ({"bits": 24, "frame_bytes": 4}, None),
+        ({"data_size": 0xFFFFFFFF}, None),
+    ],
+)
+def test_headers_of_wav_that_make_no_sense(tmp_path, change, what):
+    fields = {"channels": 1, "rate": 8000, "frame_bytes": 2, "bits": 16, "data_size": 200} | change
+    header = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, *list(fields.values())[:2], 16000, *list(fields.values())[2:4])
+    content = header + struct.pack("<4sI", b"data", fields["data_size"]) + b"\1\0" * 100
+    content = struct.pack("<4sI4s", b"RIFF", 4 + len(content), b"WAVE") + content
+    found = fault_of(memoryview(content), "audio/wav")
+    assert found is None if what is None else what in found
+
+
+def test_an_empty_wav_with_notes_behind_is_empty():
+    content = bytearray(encoded("WAV", np.zeros(0)))
+    assert fault_of(memoryview(content), "audio/wav") is None
+    assert fault_of(memoryview(content + b"LIST" + struct.pack("<I", 4) + b"abcd"), "audio/wav") is None
+
+
+def test_a_flac_that_is_cut_off_is_refused_without_decoding_it(tmp_path):
+    content = encoded("FLAC", np.sin(np.arange(50_000) / 9))
+    for num_bytes in (len(content) - 100, len(content) // 2, 100):
+        write(tmp_path, "1.flac", content[:num_bytes])
+        files, source = list_inputs([str(tmp_path)]).files, AudioSource()
+        features = source.infer(files, SourceOptions())
+        with pytest.raises(BadInputError, match="cut off"):
+            list(source.read(source.split(files, SourceOptions())[0], files, features, SourceOptions()))
 
 
 def test_what_is_taken_for_audio():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import random
@@ -77,6 +78,8 @@ def fails(folder: Path, labels: Path, kind=UsageError, **options) -> str:
         ("l.csv", "name,age,kind\na.png,3,cat\nb.png,5,dog\n"),
         ("l.csv", "path,age,kind\n/some/where/a.png,3,cat\n/some/where/b.png,5,dog\n"),
         ("l.csv", "id,age,kind\na,3,cat\nb,5,dog\n"),
+        ("l.json", '[{"age": 3, "file": "a.png", "kind": "cat"}, {"age": 5, "file": "b.png", "kind": "dog"}]'),
+        ("l.json", '[\n  {\n    "age": 3,\n "file": "a", "kind": "cat"},\n {"age": 5, "file": "b", "kind": "dog"}\n]'),
     ],
 )
 def test_tables(tmp_path, name, content):
@@ -133,6 +136,39 @@ def test_names_that_fit_several_files_or_labels(tmp_path):
     assert "several labels are for 'a.png'" in fails(other, text(tmp_path, "l.csv", "file,n\nx/a.png,1\ny/a.png,2\n"))
 
 
+def test_a_label_of_another_folder_is_not_taken(tmp_path):
+    folder = images(tmp_path, "train/a.png", "val/b.png")
+    _, rows, notes, _ = read(folder, text(tmp_path, "l.csv", "file,n\ntrain/a.png,1\ntrain/b.png,2\n"))
+    assert {name: row["n"] for name, row in rows.items()} == {"train/a.png": 1, "val/b.png": None}
+    assert "1 image has no label: 'val/b.png'" in notes
+    assert "1 label has no file among the inputs: 'train/b.png'" in notes
+
+
+def test_an_image_without_label_does_not_claim_that_of_another_folder(tmp_path):
+    folder = images(tmp_path, "train/a.png", "train/b.png", "val/a.png", "val/a.bmp")
+    _, rows, _, _ = read(folder, text(tmp_path, "l.csv", "file,n\ntrain/a.png,1\ntrain/b.png,2\nval/a.png,3\n"))
+    assert {name: row["n"] for name, row in rows.items()} == {
+        "train/a.png": 1,
+        "train/b.png": 2,
+        "val/a.png": 3,
+        "val/a.bmp": None,
+    }
+
+
+@pytest.mark.parametrize("root", ["", "/data/set/", "http://host/", "x/"])
+@pytest.mark.parametrize("end", [".png", ""])
+def test_labels_with_more_folders_than_the_files(root, end):
+    names = ["train/a.png", "val/a.png", "val/b.png"]
+    labels = [f"{root}{n.removesuffix('.png')}{end}" for n in reversed(names)]
+    assert match_names(names, labels, "l.csv", "images").positions.tolist() == [2, 1, 0]
+    assert match_names([f"{root}{n}" for n in names], ["a", *labels], "l", "images").positions.tolist() == [3, 2, 1]
+
+
+def test_folders_are_looked_past_where_none_agrees():
+    matching = match_names(["cats/a.png", "dogs/b.png"], ["img/b.png", "img/a.png"], "l.csv", "images")
+    assert matching.positions.tolist() == [1, 0]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_every_file_gets_its_own_label(data):
@@ -152,7 +188,12 @@ def test_tables_that_are_no_labels(tmp_path):
     folder = images(tmp_path, "a.png")
     assert "holds no names" in fails(folder, text(tmp_path, "l.csv", "x,y\n1.5,2\n"))
     assert "no name of a file" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\n,3\n"))
-    assert "no rows" in fails(folder, text(tmp_path, "l.csv", ""), kind=BadInputError)
+    assert "there are no labels in l.csv" in fails(folder, text(tmp_path, "l.csv", ""))
+    headerless = text(tmp_path, "l.csv", "x/a.png,cat\nb.png,dog\n")
+    assert "first line is the label of 'a.png'" in fails(folder, headerless)
+    assert "none of the labels" in fails(folder, text(tmp_path, "l.txt", "file\na.png 1\n"))
+    nested = text(tmp_path, "l.jsonl", '{"file": "a.png", "boxes": [[1, 2], [3, 4]]}\n')
+    assert fails(folder, nested).endswith("Leave it out of the labels.")
     assert "no XML files" in fails(folder, images(tmp_path / "more", "x.png", "y.png"))
     assert "no kind that is read" in fails(folder, images(tmp_path / "one", "x.png") / "x.png")
     assert "line 3" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\nb.png\n"), kind=BadInputError)
@@ -233,6 +274,47 @@ def test_coco_that_cannot_be_used(tmp_path, change, kind, why):
     assert "c.json" in message
 
 
+def test_coco_is_read_as_it_is_stored(tmp_path):
+    folder = images(tmp_path, "a.png", "b.png", "c.png")
+    raw = json.dumps(COCO).encode()
+    for name, content in (("bom.json", b"\xef\xbb\xbf" + raw), ("l.json.gz", gzip.compress(raw))):
+        (tmp_path / name).write_bytes(content)
+        assert read(folder, tmp_path / name)[1]["b.png"]["boxes"] == [1, 2, 4.5, 6, 2, 2, 3, 3]
+
+
+def test_boxes_that_may_be_wrong_are_counted(tmp_path):
+    document = json.loads(json.dumps(COCO))
+    for image in document["images"]:
+        image.update(width=7, height=5)
+    document["annotations"][2]["bbox"] = [-2, 2, -1, 1]
+    folder = images(tmp_path, "a.png", "b.png", "c.png")
+    _, rows, notes, _ = read(folder, text(tmp_path, "c.json", json.dumps(document)))
+    assert rows["b.png"]["boxes"] == [1, 2, 4.5, 6, -2, 2, -3, 3]
+    assert "of 3 boxes, 1 has no area, taken as written" in notes
+    assert "of 3 boxes, 2 reach beyond their images, taken as written" in notes
+    size = "<size><width>7</width><height>5</height></size>"
+    content = f"<annotation>{size}{voc_object('dog', (6, 1, 8, 2))}{voc_object('dog', (1, 1, 7, 5))}</annotation>"
+    text(tmp_path, "xml/a.xml", content)
+    _, _, notes, _ = read(folder, tmp_path / "xml")
+    assert "of 2 boxes, 1 reaches beyond its image, taken as written" in notes
+    assert not any("no area" in n for n in notes)
+
+
+@pytest.mark.parametrize("tolerates", [False, True])
+def test_damaged_labels_are_blamed_on_the_labels(tmp_path, tolerates):
+    folder = images(tmp_path, "a.png")
+    kind = UsageError if tolerates else BadInputError
+    for name, content, step in (
+        ("c.json", json.dumps(COCO).encode()[:-9], "Correct the labels."),
+        ("l.csv", b"file,n\na.png,caf\xe9\n", "Write the labels as UTF-8."),
+        ("l.csv", b"file,n,m\na.png,2\n", "Correct the labels."),
+    ):
+        (tmp_path / name).write_bytes(content)
+        message = fails(folder, tmp_path / name, kind=kind, tolerates_bad_rows=tolerates)
+        assert name in message
+        assert message.endswith(step)
+
+
 def voc(*objects: str) -> str:
     return f"<annotation><size><width>7</width></size>{''.join(objects)}</annotation>"
 
@@ -260,6 +342,15 @@ def test_voc(tmp_path):
     assert "1 image has no label: 'c.png'" in notes
 
 
+def test_voc_in_folders(tmp_path):
+    folder = images(tmp_path, "train/a.png", "val/a.png")
+    for name in ("train", "val"):
+        text(tmp_path, f"xml/{name}/a.xml", voc(voc_object(name, (1, 2, 3, 4))))
+    found, rows, _, _ = read(folder, tmp_path / "xml")
+    classes = {name: found["box_labels"].vocabulary[row["box_labels"][0]] for name, row in rows.items()}
+    assert classes == {"train/a.png": "train", "val/a.png": "val"}
+
+
 BOMB = '<!DOCTYPE a [<!ENTITY x "yyyyyyyyyy"><!ENTITY z "&x;&x;&x;">]>'
 
 
@@ -270,7 +361,8 @@ BOMB = '<!DOCTYPE a [<!ENTITY x "yyyyyyyyyy"><!ENTITY z "&x;&x;&x;">]>'
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd">' + voc(), "document type"),
         (voc(voc_object("a", (1, 2, 3, "x"))), "'x', expected a number"),
         (voc(voc_object("a", (1, 2, 3, "nan"))), "finite"),
-        (voc("<object><name>a</name></object>"), "<xmin>"),
+        (voc("<object><name>a</name></object>"), "no <xmin>"),
+        (voc(voc_object("a", (1, 2, 3, "1_0"))), "'1_0', expected a number"),
         (voc("<object></object>"), "no <name>"),
         (voc(voc_object("a", (1, 2, 3, 4), "<truncated>maybe</truncated>")), "expected 0 or 1"),
         ("<html></html>", "expected <annotation>"),
