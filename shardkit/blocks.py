@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
@@ -89,11 +90,8 @@ def read_block(dataset: Dataset, ref: BlockRef) -> bytes:
     Raises:
         DamageError: If the shard is missing or too short, or the block is not what the index states; names both.
     """
-    reader = _Reader(dataset)
-    try:
-        return bytes(next(reader.read([ref])))
-    finally:
-        reader.close()
+    with closing(BlockReader(dataset)) as reader:
+        return bytes(reader.read(ref))
 
 
 def map_blocks(
@@ -123,9 +121,50 @@ def map_blocks(
     """
     if num_threads < 1 or max_ahead < 1:
         raise UsageError(
-            "blocks cannot be read", why=f"num_threads is {num_threads}, max_ahead {max_ahead}; both must be at least 1"
+            "blocks cannot be read",
+            why=f"num_threads is {num_threads}, max_ahead {max_ahead}; both must be at least 1",
+            next_step="Give 1 or more of both",
         )
     return _map(dataset, _runs(dataset, refs, max(1, max_ahead // num_threads)), function, num_threads, max_ahead)
+
+
+class BlockReader:
+    """Reads blocks for any number of threads, each of which keeps its last local shard open."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._idle: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
+
+    def read(self, ref: BlockRef) -> bytes | bytearray:
+        """Returns the framed records of one block.
+
+        Raises:
+            DamageError: If the shard is missing or too short, or the block is not what the index states; names both.
+        """
+        with self.borrow() as reader:
+            return next(reader.read([ref]))
+
+    def where(self, ref: BlockRef) -> str:
+        """Returns file and block, for messages."""
+        return _where(self._dataset, ref)
+
+    def close(self) -> None:
+        """Closes what is open. Nothing may be read at the same time or after."""
+        with suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+    @contextmanager
+    def borrow(self) -> Iterator[_Reader]:
+        """Lends a reader that no other thread uses."""
+        try:
+            reader = self._idle.get_nowait()
+        except queue.Empty:
+            reader = _Reader(self._dataset)
+        try:
+            yield reader
+        finally:
+            self._idle.put(reader)
 
 
 class _Reader:
@@ -210,7 +249,11 @@ class _Reader:
         return storage.join(self._dataset.url, ref.path)
 
     def _where(self, ref: BlockRef) -> str:
-        return f"{storage.redact(self._url(ref))}, block {ref.block_index}"
+        return _where(self._dataset, ref)
+
+
+def _where(dataset: Dataset, ref: BlockRef) -> str:
+    return f"{storage.redact(storage.join(dataset.url, ref.path))}, block {ref.block_index}"
 
 
 @functools.cache
@@ -232,22 +275,18 @@ def _map(
     max_ahead: int,
 ) -> Iterator[T]:
     is_stopped = threading.Event()
-    readers: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
-    for _ in range(num_threads):
-        readers.put(_Reader(dataset))
+    readers = BlockReader(dataset)
 
     def work(run: list[BlockRef]) -> _Outcome[T]:
         results: list[T] = []
-        reader = readers.get()
         try:
-            for ref, records in zip(run, reader.read(run), strict=True):
-                results.append(function(ref, records))
-                if is_stopped.is_set():
-                    break
+            with readers.borrow() as reader:
+                for ref, records in zip(run, reader.read(run), strict=True):
+                    results.append(function(ref, records))
+                    if is_stopped.is_set():
+                        break
         except Exception as error:  # noqa: BLE001 - it is raised again, after the results before it
             return results, error
-        finally:
-            readers.put(reader)
         return results, None
 
     threads = ThreadPoolExecutor(num_threads, thread_name_prefix="shardkit-blocks")
@@ -266,8 +305,7 @@ def _map(
     finally:
         is_stopped.set()
         threads.shutdown(wait=True, cancel_futures=True)
-        while not readers.empty():
-            readers.get().close()
+        readers.close()
 
 
 def _unpack(outcome: _Outcome[T]) -> Iterator[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,16 +49,38 @@ class RecordDecoder:
             DamageError: At the first record that is cut off or damaged, is no `tf.train.Example`, or does not have the
                 features' kinds and shapes; names the record.
         """
-        starts, lengths, states, end = scan(frames)
-        if end != memoryview(frames).nbytes or states.any():
-            for _ in iter_records(bytes(frames), where):
-                pass
+        starts, lengths = scan_whole(frames, where)
+        return self.decode_at(frames, starts, lengths, lambda record: f"{where}, record {record}")
+
+    def decode_at(
+        self, frames: Frames, starts: Int64s, lengths: Int64s, locate: Callable[[int], str]
+    ) -> pa.RecordBatch:
+        """Returns records that lie anywhere in a buffer as one batch; see `decode`.
+
+        Args:
+            frames: Holds the records.
+            starts: Where each record's own bytes start.
+            lengths: Bytes of each record, without framing.
+            locate: Says for messages where a record came from.
+        """
+        columns = self.decode_buffers(frames, starts, lengths, locate)
+        where = locate(0) if len(starts) else ""
+        arrays = [c.array(buffers, len(starts), where) for c, buffers in zip(self._columns, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def decode_buffers(
+        self, frames: Frames, starts: Int64s, lengths: Int64s, locate: Callable[[int], str]
+    ) -> list[tuple[Any, ...]]:
+        """Returns the stored values of records that lie anywhere in a buffer; see `decode_at`.
+
+        Returns:
+            For each feature what `shardkit.reference.Decoded` describes.
+        """
         columns, problems = decode(frames, starts, lengths, self._specs)
         for i in problems.tolist():
             record = bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]])
-            raise DamageError(self._problem_of(record), where=f"{where}, record {i}")
-        arrays = [c.array(buffers, len(starts), where) for c, buffers in zip(self._columns, columns, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            raise DamageError(self._problem_of(record), where=locate(i))
+        return columns
 
     def find_problems(self, frames: Frames, starts: Int64s, lengths: Int64s) -> list[tuple[int, str]]:
         """Returns position and problem of every record that does not have these features and no others.
@@ -80,6 +103,19 @@ class RecordDecoder:
             return f"{error.what}: {error.why}"
         unknown = min(set(stored) - {f.name for f in self._features})
         return f"it has the feature {unknown!r}, which the manifest does not name"
+
+
+def scan_whole(frames: Frames, where: str) -> tuple[Int64s, Int64s]:
+    """Returns where each record's own bytes start, and how many they are.
+
+    Raises:
+        DamageError: At the first record that is cut off or damaged.
+    """
+    starts, lengths, states, end = scan(frames)
+    if end != memoryview(frames).nbytes or states.any():
+        for _ in iter_records(bytes(frames), where):
+            pass
+    return starts, lengths
 
 
 def decode_frames(frames: Frames, features: Features, where: str) -> pa.RecordBatch:
@@ -141,7 +177,7 @@ class _Column:
         if values.type == type_:
             return values
         if pa.types.is_string(type_):
-            return _as_text(values)
+            return as_text(values)
         if pa.types.is_decimal(type_):
             return values.cast(pa.string()).cast(type_)
         if pa.types.is_uint64(type_):
@@ -153,7 +189,12 @@ class _Column:
         return values.cast(type_)
 
 
-def _as_text(values: pa.Array) -> pa.Array:
+def as_text(values: pa.Array) -> pa.Array:
+    """Returns binary values as strings.
+
+    Raises:
+        pa.ArrowInvalid: If one is not UTF-8.
+    """
     # Checking UTF-8 value by value takes twenty times as long as seeing that all of it is ASCII.
     content = values.buffers()[2]
     is_ascii = content is None or content.size == 0 or np.frombuffer(content, np.int8).min() >= 0

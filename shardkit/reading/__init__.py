@@ -1,0 +1,1 @@
+"""Reading a dataset: the order of an epoch, batches of columns, random access."""

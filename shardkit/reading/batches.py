@@ -1,0 +1,226 @@
+"""Batches of one epoch: blocks are loaded ahead in threads, rows are gathered and decoded a batch at a time.
+
+A block is inflated and its records are found once; what is held is its framed records, never its columns. A batch
+gathers its rows from the blocks of its lanes and decodes them together, so that decoding works on data that has just
+been in the cache, and nothing is decoded that is not delivered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit.blocks import BlockReader
+from shardkit.codec_kernel import BytesLike, Int64s, gather
+from shardkit.dataset import Dataset
+from shardkit.decoder import RecordDecoder, scan_whole
+from shardkit.errors import DamageError
+from shardkit.features import Features
+from shardkit.reading.columns import Batch, BatchMaker, pad
+from shardkit.reading.order import EpochOrder, Rows, Worker
+from shardkit.reading.split_blocks import SplitBlocks
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NONE: Int64s = np.zeros(0, np.int64)
+
+
+class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fast and with how much memory; changes no byte of any batch.
+
+    Attributes:
+        num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
+        num_ahead: Batches that are made before they are asked for.
+    """
+
+    num_threads: int = 2
+    num_ahead: int = 4
+
+
+class Block(NamedTuple):
+    """The records of one block.
+
+    Attributes:
+        where: File and block, for messages.
+        frames: Framed records.
+        starts: Where each record's own bytes start, in the epoch's order.
+        lengths: Bytes of each record.
+        stored_rows: Stored position of each record in the block.
+    """
+
+    where: str
+    frames: bytes | bytearray
+    starts: Int64s
+    lengths: Int64s
+    stored_rows: Int64s
+
+
+class Piece(NamedTuple):
+    """Neighbouring rows of one block."""
+
+    block: Block
+    start: int
+    stop: int
+
+
+class BlockLoader:
+    """Loads the blocks of a split; for any number of threads."""
+
+    def __init__(self, dataset: Dataset, blocks: SplitBlocks) -> None:
+        self._readers = BlockReader(dataset)
+        self._blocks = blocks
+
+    def load(self, index: int, order: Int64s | None) -> Block:
+        """Returns one block.
+
+        Args:
+            index: 0-based position among all blocks of the split.
+            order: Stored positions of its rows in the wanted order; None for the stored one.
+
+        Raises:
+            DamageError: If it is not what the index states; names shard and block.
+        """
+        ref = self._blocks.ref(index)
+        frames, where = self._readers.read(ref), self._readers.where(ref)
+        starts, lengths = scan_whole(frames, where)
+        if len(starts) != ref.num_examples:
+            raise DamageError(
+                "a block does not hold the records that the index states",
+                where=where,
+                why=f"expected {ref.num_examples:,}, found {len(starts):,}",
+                next_step="Run: shardkit verify",
+            )
+        if order is None:
+            return Block(where, frames, starts, lengths, np.arange(len(starts)))
+        return Block(where, frames, starts[order], lengths[order], order)
+
+    def close(self) -> None:
+        """Closes the files that are open."""
+        self._readers.close()
+
+
+class Assembler:
+    """Makes batches of rows that lie in several blocks; for any number of threads.
+
+    Args:
+        features: Which to decode, at least one.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self._decoder = RecordDecoder(features)
+        self._maker = BatchMaker(features)
+
+    def assemble(self, pieces: list[Piece]) -> Batch:
+        """Returns the rows of the pieces as one batch, in their order.
+
+        Raises:
+            DamageError: If a record is no example with these features; names shard, block and record.
+        """
+        frames: list[BytesLike] = []
+        starts: list[Int64s] = [_NONE]
+        lengths = np.concatenate([_NONE, *(p.block.lengths[p.start : p.stop] for p in pieces)])
+        num_bytes = 0
+        for block, start, stop in pieces:
+            starts.append(block.starts[start:stop] + num_bytes)
+            frames.append(block.frames)
+            num_bytes += len(block.frames)
+        records = gather(frames or [b""], np.concatenate(starts), lengths)
+
+        def locate(row: int) -> str:
+            for block, start, stop in pieces:
+                if row < stop - start:
+                    return f"{block.where}, record {block.stored_rows[start + row]}"
+                row -= stop - start
+            raise IndexError(row)
+
+        columns = self._decoder.decode_buffers(records, np.cumsum(lengths) - lengths, lengths, locate)
+        try:
+            return self._maker.make(columns, len(lengths))
+        except pa.ArrowException as error:
+            blocks = ", ".join(sorted({piece.block.where for piece in pieces}))
+            raise DamageError("text cannot be read", where=blocks, why=str(error)) from error
+
+
+def read_batches(
+    loader: BlockLoader,
+    order: EpochOrder,
+    worker: Worker,
+    features: Features,
+    options: ReadingOptions,
+    *,
+    first_step: int,
+    num_rows: int,
+) -> Iterator[Batch]:
+    """Yields a worker's batches of one epoch from `first_step` on.
+
+    Args:
+        loader: Of the split that the order is of.
+        order: The epoch.
+        worker: Whose batches.
+        features: Which to decode, at least one.
+        options: Change no batch.
+        first_step: A step is reached without reading those before it.
+        num_rows: Of every batch; one with fewer examples is filled up.
+
+    Raises:
+        DamageError: In the place of the first batch that cannot be read; names shard, block and record.
+    """
+    assembler = Assembler(features)
+
+    def make(rows: list[Rows], needed: dict[int, Future[Block]]) -> Batch:
+        blocks = {place: block.result() for place, block in needed.items()}
+        batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in rows])
+        num_real = sum(stop - start for _, start, stop in rows)
+        return batch if num_real == num_rows else pad(batch, features, num_real, num_rows)
+
+    # First in, first out: a batch waits only for blocks that were begun before it, so no number of threads can lock up.
+    threads: Executor = _AtOnce()
+    if options.num_threads:
+        threads = ThreadPoolExecutor(options.num_threads, thread_name_prefix="shardkit-batches")
+    held: dict[int, Future[Block]] = {}
+    pending: deque[Future[Batch]] = deque()
+
+    def begin(step: int) -> None:
+        nonlocal held
+        rows = order.rows(step, worker)
+        # What the step before needed and this one does not is used up: a lane goes on in its block or begins the next.
+        needed: dict[int, Future[Block]] = {}
+        for place, _, _ in rows:
+            if place not in needed:
+                needed[place] = held.get(place) or threads.submit(_load, loader, order, place)
+        held = needed
+        pending.append(threads.submit(make, rows, needed))
+
+    try:
+        for step in range(first_step, order.num_steps):
+            begin(step)
+            if len(pending) > (options.num_ahead if options.num_threads else 0):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+
+
+class _AtOnce(Executor):
+    """Does everything when it is submitted."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+            future.set_exception(error)
+        return future
+
+
+def _load(loader: BlockLoader, order: EpochOrder, place: int) -> Block:
+    return loader.load(int(order.blocks[place]), order.block_order(place))

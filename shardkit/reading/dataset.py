@@ -1,0 +1,47 @@
+"""What `shardkit.open` gives: a dataset whose splits are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from shardkit.dataset import Dataset, open_dataset
+from shardkit.features import Features
+from shardkit.manifest import Manifest
+from shardkit.reading.split import Split
+
+
+class Splits(Mapping[str, Split]):
+    """The splits of a dataset by name.
+
+    Attributes:
+        dataset: Manifest and shards.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._splits = {s.name: Split(dataset, s.name) for s in dataset.manifest.splits}
+
+    def __getitem__(self, name: str) -> Split:
+        self.dataset.manifest.split(name)
+        return self._splits[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._splits)
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the dataset holds."""
+        return self.dataset.manifest
+
+    @property
+    def features(self) -> Features:
+        """What each example has."""
+        return self.dataset.manifest.features
+
+
+def open_splits(url: str, version: int | None = None) -> Splits:
+    """Opens a dataset for reading; see `shardkit.open`."""
+    return Splits(open_dataset(url, version))

@@ -1,0 +1,147 @@
+"""One worker's batches over epochs, and where it stands: a state that any number of workers goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+
+from shardkit.errors import UsageError
+from shardkit.features import Features
+from shardkit.reading.batches import BlockLoader, ReadingOptions, read_batches
+from shardkit.reading.columns import Batch
+from shardkit.reading.order import EpochOrder, OrderOptions, Worker
+from shardkit.reading.split_blocks import SplitBlocks
+
+
+class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a run of batches stands; the same for all its workers.
+
+    Attributes:
+        reader: Version of this document.
+        dataset: Hash of the shards.
+        split: Name of the split.
+        order: What the order was made from.
+        epoch: Of the next batch.
+        step: Of the next batch, in its epoch.
+    """
+
+    reader: Literal[1] = 1
+    dataset: str
+    split: str
+    order: OrderOptions
+    epoch: int
+    step: int
+
+
+class BatchReader:
+    """Iterates over one worker's batches of some epochs.
+
+    Every iterator goes on where the last one stood. One at a time: a new one ends the one before it.
+
+    Attributes:
+        num_steps: Batches an epoch, the same for every worker and epoch.
+        worker: Whose batches.
+        order_options: What the order is made from.
+    """
+
+    def __init__(
+        self,
+        loader: BlockLoader,
+        blocks: SplitBlocks,
+        features: Features,
+        *,
+        dataset: str,
+        split: str,
+        order: OrderOptions,
+        worker: Worker,
+        epochs: range,
+        reading: ReadingOptions,
+    ) -> None:
+        self.worker = worker
+        self.order_options = order
+        self.num_steps = EpochOrder(blocks.num_examples, order, 0).num_steps
+        self._loader = loader
+        self._blocks = blocks
+        self._features = features
+        self._dataset = dataset
+        self._split = split
+        self._epochs = epochs
+        self._reading = reading
+        self._next = (epochs.start, 0)
+        self._running: Iterator[Batch] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.close()
+        self._running = self._iterate()
+        return self._running
+
+    def state(self) -> dict[str, Any]:
+        """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
+        epoch, step = self._next
+        state = ReaderState(dataset=self._dataset, split=self._split, order=self.order_options, epoch=epoch, step=step)
+        found: dict[str, Any] = msgspec.to_builtins(state)
+        return found
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes to where another reader of the same order stood; the number of workers may differ.
+
+        Raises:
+            UsageError: If it is no state, or one of other data or another order; names the difference.
+        """
+        try:
+            found = msgspec.convert(state, ReaderState)
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                "this is no state of a reader",
+                why=str(error),
+                next_step="Give what `state()` of a reader returned",
+            ) from error
+        mine = msgspec.convert(self.state(), ReaderState)
+        pairs = {"dataset": (found.dataset, mine.dataset), "split": (found.split, mine.split)}
+        for name in OrderOptions.__struct_fields__:
+            pairs[name] = (getattr(found.order, name), getattr(mine.order, name))
+        differences = [f"{name} was {then!r} and is {now!r}" for name, (then, now) in pairs.items() if then != now]
+        if differences:
+            raise UsageError(
+                "the state belongs to another order of reading",
+                why=", ".join(differences),
+                next_step="Open the same data with the same settings, or begin anew",
+            )
+        if not 0 <= found.step <= self.num_steps:
+            raise UsageError(
+                "the state is behind the end of the epoch",
+                why=f"step is {found.step:,}, and an epoch has {self.num_steps:,}",
+                next_step="Give what `state()` of a reader returned",
+            )
+        self.close()
+        self._next = (found.epoch, found.step)
+
+    def close(self) -> None:
+        """Ends what runs in the background. The reader may be used again."""
+        if self._running is not None:
+            with suppress(ValueError):
+                self._running.close()  # type: ignore[attr-defined]
+            self._running = None
+
+    def _iterate(self) -> Iterator[Batch]:
+        while self._next[0] < self._epochs.stop:
+            epoch, first_step = self._next
+            order = EpochOrder(self._blocks.num_examples, self.order_options, epoch)
+            num_rows = self.order_options.global_batch_size // self.worker.num_workers
+            batches = read_batches(
+                self._loader,
+                order,
+                self.worker,
+                self._features,
+                self._reading,
+                first_step=first_step,
+                num_rows=num_rows,
+            )
+            for step, batch in enumerate(batches, first_step):
+                self._next = (epoch, step + 1) if step + 1 < order.num_steps else (epoch + 1, 0)
+                yield batch
+            if order.num_steps == 0:
+                self._next = (epoch + 1, 0)

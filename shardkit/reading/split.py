@@ -1,0 +1,172 @@
+"""One split of a dataset: its examples by position, and its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.dataset import Dataset
+from shardkit.errors import UsageError
+from shardkit.features import Features
+from shardkit.reading.batches import Assembler, BlockLoader, Piece, ReadingOptions
+from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.order import OrderOptions, Remainder, Worker, check_options, choose_num_lanes
+from shardkit.reading.reader import BatchReader
+from shardkit.reading.split_blocks import SplitBlocks
+
+_NUM_KEPT_BLOCKS = 16
+
+Positions = Sequence[int] | npt.NDArray[np.integer[Any]] | slice
+
+
+class Split(Sequence[dict[str, Any]]):
+    """The examples of one split in their stored order.
+
+    Attributes:
+        name: Of the split.
+        num_examples: How many there are.
+        features: What each has.
+    """
+
+    def __init__(self, dataset: Dataset, name: str) -> None:
+        self.name = name
+        self.num_examples = dataset.manifest.split(name).num_examples
+        self.features: Features = dataset.manifest.features
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    @overload  # type: ignore[override]
+    def __getitem__(self, position: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, position: Positions) -> Batch: ...
+    def __getitem__(self, position: int | Positions) -> dict[str, Any] | Batch:
+        """Returns one example, None where it lacks a feature, or a batch of several.
+
+        Args:
+            position: 0-based in the stored order, from the end if negative; or a list, an array or a slice of them.
+
+        Raises:
+            IndexError: If there is no such position.
+        """
+        if isinstance(position, slice):
+            return self.take(np.arange(self.num_examples)[position])
+        if isinstance(position, (int, np.integer)):
+            batch = self.take([int(position)])
+            return {name: _only_value(batch, name) for name in batch}
+        return self.take(position)
+
+    def take(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Batch:
+        """Returns the examples at some positions, in that order.
+
+        Raises:
+            IndexError: If there is no such position.
+        """
+        wanted = np.asarray(positions, np.int64).reshape(-1)
+        if len(wanted) and not -self.num_examples <= wanted.min() <= wanted.max() < self.num_examples:
+            raise IndexError(f"split {self.name!r} has the positions 0 to {self.num_examples - 1}")
+        wanted = np.where(wanted < 0, wanted + self.num_examples, wanted)
+        blocks = np.searchsorted(self._blocks.ends, wanted, side="right")
+        rows = wanted - (self._blocks.ends - self._blocks.num_examples)[blocks]
+        # Each block is loaded once, in the order of the files, whatever the order of the positions is.
+        loaded = {index: self._load(index) for index in np.unique(blocks).tolist()}
+        pieces = [Piece(loaded[b], row, row + 1) for b, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
+        return self._assembler.assemble(pieces)
+
+    def batches(
+        self,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        epoch: int = 0,
+        num_epochs: int = 1,
+        worker_index: int = 0,
+        num_workers: int = 1,
+        shuffle: bool = True,
+        remainder: Remainder = "drop",
+        num_lanes: int | None = None,
+        features: Sequence[str] | None = None,
+        num_threads: int = ReadingOptions().num_threads,
+        num_ahead: int = ReadingOptions().num_ahead,
+    ) -> BatchReader:
+        """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
+
+        Args:
+            global_batch_size: Examples that all workers together take a step.
+            seed: Any integer.
+            epoch: The first one; each has another order.
+            num_epochs: How many are read.
+            worker_index: Of this worker, from 0.
+            num_workers: How many share the epoch. All have the same number of steps.
+            shuffle: False gives the stored order; then every worker inflates every block.
+            remainder: `drop` leaves out what does not fill the last batch, `pad` fills it up and gives a mask.
+            num_lanes: Blocks that a global batch is mixed from, a multiple of `num_workers`. Each costs the memory of
+                one block's framed records, on one worker. None means 48, or the next multiple of `num_workers`.
+            features: Names of those to decode; None means all.
+            num_threads: Threads that load and decode; 0 does it when a batch is asked for.
+            num_ahead: Batches that are made before they are asked for.
+
+        Raises:
+            UsageError: If the numbers do not fit together, or there is no such feature; says what would fit.
+        """
+        order = OrderOptions(
+            global_batch_size=global_batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            remainder=remainder,
+            num_lanes=choose_num_lanes(max(1, num_workers)) if num_lanes is None else num_lanes,
+        )
+        worker = Worker(index=worker_index, num_workers=num_workers)
+        check_options(order, worker)
+        if num_threads < 0 or num_ahead < 0 or num_epochs < 0:
+            raise UsageError(
+                "batches cannot be read",
+                why=f"num_threads {num_threads}, num_ahead {num_ahead}, num_epochs {num_epochs}: none may be negative",
+                next_step="Give numbers from 0",
+            )
+        return BatchReader(
+            self._loader,
+            self._blocks,
+            self._chosen(features),
+            dataset=self._dataset.manifest.shard_table.sha256,
+            split=self.name,
+            order=order,
+            worker=worker,
+            epochs=range(epoch, epoch + num_epochs),
+            reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead),
+        )
+
+    def _chosen(self, names: Sequence[str] | None) -> Features:
+        if names is None:
+            return self.features
+        if not names:
+            raise UsageError("no feature is chosen", next_step="Name at least one, or leave `features` out for all")
+        return tuple(self._dataset.manifest.feature(name) for name in names)
+
+    @cached_property
+    def _blocks(self) -> SplitBlocks:
+        return SplitBlocks(self._dataset, self.name)
+
+    @cached_property
+    def _loader(self) -> BlockLoader:
+        return BlockLoader(self._dataset, self._blocks)
+
+    @cached_property
+    def _assembler(self) -> Assembler:
+        return Assembler(self.features)
+
+    @cached_property
+    def _load(self) -> Any:
+        return lru_cache(_NUM_KEPT_BLOCKS)(lambda index: self._loader.load(index, None))
+
+
+def _only_value(batch: Batch, name: str) -> Any:
+    if name in batch.present and not batch.present[name][0]:
+        return None
+    column = batch[name]
+    return column.row(0) if isinstance(column, Ragged) else column[0]
