@@ -16,7 +16,9 @@ import msgspec
 from shardkit import storage
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
-from shardkit.errors import ShardkitError
+from shardkit.errors import OutOfSpaceError, ShardkitError
+
+NO_MEMORY = "there is not enough memory"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,12 @@ def _parts_of(error: Exception, plan: Plan) -> dict[str, str | None] | None:
                 raise error
         except ShardkitError as known:
             return known.to_dict()
+    if isinstance(error, MemoryError):
+        return OutOfSpaceError(
+            NO_MEMORY,
+            why="--max-memory says how much a process may ask for",
+            next_step="Run the same command again with fewer --workers, or a larger --max-memory",
+        ).to_dict()
     return error.to_dict() if isinstance(error, ShardkitError) else None
 
 

@@ -9,7 +9,7 @@ import sys
 
 from beam_pipelines.imports import lighten_process
 from beam_pipelines.memory import return_freed_memory
-from shardkit.process_limits import die_with_parent
+from shardkit.process_limits import die_with_parent, let_replace
 
 
 def worker_command() -> str:
@@ -23,6 +23,7 @@ def worker_command() -> str:
 def main() -> None:
     """Runs until the runner lets it go."""
     die_with_parent()
+    let_replace()
     lighten_process()
     return_freed_memory()
     # Ctrl-C reaches the whole group of processes; the command stops its workers itself.

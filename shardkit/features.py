@@ -27,6 +27,10 @@ _FLOATS = {"float16": pa.float16(), "float32": pa.float32()}
 _BYTES = {"string": pa.string(), "bytes": pa.binary()}
 _TEMPORAL = re.compile(r"(timestamp|duration|time)\[(s|ms|us|ns)\]")
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),(-?[0-9]{1,3})\)")
+_KNOWN_DTYPES = (
+    "Known are bool, int8 to int64, uint8 to uint64, float16, float32, float64, string, bytes, date, "
+    "timestamp[s|ms|us|ns], duration[..], time[..] and decimal(PRECISION,SCALE)"
+)
 
 # Arrow counts the values of a fixed-size list in 32 bits.
 _MAX_VALUES = 2**31 - 1
@@ -51,10 +55,7 @@ def stored_as(dtype: str) -> StoredAs:
         return "little_endian_bytes"
     raise UsageError(
         f"{dtype!r} is not a dtype",
-        next_step=(
-            "Known are bool, int8 to int64, uint8 to uint64, float16, float32, float64, string, bytes, date, "
-            "timestamp[s|ms|us|ns], duration[..], time[..] and decimal(PRECISION,SCALE)"
-        ),
+        next_step=_KNOWN_DTYPES,
     )
 
 
@@ -83,24 +84,35 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:
-            raise UsageError(f"{self.name!r} cannot name a feature", why="it is empty or holds a NUL")
+            raise UsageError(
+                f"{self.name!r} cannot name a feature",
+                why="it is empty or holds a NUL",
+                next_step="Give the column another name with --rename OLD=NEW",
+            )
         if self.stored_as != stored_as(self.dtype):
             raise UsageError(
                 f"feature {self.name!r} cannot be stored as {self.stored_as}",
                 why=f"{self.dtype} is stored as {stored_as(self.dtype)}",
+                next_step=f"Declare it as stored as {stored_as(self.dtype)}, or leave that out",
             )
         if None in self.shape and len(self.shape) != 1:
             raise UsageError(
                 f"feature {self.name!r} has shape {list(self.shape)}",
                 why="a shape is [], fixed, or one variable dimension",
+                next_step="Declare a shape such as [], [3], [28, 28] or [null]",
             )
         if any(size is not None and size < 1 for size in self.shape) or (self.num_values or 0) > _MAX_VALUES:
             raise UsageError(
                 f"feature {self.name!r} has shape {list(self.shape)}",
                 why="every dimension must be at least 1, and all together at most 2147483647",
+                next_step="Correct the shape; null stands for a dimension of any length",
             )
         if self.timezone is not None and not self.dtype.startswith("timestamp"):
-            raise UsageError(f"feature {self.name!r} has a time zone", why=f"{self.dtype} has none")
+            raise UsageError(
+                f"feature {self.name!r} has a time zone",
+                why=f"{self.dtype} has none",
+                next_step="Leave the time zone out, or declare a timestamp such as timestamp[us]",
+            )
 
     @property
     def is_scalar(self) -> bool:
@@ -194,7 +206,7 @@ def _value_type(dtype: str, timezone: str | None) -> pa.DataType:
         return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
     match = _DECIMAL.fullmatch(dtype)
     if match is None:
-        raise UsageError(f"{dtype!r} is not a dtype")
+        raise UsageError(f"{dtype!r} is not a dtype", next_step=_KNOWN_DTYPES)
     precision, scale = int(match.group(1)), int(match.group(2))
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 

@@ -34,7 +34,11 @@ def list_local_files(pattern: str) -> list[LocalFile]:
     try:
         target = Path(pattern).expanduser()
     except RuntimeError as error:
-        raise UsageError(f"the input {pattern!r} is refused", why="there is no such home folder") from error
+        raise UsageError(
+            f"the input {pattern!r} is refused",
+            why="there is no such home folder",
+            next_step="Write the path out instead of ~",
+        ) from error
     if not any(c in pattern for c in "*?[") or _exists(target):
         return sorted(_files_of(str(target.absolute())))
     # Brackets in the name of the current folder are no pattern.
@@ -68,7 +72,11 @@ def _files_of(target: str) -> list[LocalFile]:
     files: list[LocalFile] = []
     _walk(target, found, frozenset(), files)
     if not files:
-        raise UsageError("the input folder holds no files", where=target)
+        raise UsageError(
+            "the input folder holds no files",
+            where=target,
+            next_step="Name a folder with files; those that start with a dot do not count",
+        )
     return files
 
 
@@ -94,10 +102,19 @@ def _walk(folder: str, found: os.stat_result, above: frozenset[tuple[int, int]],
 
 def _readable(path: str, found: os.stat_result) -> LocalFile:
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError("the input is not a regular file", where=path)
+        raise UsageError(
+            "the input is not a regular file",
+            where=path,
+            next_step="Name files and folders only; write what a pipe or device gives to a file first",
+        )
     # Asking the system takes as long as all the rest; what everybody may read needs no question.
     if found.st_mode & 0o444 != 0o444 and not os.access(path, os.R_OK):
-        raise UsageError("cannot read the input", where=path, why="permission denied")
+        raise UsageError(
+            "cannot read the input",
+            where=path,
+            why="permission denied",
+            next_step="Make it readable, or leave it out with --exclude GLOB",
+        )
     return LocalFile(path, found.st_size, found.st_mtime_ns)
 
 
@@ -109,4 +126,9 @@ def _exists(path: Path) -> bool:
 
 
 def _unreadable(path: str, error: OSError) -> UsageError:
-    return UsageError("cannot read the input", where=path, why=(error.strerror or str(error)).lower())
+    return UsageError(
+        "cannot read the input",
+        where=path,
+        why=(error.strerror or str(error)).lower(),
+        next_step="Check the path and its permissions, or leave it out with --exclude GLOB",
+    )

@@ -131,7 +131,7 @@ def parse_shares(
         if not name.replace("_", "").isalnum() or not name.isascii() or len(name) > 64:
             raise UsageError(f"{name!r} cannot name a split", next_step="Use letters, digits and underscores")
         if names.count(name) > 1:
-            raise UsageError(f"the split {name!r} is named twice")
+            raise UsageError(f"the split {name!r} is named twice", next_step=f"Give {name} one --split only")
     if default_names:
         if given := [name for name, fraction in shares if fraction is not None]:
             raise UsageError(
@@ -146,10 +146,18 @@ def parse_shares(
             raise UsageError(f"the split {name!r} has no fraction", next_step=f"Write it like --split {name}=0.9")
         fractions.append(fraction)
         if not 0 < fraction <= 1:
-            raise UsageError(f"the fraction of split {name!r} is {fraction:g}", why="it must lie between 0 and 1")
+            raise UsageError(
+                f"the fraction of split {name!r} is {fraction:g}",
+                why="it must lie between 0 and 1",
+                next_step=f"Write it like --split {name}=0.9",
+            )
     total = sum(fractions)
     if abs(total - 1) > 1e-6:
-        raise UsageError(f"the fractions of the splits add up to {total:g}", why="they must add up to 1")
+        raise UsageError(
+            f"the fractions of the splits add up to {total:g}",
+            why="they must add up to 1",
+            next_step="Change them, as in --split train=0.9 --split test=0.1",
+        )
     return tuple(SplitShare(name=name, fraction=f) for name, f in zip(names, fractions, strict=True))
 
 

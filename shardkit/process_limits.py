@@ -12,9 +12,13 @@ from pathlib import Path
 
 from shardkit.units import GiB
 
+EXIT_NO_MEMORY = 71  # EX_OSERR of <sysexits.h>.
+
 _PR_SET_PDEATHSIG = 1
 _MIN_MEMORY_BYTES = 2 * GiB
 _SHARE = 0.9
+
+_is_replaceable = False
 
 
 def die_with_parent() -> None:
@@ -43,6 +47,35 @@ def limit_memory(num_bytes: int | None = None) -> None:
         num_bytes = min(num_bytes, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, hard))
+
+
+def is_memory_short() -> bool:
+    """Returns whether this process holds more than half of what it may; if not, one request was larger than the rest.
+
+    True where that cannot be told.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        num_pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (OSError, ValueError, IndexError, MemoryError):
+        return True
+    return soft == resource.RLIM_INFINITY or num_pages * resource.getpagesize() > soft // 2
+
+
+def let_replace() -> None:
+    """Says that whoever started this process goes on with another one when it ends with EXIT_NO_MEMORY."""
+    global _is_replaceable
+    _is_replaceable = True
+
+
+def leave_if_memory_is_short() -> None:
+    """Ends this process if its memory is short and it may be replaced.
+
+    For when memory was asked for in vain and what was held has been let go. What is left then is held by a function of
+    the user's, or eaten by another thread, and no step can be relied on, be it to start a thread.
+    """
+    if _is_replaceable and is_memory_short():
+        os._exit(EXIT_NO_MEMORY)
 
 
 def _free_bytes() -> int | None:

@@ -70,9 +70,19 @@ def load_schema(path: str, *, is_recipe: bool = False) -> Schema:
     try:
         info = storage.stat_file(path)
     except UsageError as error:
-        raise UsageError("cannot read the schema file", where=error.where, why=error.why) from error
+        raise UsageError(
+            "cannot read the schema file",
+            where=error.where,
+            why=error.why,
+            next_step="Check the path that --schema names",
+        ) from error
     if info.num_bytes > _MAX_BYTES:
-        raise UsageError("the schema file is too large", where=path, why=f"it has {info.num_bytes} bytes")
+        raise UsageError(
+            "the schema file is too large",
+            where=path,
+            why=f"it has {info.num_bytes} bytes",
+            next_step="Name a schema file with --schema, not data",
+        )
     raw = storage.read_bytes(path)
     try:
         content: Any = msgspec.json.decode(raw) if raw.lstrip().startswith(b"{") else tomllib.loads(raw.decode())
@@ -173,11 +183,23 @@ def _check(name: str, dtype: str, declared: ColumnSchema, path: str) -> None:
                 next_step='Declare it as {"dtype": "int64", "vocabulary": [...]}',
             )
         if len(set(declared.vocabulary)) < len(declared.vocabulary) or not declared.vocabulary:
-            raise UsageError(f"the vocabulary of column {name!r} is empty or repeats a name", where=where)
+            raise UsageError(
+                f"the vocabulary of column {name!r} is empty or repeats a name",
+                where=where,
+                next_step="Give every class one name of its own, in the order of the integers",
+            )
     if declared.timezone is not None and not dtype.startswith("timestamp"):
-        raise UsageError(f"column {name!r} is {dtype} and cannot have a timezone", where=where)
+        raise UsageError(
+            f"column {name!r} is {dtype} and cannot have a timezone",
+            where=where,
+            next_step='Leave "timezone" out, or declare "dtype": "timestamp[us]"',
+        )
     if declared.media_type is not None and dtype not in ("bytes", "string"):
-        raise UsageError(f"column {name!r} is {dtype} and cannot have a media type", where=where)
+        raise UsageError(
+            f"column {name!r} is {dtype} and cannot have a media type",
+            where=where,
+            next_step='Leave "media_type" out, or declare "dtype": "bytes"',
+        )
 
 
 def _shape(name: str, shape: tuple[int | str | None, ...], path: str) -> Shape:
@@ -192,5 +214,6 @@ def _shape(name: str, shape: tuple[int | str | None, ...], path: str) -> Shape:
                 f"the shape of column {name!r} has a size {size!r}",
                 where=path or None,
                 why='sizes are positive integers, or "*" for any length',
+                next_step='Write a shape such as [], [3], [28, 28] or ["*"]',
             )
     return tuple(sizes)

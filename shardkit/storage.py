@@ -75,7 +75,11 @@ def local_path(path: str) -> Path:
     try:
         return Path(_without_scheme(path)).expanduser().absolute()
     except RuntimeError as error:
-        raise UsageError(f"the location {path!r} is refused", why="there is no such home folder") from error
+        raise UsageError(
+            f"the location {path!r} is refused",
+            why="there is no such home folder",
+            next_step="Write the path out instead of ~",
+        ) from error
 
 
 def _without_scheme(path: str) -> str:
@@ -303,7 +307,12 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
         errno.EEXIST,
         errno.ENAMETOOLONG,
     ):
-        raise UsageError("cannot write there", where=where, why=_reason(error)) from error
+        raise UsageError(
+            "cannot write there",
+            where=where,
+            why=_reason(error),
+            next_step="Choose another place, or allow writing there",
+        ) from error
     raise StorageError("writing failed", where=where, why=_reason(error)) from error
 
 
@@ -326,7 +335,9 @@ def _expand_remote(pattern: str) -> list[FileInfo]:
         if info["type"] == "file"
     ]
     if not files:
-        raise UsageError(f"no file matches {redact(pattern)!r}")
+        raise UsageError(
+            f"no file matches {redact(pattern)!r}", next_step="Check the bucket, the path and the pattern, and quote it"
+        )
     return files
 
 
@@ -368,4 +379,8 @@ def _filesystem(path: str) -> Any:
     try:
         return fsspec.filesystem(protocol)
     except (ImportError, ValueError) as error:
-        raise UsageError(f"{protocol}:// needs an fsspec backend that is not installed", why=str(error)) from error
+        raise UsageError(
+            f"{protocol}:// needs an fsspec backend that is not installed",
+            why=str(error),
+            next_step="Install the package that the reason names, such as gcsfs for gs:// or s3fs for s3://",
+        ) from error

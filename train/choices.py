@@ -60,11 +60,17 @@ def choose_splits(manifest: Manifest, train_split: str | None, validation_split:
             )
         train_split = "train" if "train" in sizes else next(iter(sizes))
     if not manifest.split(train_split).num_examples:
-        raise UsageError(f"the split {train_split!r} holds no examples")
+        raise UsageError(
+            f"the split {train_split!r} holds no examples",
+            next_step="Choose another with --train-split; shardkit inspect DATASET shows how many each holds",
+        )
     if validation_split is None:
         validation_split = next((s for s in VALIDATION_SPLITS if sizes.get(s) and s != train_split), None)
     elif not manifest.split(validation_split).num_examples:
-        raise UsageError(f"the split {validation_split!r} holds no examples")
+        raise UsageError(
+            f"the split {validation_split!r} holds no examples",
+            next_step="Choose another with --validation-split; shardkit inspect DATASET shows how many each holds",
+        )
     return Splits(train=train_split, validation=validation_split)
 
 
@@ -81,14 +87,18 @@ def choose_features(
     if wanted is not None and label in wanted:
         raise UsageError(f"the label {label!r} is among --features", next_step="Take it out: it would be learned from")
     if both := sorted(set(wanted or ()) & set(ignored)):
-        raise UsageError(f"{both[0]!r} is both in --features and in --ignore")
+        raise UsageError(f"{both[0]!r} is both in --features and in --ignore", next_step="Take it out of one of them")
     chosen = tuple(
         f
         for f in manifest.features
         if f.name != label and f.name not in ignored and (wanted is None or f.name in wanted)
     )
     if not chosen:
-        raise UsageError("there is no feature left to learn from", why=f"the label is {label!r}")
+        raise UsageError(
+            "there is no feature left to learn from",
+            why=f"the label is {label!r}",
+            next_step="Name fewer in --ignore, or convert the dataset with more columns",
+        )
     return chosen
 
 

@@ -58,5 +58,7 @@ def _divide_cpu(num_devices: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
     except RuntimeError as error:
         raise UsageError(
-            "the CPU cannot be divided any more", why="TensorFlow has already computed in this process"
+            "the CPU cannot be divided any more",
+            why="TensorFlow has already computed in this process",
+            next_step="Set up the devices before anything else uses TensorFlow, in a process of their own",
         ) from error

@@ -42,7 +42,9 @@ def _explain(error: tf.errors.OpError, dataset: Dataset, split: str, features: F
             "the device has not enough memory", why=first_line(message), next_step="Use a smaller --global-batch-size"
         )
     if isinstance(error, tf.errors.PermissionDeniedError):
-        return UsageError("permission denied", why=first_line(message))
+        return UsageError(
+            "permission denied", why=first_line(message), next_step="Choose a folder with --output that may be written"
+        )
     if isinstance(error, tf.errors.DataLossError | tf.errors.NotFoundError):
         return find_damage(error, dataset, split)
     if isinstance(error, tf.errors.InvalidArgumentError):

@@ -34,16 +34,23 @@ def choose_task(feature: Feature, statistics: FeatureStatistics | None, wanted: 
         raise UsageError(
             f"the label {feature.name!r} is {feature.describe_type()}",
             why="a label is one string, number or truth value an example",
+            next_step="Choose another --label; shardkit inspect DATASET shows the features",
         )
     is_integer = feature.dtype.startswith(("int", "uint"))
     can_be_classes = is_integer or feature.dtype in ("string", "bool")
     can_be_number = feature.dtype != "string" and feature.vocabulary is None
     if wanted == "classification" and not can_be_classes:
         raise UsageError(
-            f"the label {feature.name!r} is {feature.dtype}", why="classes are strings, integers or truth values"
+            f"the label {feature.name!r} is {feature.dtype}",
+            why="classes are strings, integers or truth values",
+            next_step="Use --task regression, or choose another --label",
         )
     if wanted == "regression" and not can_be_number:
-        raise UsageError(f"the label {feature.name!r} is {feature.describe_type()}", why="it is no number")
+        raise UsageError(
+            f"the label {feature.name!r} is {feature.describe_type()}",
+            why="it is no number",
+            next_step="Use --task classification, or choose another --label",
+        )
     if wanted != "auto":
         return wanted
     if is_integer and feature.vocabulary is None and not _has_few_values(statistics):
@@ -83,7 +90,9 @@ def classification_label(
         names = tuple(str(c) for c in classes)
     if len(classes) < 2:
         raise UsageError(
-            f"the label {feature.name!r} has {len(classes)} distinct values", why="there is nothing to tell apart"
+            f"the label {feature.name!r} has {len(classes)} distinct values",
+            why="there is nothing to tell apart",
+            next_step="Choose another --label, or --task regression for numbers",
         )
     if len(classes) > MAX_CLASSES:
         raise UsageError(
@@ -108,7 +117,10 @@ def regression_label(feature: Feature, train_split: str, statistics: Mapping[str
     """
     own = statistics.get(train_split)
     if own is None or own.mean is None:
-        raise UsageError(f"the label {feature.name!r} has no finite value in split {train_split!r}")
+        raise UsageError(
+            f"the label {feature.name!r} has no finite value in split {train_split!r}",
+            next_step="Choose another --label or --train-split; shardkit inspect DATASET shows their statistics",
+        )
     return LabelSpec(
         name=feature.name,
         task="regression",

@@ -184,8 +184,13 @@ def check_model(learner: Learner, reference: str, inputs: object, label: LabelSp
             f"the model gives shape {[None, *found[1:]]} for a batch",
             where=str(path),
             why=f"expected {[None, label.num_outputs]}: {what}",
+            next_step="Change the last layer of the model, without a softmax at its end",
         )
     if not learner.model.trainable_variables:
-        raise UsageError("the model has nothing to train", where=str(path))
+        raise UsageError(
+            "the model has nothing to train",
+            where=str(path),
+            next_step="Give it a layer with weights, and leave trainable on",
+        )
     is_probability = label.num_outputs > 1 and np.allclose(np.sum(outputs, axis=1), 1.0, atol=1e-5)
     return ("the model seems to give probabilities; leave the softmax out, a loss on logits is exact",) * is_probability

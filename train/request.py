@@ -73,7 +73,10 @@ def resolve(options: TrainOptions) -> Request:
     }
     own = label_statistics.get(splits.train)
     if own is not None and not own.count:
-        raise UsageError(f"no example of split {splits.train!r} has a value for the label {options.label!r}")
+        raise UsageError(
+            f"no example of split {splits.train!r} has a value for the label {options.label!r}",
+            next_step="Choose another --label or --train-split; shardkit inspect DATASET shows the nulls",
+        )
     model = choose_model(options.model, features)
     return Request(
         options=options,

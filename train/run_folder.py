@@ -71,7 +71,11 @@ class RunFolder:
 
     def __init__(self, path: str) -> None:
         if not storage.is_local(path):
-            raise UsageError("the output must be a local folder", where=storage.redact(path))
+            raise UsageError(
+                "the output must be a local folder",
+                where=storage.redact(path),
+                next_step="Name a local folder with --output, and copy it when the training is done",
+            )
         self.path = storage.local_path(path)
         self.record_path = self.path / "train.json"
         self.metrics_path = self.path / "metrics.jsonl"

@@ -38,18 +38,28 @@ def load_build_function(reference: str) -> BuildModel:
         raise UsageError(f"there is no model file {str(path)!r}", next_step="Write it like my_model.py:build")
     spec = importlib.util.spec_from_file_location(f"_shardkit_model_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UsageError("the model file is no Python file", where=str(path))
+        raise UsageError(
+            "the model file is no Python file", where=str(path), next_step="Write it like --model my_model.py:build"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     call_user_code(path, lambda: spec.loader.exec_module(module) if spec.loader else None)
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise UsageError(f"the model file has no function {function_name!r}", where=str(path))
+        raise UsageError(
+            f"the model file has no function {function_name!r}",
+            where=str(path),
+            next_step="Name one that the file defines, like --model my_model.py:build",
+        )
 
     def build(features: Features, statistics: Mapping[str, FeatureStatistics], label: LabelSpec) -> keras.Model:
         model = call_user_code(path, lambda: function(features, statistics, label))
         if not isinstance(model, keras.Model):
-            raise UsageError(f"{function_name} returned {type(model).__name__}, not a keras.Model", where=str(path))
+            raise UsageError(
+                f"{function_name} returned {type(model).__name__}, not a keras.Model",
+                where=str(path),
+                next_step=f"Return the keras.Model from {function_name}, not compiled or fitted",
+            )
         return model
 
     return build
@@ -71,7 +81,12 @@ def call_user_code(path: Path, call: Callable[[], Any]) -> Any:
         if isinstance(error, SyntaxError) and error.lineno:
             lines.append(error.lineno)
         where = f"{path}, line {lines[-1]}" if lines else str(path)
-        raise UsageError("the model file failed", where=where, why=f"{type(error).__name__}: {error}") from error
+        raise UsageError(
+            "the model file failed",
+            where=where,
+            why=f"{type(error).__name__}: {error}",
+            next_step="Correct the line that is named",
+        ) from error
 
 
 def wanted_inputs(model: keras.Model) -> tuple[str, ...] | None:

@@ -21,7 +21,13 @@ from shardkit import storage
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
 from shardkit.cli.errors import explain, show
 from shardkit.cli.progress import Display, converting, fresh_line, new_display, planning
-from shardkit.cli.supervise import EXIT_LOST_WORKER, announce_end, is_begun_again, is_supervised, tell_work_folder
+from shardkit.cli.supervise import (
+    EXIT_LOST_WORKER,
+    announce_end,
+    is_begun_again,
+    is_supervised,
+    tell_work_folder,
+)
 from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
 from shardkit.conversion.commit import Committed, refuse_existing
 from shardkit.conversion.disk_space import explain_full_disk
@@ -35,6 +41,7 @@ from shardkit.conversion.understanding import remember
 from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
 from shardkit.planning import deal_workers
+from shardkit.process_limits import EXIT_NO_MEMORY
 from shardkit.units import KiB, MiB, format_count, format_number
 
 # Below this, starting processes takes longer than the work.
@@ -104,6 +111,7 @@ class _Made(NamedTuple):
 
 def _run(prepared: Prepared, num_workers: int, display: Display) -> _Made:
     from beam_pipelines.convert import COMMITTED_FILE
+    from beam_pipelines.failures import NO_MEMORY
     from beam_pipelines.local import run_local, stop_workers
 
     plan = prepared.plan
@@ -113,6 +121,9 @@ def _run(prepared: Prepared, num_workers: int, display: Display) -> _Made:
         try:
             run_local(save_plan(plan), num_workers, lambda error: _end_now(error, stop_workers))
         except ShardkitError as error:
+            if error.what == NO_MEMORY and is_supervised():
+                # A function of the user's may keep what it took; a new process has it free.
+                _stop_and_exit(stop_workers, EXIT_NO_MEMORY)
             if isinstance(error, BadInputError | UsageError | ConflictError):
                 # The inputs or the command must change, and with them the name of the work folder.
                 remove_work_folder(plan)
@@ -238,6 +249,6 @@ def _stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn
     os.dup2(nothing, 2)
     with contextlib.suppress(Exception):
         stop_workers()
-    if exit_code != EXIT_LOST_WORKER:
+    if exit_code not in (EXIT_LOST_WORKER, EXIT_NO_MEMORY):
         announce_end()
     os._exit(exit_code)

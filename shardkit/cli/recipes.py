@@ -31,11 +31,25 @@ def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) ->
     try:
         content = tomllib.loads(storage.read_bytes(path).decode())
     except FileNotFoundError:
-        raise UsageError("the recipe is not there", where=path) from None
+        raise UsageError(
+            "the recipe is not there",
+            where=path,
+            next_step="Name a file that shardkit inspect DATASET --recipe printed",
+        ) from None
     except OSError as error:
-        raise UsageError("the recipe cannot be read", where=path, why=error.strerror) from error
+        raise UsageError(
+            "the recipe cannot be read",
+            where=path,
+            why=error.strerror,
+            next_step="Make it readable, or name another file with --recipe",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError("the recipe is no TOML", where=path, why=str(error)) from error
+        raise UsageError(
+            "the recipe is no TOML",
+            where=path,
+            why=str(error),
+            next_step="Correct it, or print one with shardkit inspect DATASET --recipe",
+        ) from error
     content.pop("features", None)
     options = {_key_of(p): p for p in ctx.command.params if isinstance(p, click.Option)}
     known = {key: option for key, option in options.items() if key not in NOT_IN_A_RECIPE}
@@ -51,10 +65,18 @@ def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) ->
         is_list = isinstance(value, list)
         if is_list != option.multiple or isinstance(value, dict):
             wanted = "a list" if option.multiple else "one value"
-            raise UsageError(f"{key!r} in the recipe must be {wanted}", where=path)
+            raise UsageError(
+                f"{key!r} in the recipe must be {wanted}",
+                where=path,
+                next_step=f"Write {key} = [...]" if option.multiple else f"Write {key} = ..., without brackets",
+            )
         if isinstance(value, bool) != bool(option.is_flag):
             raise UsageError(
-                f"{key!r} in the recipe must {'' if option.is_flag else 'not '}be true or false", where=path
+                f"{key!r} in the recipe must {'' if option.is_flag else 'not '}be true or false",
+                where=path,
+                next_step=f"Write {key} = true"
+                if option.is_flag
+                else f"Write a value as --{key} takes it on the command line",
             )
         defaults[option.name or ""] = value if is_list or isinstance(value, bool) else str(value)
     ctx.default_map = {**defaults, **(ctx.default_map or {})}

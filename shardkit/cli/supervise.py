@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -21,8 +21,9 @@ from typing import NamedTuple
 import click
 
 from shardkit.cli.errors import explain, show
-from shardkit.conversion.attempts import list_attempts, suspect
+from shardkit.conversion.attempts import Place, is_suspect, list_attempts, suspect
 from shardkit.errors import StorageError
+from shardkit.process_limits import EXIT_NO_MEMORY
 
 EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.
 
@@ -37,13 +38,13 @@ _is_begun_again = False
 
 
 class _End(NamedTuple):
-    """How the process below ended: its exit code, negative for a signal; the parts that it hung at; whether it said so.
+    """How the process below ended: its exit code, negative for a signal; where it hung; whether it said so.
 
     A user's function, or a library that it calls, may end the process as if all were well.
     """
 
     code: int
-    hung: tuple[int, ...] = ()
+    hung: Mapping[int, Place] = {}
     was_announced: bool = False
 
 
@@ -115,7 +116,7 @@ class _Child:
         """Waits for the end, hands signals on, and ends what hangs."""
         numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
         previous = {number: signal.signal(number, self._hand_on) for number in numbers}
-        hung: tuple[int, ...] = ()
+        hung: Mapping[int, Place] = {}
         try:
             text = b""
             told: list[bytes] = []
@@ -139,11 +140,13 @@ class _Child:
                 signal.signal(number, handler)
         return _End(os.waitstatus_to_exitcode(status), hung, b"" in told)
 
-    def _hung(self) -> tuple[int, ...]:
+    def _hung(self) -> Mapping[int, Place]:
         if self.folder is None:
-            return ()
-        now = time.monotonic() - _GRACE_SECONDS
-        return tuple(i for i, place in list_attempts(self.folder).items() if place.deadline < now)
+            return {}
+        now = time.monotonic()
+        hung = {i: place for i, place in list_attempts(self.folder).items() if place.deadline < now}
+        waits = {i: _GRACE_SECONDS if is_suspect(self.folder, i) else 0.0 for i in hung}
+        return {i: place for i, place in hung.items() if place.deadline < now - waits[i]}
 
     def _hand_on(self, number: int, frame: FrameType | None) -> None:
         self.asked_to_stop = True
@@ -161,9 +164,10 @@ def _live_below(channel: int, run: Callable[[], int], number: int) -> None:
     _channel, _is_begun_again = channel, number > 1
     code = 70
     try:
-        from shardkit.process_limits import die_with_parent
+        from shardkit.process_limits import die_with_parent, let_replace
 
         die_with_parent()
+        let_replace()
         code = run()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -181,8 +185,8 @@ def _has_terminal() -> bool:
 
 
 def _suspect_attempts(folder: Path, end: _End, number: int) -> bool:
-    indices = end.hung or tuple(list_attempts(folder))
-    is_new = [suspect(folder, index) for index in indices]
+    places = end.hung or dict.fromkeys(list_attempts(folder))
+    is_new = [suspect(folder, index, place) for index, place in places.items()]
     if number >= _STARTS_BEFORE_ALL_ARE_SUSPECT:
         is_new.append(suspect(folder, None))
     return any(is_new)
@@ -199,6 +203,8 @@ def _sentence(end: _End) -> str:
         return "a row held the conversion up"
     if end.code == EXIT_LOST_WORKER:
         return "a worker process died"
+    if end.code == EXIT_NO_MEMORY:
+        return "the conversion ran out of memory"
     if end.code >= 0:
         return f"the conversion ended with exit code {end.code} before it was done"
     try:
@@ -208,7 +214,11 @@ def _sentence(end: _End) -> str:
 
 
 def _give_up(end: _End, folder: Path | None) -> int:
-    why = "most often the system ran out of memory" if end.code in (-signal.SIGKILL, EXIT_LOST_WORKER) else None
+    why = None
+    if end.code == EXIT_NO_MEMORY:
+        why = "begun again, it came no further; --max-memory says how much a process may ask for"
+    elif end.code in (-signal.SIGKILL, EXIT_LOST_WORKER):
+        why = "most often the system ran out of memory"
     if folder is None:
         why = "it was planning: it read the heads of the inputs, and asked a --map for its columns"
     error = StorageError(

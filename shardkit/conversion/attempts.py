@@ -81,11 +81,7 @@ class Attempt:
 
 def read_place(work_dir: str | Path, input_split_index: int) -> Place | None:
     """Returns where an attempt stands, None if nobody works at this input split."""
-    try:
-        raw = _path(work_dir, input_split_index).read_bytes()
-    except FileNotFoundError:
-        return None
-    return Place(*_PLACE.unpack(raw)) if len(raw) == _PLACE.size else None
+    return _read(_path(work_dir, input_split_index))
 
 
 def forget_attempt(work_dir: str | Path, input_split_index: int) -> None:
@@ -100,8 +96,13 @@ def list_attempts(work_dir: str | Path) -> dict[int, Place]:
     return {index: place for index, place in places.items() if place is not None}
 
 
-def suspect(work_dir: str | Path, input_split_index: int | None) -> bool:
+def suspect(work_dir: str | Path, input_split_index: int | None, place: Place | None = None) -> bool:
     """Marks an input split, or with None all of them, as one that may bring a process down.
+
+    Args:
+        work_dir: The work folder of the conversion.
+        input_split_index: Which input split.
+        place: Where a process stood that did not come back from it, if one did not.
 
     Returns:
         Whether it was not marked before.
@@ -110,14 +111,31 @@ def suspect(work_dir: str | Path, input_split_index: int | None) -> bool:
     if path.exists():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    path.write_bytes(b"" if place is None else _PLACE.pack(*place))
     return True
+
+
+def take_suspicion(work_dir: str | Path, input_split_index: int) -> Place | None:
+    """Returns the place that a suspect was marked with; None if it was marked with none, or this was asked before."""
+    path = Path(work_dir, _SUSPECTS, f"{input_split_index}.suspect")
+    place = _read(path)
+    if place is not None:
+        path.write_bytes(b"")
+    return place
 
 
 def is_suspect(work_dir: str | Path, input_split_index: int) -> bool:
     """Returns whether an input split must be worked at in a process of its own."""
     folder = Path(work_dir, _SUSPECTS)
     return folder.exists() and any((folder / name).exists() for name in (f"{input_split_index}.suspect", _ALL))
+
+
+def _read(path: Path) -> Place | None:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return Place(*_PLACE.unpack(raw)) if len(raw) == _PLACE.size else None
 
 
 def _path(work_dir: str | Path, input_split_index: int) -> Path:

@@ -24,9 +24,17 @@ def check_options(options: ConvertOptions) -> None:
     """
     _check_membership(options)
     if options.num_shards is not None and options.num_shards < 1:
-        raise UsageError(f"--num-shards is {options.num_shards}", why="it must be at least 1")
+        raise UsageError(
+            f"--num-shards is {options.num_shards}",
+            why="it must be at least 1",
+            next_step="Give --num-shards 1 or more, or leave it out and give --shard-size",
+        )
     if options.num_shards is None and options.shard_bytes < KiB:
-        raise UsageError(f"a shard size of {options.shard_bytes} bytes is too small", why="it must be at least 1 KiB")
+        raise UsageError(
+            f"a shard size of {options.shard_bytes} bytes is too small",
+            why="it must be at least 1 KiB",
+            next_step="Give a larger --shard-size, such as 128MiB",
+        )
     if options.tfds and options.compression != "none":
         raise UsageError(
             "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"

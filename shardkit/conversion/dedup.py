@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from shardkit.conversion.equality import with_equal_bits
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.encoder import encode_batch
 from shardkit.errors import StorageError
@@ -31,13 +32,16 @@ _COMPARED_ROWS = 11_000_000
 def row_digests(batch: pa.RecordBatch, features: Features, names: Sequence[str] = ()) -> Digests:
     """Returns 128 bits for each row of a batch, equal for rows that are equal in the named columns.
 
+    Nulls equal nulls, NaNs equal NaNs, and 0.0 equals -0.0.
+
     Args:
         batch: Columns in the order of the features.
         features: Of the batch.
         names: Columns that count; none stands for all.
     """
     chosen = tuple(f for f in features if not names or f.name in names)
-    encoded = encode_batch(batch.select([f.name for f in chosen]), chosen)
+    columns = [with_equal_bits(batch.column(f.name), f) for f in chosen]
+    encoded = encode_batch(pa.RecordBatch.from_arrays(columns, names=[f.name for f in chosen]), chosen)
     view, ends = memoryview(encoded.data), np.cumsum(encoded.sizes).tolist()
     digest = xxhash.xxh3_128_digest
     # The frame of a record is a function of its content, so it may be digested too.

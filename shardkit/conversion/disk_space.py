@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from shardkit import storage
-from shardkit.codec import compress_block
 from shardkit.conversion.extract import find_extracted, run_names
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan
-from shardkit.conversion.space_sample import Sample, measure_sample
+from shardkit.conversion.space_sample import Sample, compressed_fractions, least_share, measure_sample
 from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES, read_run_entries
 from shardkit.errors import OutOfSpaceError
 from shardkit.units import KiB, MiB, format_size
@@ -37,12 +36,14 @@ _FEATURE_BYTES = 3 * KiB
 # Where there is so much more room than input, nothing is measured.
 _PLENTY = 100
 _PLENTY_BYTES = 256 * MiB
-# Estimates may be off by some; only what is clearly too little is refused.
-_REFUSED_SHARE = 0.5
-_NOTED_SHARE = 1.05
+# Estimates of data that is the same all over were 0.91 to 1.05 of what was needed then: refused is what would not do
+# even if all turned out as small as that, or as the least of what was measured; noted is what might not do.
+_LEAST_SHARE = 0.95
+_MOST_SHARE = 1.1
 # Runs tell more than a sample as soon as they are of this share of the inputs.
 _MIN_READ_SHARE = 0.05
 _FEW_INODES = 16
+_MANIFEST = "the manifest"
 
 
 class Sizes(NamedTuple):
@@ -53,14 +54,14 @@ class Sizes(NamedTuple):
         digests: Of the first pass.
         quarantine: Rows that do not fit, where they are kept.
         shards: As stored.
-        is_sure: Whether they come from the rows themselves, not from rows before they are transformed.
+        least_share: What will be needed of it for certain, 0 where rows may yet be left out or transformed.
     """
 
     spool: int
     digests: int
     quarantine: int
     shards: int
-    is_sure: bool
+    least_share: float
 
 
 class Need(NamedTuple):
@@ -69,6 +70,7 @@ class Need(NamedTuple):
     Attributes:
         where: Folder on it.
         num_bytes: Still needed.
+        num_least_bytes: Of those, needed for certain.
         num_free_bytes: There.
         parts: What for, in words, with bytes.
         is_rest: Whether some of it was there before.
@@ -77,10 +79,18 @@ class Need(NamedTuple):
 
     where: str
     num_bytes: int
+    num_least_bytes: int
     num_free_bytes: int
     parts: tuple[tuple[str, int], ...]
     is_rest: bool
     holds_spool: bool
+
+    @property
+    def fit(self) -> Literal["no", "perhaps", "yes"]:
+        """Whether what is needed fits into what is free."""
+        if self.num_free_bytes < self.num_least_bytes:
+            return "no"
+        return "perhaps" if self.num_free_bytes < self.num_bytes * _MOST_SHARE else "yes"
 
     def describe(self) -> str:
         """Returns what is needed and what is there."""
@@ -104,7 +114,7 @@ def check_space(plan: Plan) -> tuple[str, ...]:
         return ()
     notes = []
     for need in space_needs(plan, sizes):
-        if sizes.is_sure and need.num_free_bytes < need.num_bytes * _REFUSED_SHARE:
+        if need.fit == "no":
             raise OutOfSpaceError(
                 "no space left",
                 where=need.where,
@@ -112,7 +122,7 @@ def check_space(plan: Plan) -> tuple[str, ...]:
                 state="Nothing was committed",
                 next_step=_advice(plan, need),
             )
-        if need.num_free_bytes < need.num_bytes * _NOTED_SHARE:
+        if need.fit == "perhaps":
             notes.append(f"space may not suffice in {need.where}: {need.describe()}. {_advice(plan, need)}")
     return tuple(notes)
 
@@ -139,6 +149,8 @@ def estimate_sizes(plan: Plan) -> Sizes | None:
     sample = _sample_of_spool(plan, num_input_bytes) or measure_sample(plan)
     if sample is None:
         return None
+    # How many duplicates there are is known when there are runs, as is what transformations make of a row.
+    is_of_all_rows = _has_runs(plan) or (plan.transforms.options.changes_nothing and plan.recipe.dedup is None)
     num_rows, num_framed_bytes = sample.num_rows * num_input_bytes, sample.num_framed_bytes * num_input_bytes
     quarantined = sample.num_rejected_bytes * num_input_bytes if plan.recipe.on_bad_record == "quarantine" else 0.0
     return Sizes(
@@ -146,7 +158,7 @@ def estimate_sizes(plan: Plan) -> Sizes | None:
         digests=_survey_bytes(plan, num_rows),
         quarantine=int(quarantined),
         shards=int(num_framed_bytes * sample.compressed_fraction),
-        is_sure=plan.transforms.options.changes_nothing or _has_runs(plan),
+        least_share=min(_LEAST_SHARE, sample.least_share) if is_of_all_rows else 0.0,
     )
 
 
@@ -165,15 +177,15 @@ def space_needs(plan: Plan, sizes: Sizes) -> tuple[Need, ...]:
     held = 0 if destination is None else _held(Path(destination, plan.data_path))
     is_written = is_read and _are_shards_written(plan)
     shards = ("shards", held if is_written else sizes.shards, held)
-    manifest = ("the manifest", _manifest_bytes(plan, sizes), 0)
+    manifest = (_MANIFEST, _manifest_bytes(plan, sizes), 0)
     if destination is not None and _device(destination) == _device(work_root):
-        return (_need(work_root, [*work, shards, manifest], holds_spool=True),)
+        return (_need(work_root, [*work, shards, manifest], sizes, holds_spool=True),)
     # A shard is made in the work folder, then copied.
     if not is_written:
         work.append(("shards while they are made", min(sizes.shards - held, _shards_at_once(plan, sizes)), 0))
-    needs = [_need(work_root, work, holds_spool=True)]
+    needs = [_need(work_root, work, sizes, holds_spool=True)]
     if destination is not None:
-        needs.append(_need(destination, [shards, manifest], holds_spool=False))
+        needs.append(_need(destination, [shards, manifest], sizes, holds_spool=False))
     return tuple(needs)
 
 
@@ -204,11 +216,13 @@ def _survey_bytes(plan: Plan, num_rows: float) -> int:
     return int(num_rows * num_row_bytes) + (len(plan.input_splits) * _SURVEY_SPLIT_BYTES if num_row_bytes else 0)
 
 
-def _need(where: str, parts: Sequence[tuple[str, int, int]], *, holds_spool: bool) -> Need:
+def _need(where: str, parts: Sequence[tuple[str, int, int]], sizes: Sizes, *, holds_spool: bool) -> Need:
     left = [(what, max(0, num_bytes - held)) for what, num_bytes, held in parts]
     is_rest = any(held for _, _, held in parts)
+    # The manifest is next to nothing, and told generously.
+    least = sum(max(0, int(n * sizes.least_share) - held) for what, n, held in parts if what != _MANIFEST)
     free = storage.free_bytes(where) or 0
-    return Need(where, sum(n for _, n in left), free, tuple((w, n) for w, n in left if n), is_rest, holds_spool)
+    return Need(where, sum(n for _, n in left), least, free, tuple((w, n) for w, n in left if n), is_rest, holds_spool)
 
 
 def _shards_at_once(plan: Plan, sizes: Sizes) -> int:
@@ -240,14 +254,15 @@ def _sample_of_spool(plan: Plan, num_input_bytes: int) -> Sample | None:
         return None
     paths = [plan.work_path(name) for _, e in found for name in run_names(e)]
     num_rows = sum(sum(e.rows_by_file.values()) for _, e in found)
-    num_framed_bytes = sum(read_run_entries(str(p)).num_bytes for p in paths)
-    blocks = [_first_bytes(p, MiB) for p in paths[:: max(1, len(paths) // 3)]]
-    compressed = sum(len(compress_block(b, plan.recipe.compression, plan.recipe.compression_level)) for b in blocks)
+    framed = [sum(read_run_entries(str(plan.work_path(n))).num_bytes for n in run_names(e)) for _, e in found]
+    rates = [n / s.num_bytes for n, (s, _) in zip(framed, found, strict=True) if s.num_bytes]
+    compressed = compressed_fractions(plan, [_first_bytes(p, MiB) for p in paths[:: max(1, len(paths) // 3)]])
     return Sample(
         num_rows=num_rows / num_bytes,
-        num_framed_bytes=num_framed_bytes / num_bytes,
+        num_framed_bytes=sum(framed) / num_bytes,
         num_rejected_bytes=_held(plan.work_path("rejected")) / num_bytes,
-        compressed_fraction=compressed / max(1, sum(map(len, blocks))),
+        compressed_fraction=compressed.mean,
+        least_share=least_share(rates, sum(framed) / num_bytes) * compressed.least_share,
     )
 
 

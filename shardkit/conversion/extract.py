@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.conversion.attempts import suspect
 from shardkit.conversion.bad_rows import Quarantine
 from shardkit.conversion.dedup import find_duplicates
-from shardkit.conversion.isolation import must_isolate, run_isolated
+from shardkit.conversion.isolation import find_or_do
 from shardkit.conversion.membership import assign_rows
 from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
@@ -64,24 +63,16 @@ def extract_split(plan: Plan, input_split_index: int, progress: Progress | None 
         BadInputError: At the first row that does not fit.
         OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
     """
-    done = find_extracted(plan, input_split_index)
-    is_kept = done is not None
-    if done is None and not must_isolate(plan, input_split_index):
-        try:
-            return extract_here(plan, input_split_index, progress)
-        except MemoryError:
-            suspect(plan.work_dir, input_split_index)
-    if done is None:
-        run_isolated(plan, input_split_index, "extract")
-        done = find_extracted(plan, input_split_index)
-        assert done is not None, "the process that made it said so"
-    if progress is not None:
+    done, origin = find_or_do(
+        plan, input_split_index, "extract", find_extracted, lambda: extract_here(plan, input_split_index, progress)
+    )
+    if progress is not None and origin != "here":
         num_bytes = plan.input_splits[input_split_index].num_bytes
         progress.add(
             num_rows=sum(done.rows_by_file.values()),
             num_input_bytes=num_bytes,
             num_rejected=sum(done.rejected_by_file.values()),
-            num_kept_input_bytes=num_bytes if is_kept else 0,
+            num_kept_input_bytes=num_bytes if origin == "kept" else 0,
         )
     return done
 

@@ -12,22 +12,27 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 import msgspec
 
-from shardkit.conversion.attempts import forget_attempt, is_suspect, read_place
+from shardkit.conversion.attempts import OTHER, Attempt, forget_attempt, is_suspect, read_place, suspect, take_suspicion
 from shardkit.conversion.plan import Plan, load_plan, plan_file
-from shardkit.conversion.verdicts import load_verdict, narrow, save_verdict
+from shardkit.conversion.verdicts import load_verdict, narrow, narrow_at_first, save_verdict
 from shardkit.errors import ShardkitError, StorageError
-from shardkit.process_limits import die_with_parent
+from shardkit.process_limits import die_with_parent, leave_if_memory_is_short
 
 Step = Literal["extract", "survey"]
+Origin = Literal["kept", "here", "isolated"]
+
+_Done = TypeVar("_Done")
 
 _POLL_SECONDS = 0.1
 _EXIT_FAILED = 3
 _EXIT_NO_MEMORY = 4
 _MAX_PROCESSES = 1_000
+_LOAD_SECONDS = 60.0
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -37,9 +42,35 @@ class _Failure(msgspec.Struct, frozen=True):
     traceback: str
 
 
-def must_isolate(plan: Plan, input_split_index: int) -> bool:
-    """Returns whether an input split is one that brought a process down."""
-    return is_suspect(plan.work_dir, input_split_index)
+def find_or_do(
+    plan: Plan, input_split_index: int, step: Step, find: Callable[[Plan, int], _Done | None], here: Callable[[], _Done]
+) -> tuple[_Done, Origin]:
+    """Returns what became of an input split, and where that is from.
+
+    Args:
+        plan: The plan.
+        input_split_index: Which input split.
+        step: What to do, where it must be done in a process of its own.
+        find: Returns what an earlier run or another process left, None if nothing that still holds.
+        here: Does the step in this process.
+
+    Raises:
+        ShardkitError: What the step raised.
+        StorageError: If processes end for no reason that a row could have.
+    """
+    found = find(plan, input_split_index)
+    if found is not None:
+        return found, "kept"
+    if not is_suspect(plan.work_dir, input_split_index):
+        try:
+            return here(), "here"
+        except MemoryError:
+            suspect(plan.work_dir, input_split_index)
+        leave_if_memory_is_short()
+    run_isolated(plan, input_split_index, step)
+    found = find(plan, input_split_index)
+    assert found is not None, "the process that made it said so"
+    return found, "isolated"
 
 
 def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
@@ -50,6 +81,10 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
         StorageError: If processes end for no reason that a row could have.
     """
     split = plan.input_splits[input_split_index]
+    suspicion = take_suspicion(plan.work_dir, input_split_index)
+    if suspicion is not None:
+        verdict = load_verdict(plan, input_split_index)
+        save_verdict(plan, input_split_index, narrow_at_first(verdict, suspicion))
     how: str | None = None
     for _ in range(_MAX_PROCESSES):
         how = _try(plan, input_split_index, step)
@@ -88,7 +123,7 @@ def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
             raise ShardkitError.from_dict(failure.error)
         raise RuntimeError(failure.traceback)
     if process.returncode == _EXIT_NO_MEMORY:
-        return "ran out of memory"
+        return "ran out of memory (see --max-memory)"
     return describe_end(process.returncode)
 
 
@@ -119,11 +154,16 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
     # What these steps need is needed by no one who only asks whether to isolate.
     from shardkit.conversion.extract import extract_here
     from shardkit.conversion.survey import survey_here
+    from shardkit.transforms.pipeline import load_steps
 
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan = load_plan(plan_path)
     try:
+        with Attempt(plan.work_dir, input_split_index) as attempt:
+            # What a function of the user imports must not count as time of its first rows.
+            attempt.begin(OTHER, max(_LOAD_SECONDS, plan.recipe.max_row_seconds), 0)
+            load_steps(plan.transforms)
         if step == "extract":
             extract_here(plan, input_split_index)
         else:

@@ -65,7 +65,9 @@ def check_columns(features: Features, recipe: Recipe) -> None:
     column = next((f for f in features if f.name == recipe.split_column), None)
     if column is not None and not (column.is_scalar and column.dtype == "string"):
         raise UsageError(
-            f"--split-column {shown(column.name)} is {column.describe_type()}", why="its values must be names of splits"
+            f"--split-column {shown(column.name)} is {column.describe_type()}",
+            why="its values must be names of splits",
+            next_step="Make it text with --cast COLUMN=string, or give shares with --split NAME=SHARE",
         )
 
 

@@ -221,7 +221,12 @@ def check_destination(destination: str) -> None:
         raise UsageError("the destination is a file", where=str(path), next_step="Name a folder")
     storage.make_folder(destination)
     if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError("cannot write there", where=str(path), why="permission denied")
+        raise UsageError(
+            "cannot write there",
+            where=str(path),
+            why="permission denied",
+            next_step="Choose another destination, or allow writing there",
+        )
 
 
 def _version_of(package: str) -> str | None:

@@ -42,6 +42,7 @@ from shardkit.planning import parse_shares
 from shardkit.schema import Schema, apply_schema, declared_features, load_schema, with_leading_zeros
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.listing import expand_inputs
+from shardkit.sources.streams import shown
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 from shardkit.units import KiB, MiB
@@ -215,7 +216,7 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
     refuse_existing(plan)
     check_destination(destination)
     space_notes = check_space(plan)
-    notes = (*understood.notes, *transform_notes(transforms), *_kernel_notes(), *space_notes)
+    notes = (*understood.notes, *transform_notes(transforms), *_unsigned_notes(plan), *_kernel_notes(), *space_notes)
     return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=_count_finished(plan))
 
 
@@ -229,6 +230,16 @@ def _with_schema(understood: Understood, schema: Schema | None) -> Features:
     if schema is None:
         return understood.features
     return apply_schema(understood.features, schema) if understood.has_features else declared_features(schema)
+
+
+def _unsigned_notes(plan: Plan) -> tuple[str, ...]:
+    names = [shown(f.name) for f in plan.features if f.dtype == "uint64"]
+    if not names:
+        return ()
+    return (
+        f"uint64 in {', '.join(names)}: a tf.train.Example holds int64, so values from 2**63 on are stored as negative "
+        "ones of the same 64 bits, as TFDS does; shardkit reads them back as they were, other readers do not",
+    )
 
 
 def _kernel_notes() -> tuple[str, ...]:

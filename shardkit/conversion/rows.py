@@ -149,7 +149,8 @@ def _transform(
         if piece.how is not None:
             parts.append(Applied(_without_row(plan, split, part, piece.how), {}))
         else:
-            attempt.begin(TRANSFORMING, plan.recipe.max_row_seconds, number, piece.start, piece.stop)
+            seconds = piece.seconds(plan.recipe.max_row_seconds)
+            attempt.begin(TRANSFORMING, seconds, number, piece.start, piece.stop)
             began = time.monotonic()
             parts.append(apply(plan.transforms, part, plan.files, split))
             pace.took(piece.stop - piece.start, time.monotonic() - began)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -42,12 +42,14 @@ class Sample(NamedTuple):
         num_framed_bytes: Framed bytes of examples.
         num_rejected_bytes: Raw bytes of rows that do not fit.
         compressed_fraction: What is left of framed bytes in the shards.
+        least_share: What the stretch of the inputs that became least became, of what they all did. Between 0 and 1.
     """
 
     num_rows: float
     num_framed_bytes: float
     num_rejected_bytes: float
     compressed_fraction: float
+    least_share: float
 
 
 def measure_sample(plan: Plan) -> Sample | None:
@@ -62,14 +64,39 @@ def measure_sample(plan: Plan) -> Sample | None:
     num_bytes = sum(f.num_bytes for f in found)
     if num_bytes <= 0:
         return None
-    blocks = [f.block for f in found if f.block]
-    compressed = sum(len(compress_block(b, plan.recipe.compression, plan.recipe.compression_level)) for b in blocks)
+    blocks = [f.block for f in found]
+    framed = sum(f.num_framed_bytes for f in found) / num_bytes
+    compressed = compressed_fractions(plan, blocks)
     return Sample(
         num_rows=sum(f.num_rows for f in found) / num_bytes,
-        num_framed_bytes=sum(f.num_framed_bytes for f in found) / num_bytes,
+        num_framed_bytes=framed,
         num_rejected_bytes=sum(f.num_rejected_bytes for f in found) / num_bytes,
-        compressed_fraction=compressed / sum(map(len, blocks)) if blocks else 1.0,
+        compressed_fraction=compressed.mean,
+        least_share=least_share([f.num_framed_bytes / f.num_bytes for f in found], framed) * compressed.least_share,
     )
+
+
+class CompressedFractions(NamedTuple):
+    """What is left of some blocks: of all, and the least that is left of one as a share of that."""
+
+    mean: float
+    least_share: float
+
+
+def compressed_fractions(plan: Plan, blocks: Sequence[bytes]) -> CompressedFractions:
+    """Returns what is left of blocks when they are compressed as the recipe has it."""
+    filled = [b for b in blocks if b]
+    if not filled:
+        return CompressedFractions(1.0, 1.0)
+    level = plan.recipe.compression_level
+    sizes = [len(compress_block(b, plan.recipe.compression, level)) for b in filled]
+    mean = sum(sizes) / sum(map(len, filled))
+    return CompressedFractions(mean, least_share([n / len(b) for n, b in zip(sizes, filled, strict=True)], mean))
+
+
+def least_share(found: Sequence[float], mean: float) -> float:
+    """Returns the least of some numbers as a share of their mean; 0 where there is nothing."""
+    return min(1.0, min(found) / mean) if found and mean > 0 else 0.0
 
 
 def measure_expansion(file: RawFile) -> float:

@@ -211,7 +211,7 @@ def loaded_segments(segments: Sequence[Segment], max_bytes: int | None = None) -
     try:
         view = buffer.data
         for segment, first, stop in zip(segments, spans, spans[1:], strict=False):
-            _read_into(view[first:stop], segment.path, segment.first_byte)
+            _read_pieces(segment.path, ((segment.first_byte, view[first:stop]),))
         yield LoadedSegments(
             keys=np.concatenate([keys for keys, _ in heads]),
             sizes=np.concatenate([sizes for _, sizes in heads]),
@@ -236,23 +236,32 @@ def _take_buffer(num_bytes: int) -> npt.NDArray[np.uint8]:
 def _load_head(segment: Segment, max_bytes: int | None) -> tuple[UInt64s, Int64s]:
     sizes_start = segment.run_bytes + 8 * segment.run_records
     keys, sizes = bytearray(8 * segment.num_records), bytearray(4 * segment.num_records)
-    _read_into(memoryview(keys), segment.path, segment.run_bytes + 8 * segment.first_record)
-    _read_into(memoryview(sizes), segment.path, sizes_start + 4 * segment.first_record)
+    _read_pieces(
+        segment.path,
+        (
+            (segment.run_bytes + 8 * segment.first_record, memoryview(keys)),
+            (sizes_start + 4 * segment.first_record, memoryview(sizes)),
+        ),
+    )
     framed_sizes = np.frombuffer(sizes, dtype="<u4").astype(np.int64)
     if max_bytes is not None:
         framed_sizes = framed_sizes[: int(np.searchsorted(np.cumsum(framed_sizes), max_bytes)) + 1]
     return np.frombuffer(keys, dtype="<u8")[: len(framed_sizes)], framed_sizes
 
 
-def _read_into(target: memoryview, path: str, position: int) -> None:
-    with Path(path).open("rb", buffering=0) as file:
-        file.seek(position)
-        num_read = 0
-        while num_read < len(target):
-            count = file.readinto(target[num_read:])
-            if not count:
-                raise StorageError("the spool is cut off", where=path, next_step="Run the same command again")
-            num_read += count
+def _read_pieces(path: str, pieces: Sequence[tuple[int, memoryview]]) -> None:
+    # There are runs times groups of them, many small ones: a file object would take longer than reading does.
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        for position, target in pieces:
+            os.lseek(handle, position, os.SEEK_SET)
+            while target:
+                count = os.readv(handle, [target])
+                if not count:
+                    raise StorageError("the spool is cut off", where=path, next_step="Run the same command again")
+                target = target[count:]
+    finally:
+        os.close(handle)
 
 
 def _buckets_of(keys: UInt64s) -> Int64s:

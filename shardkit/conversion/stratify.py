@@ -70,7 +70,7 @@ def classes_of(batch: pa.RecordBatch, feature: Feature, seed: int) -> Classes:
         encoded = (column.cast(pa.float32()) if is_half else column).dictionary_encode()
         codes = np.asarray(encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False), np.int64)
         null = pa.nulls(1 if encoded.indices.null_count else 0, column.type)
-        column = pa.concat_arrays([_one_zero(encoded.dictionary).cast(column.type), null])
+        column = pa.concat_arrays([encoded.dictionary.cast(column.type), null])
     else:
         codes = np.arange(len(column))
     values = pa.RecordBatch.from_arrays([column], names=[feature.name])
@@ -321,13 +321,3 @@ def _store_positions(plan: Plan, index: int, rows: Int64s, positions: npt.NDArra
 
 def _position_type(plan: Plan) -> np.dtype[np.unsignedinteger]:
     return np.min_scalar_type(len(plan.recipe.splits) - 1).newbyteorder("<")
-
-
-def _one_zero(values: pa.Array) -> pa.Array:
-    # Equal numbers of different bits must not be different classes.
-    if not pa.types.is_floating(values.type):
-        return values
-    numbers = np.array(values.to_numpy(zero_copy_only=False))
-    numbers[numbers == 0] = 0
-    numbers[np.isnan(numbers)] = np.nan
-    return pa.array(numbers, values.type, from_pandas=False)

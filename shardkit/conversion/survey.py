@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import xxhash
 
-from shardkit.conversion.attempts import suspect
 from shardkit.conversion.dedup import (
     Digests,
     mark_duplicates,
@@ -20,7 +19,7 @@ from shardkit.conversion.dedup import (
     store_digests,
     survey_path,
 )
-from shardkit.conversion.isolation import must_isolate, run_isolated
+from shardkit.conversion.isolation import find_or_do
 from shardkit.conversion.plan import Plan, Recipe, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows import read_rows
@@ -62,23 +61,15 @@ def survey_split(plan: Plan, input_split_index: int, progress: Progress | None =
         BadInputError: At the first row that does not fit, unless bad rows are tolerated.
         OutOfSpaceError, UsageError, StorageError: If the digests cannot be stored.
     """
-    found = find_surveyed(plan, input_split_index)
-    is_kept = found is not None
-    if found is None and not must_isolate(plan, input_split_index):
-        try:
-            return survey_here(plan, input_split_index, progress)
-        except MemoryError:
-            suspect(plan.work_dir, input_split_index)
-    if found is None:
-        run_isolated(plan, input_split_index, "survey")
-        found = find_surveyed(plan, input_split_index)
-        assert found is not None, "the process that made it said so"
-    if progress is not None:
+    found, origin = find_or_do(
+        plan, input_split_index, "survey", find_surveyed, lambda: survey_here(plan, input_split_index, progress)
+    )
+    if progress is not None and origin != "here":
         num_bytes = plan.input_splits[input_split_index].num_bytes
         progress.add(
             num_surveyed_rows=found.num_rows,
             num_surveyed_bytes=num_bytes,
-            num_kept_surveyed_bytes=num_bytes if is_kept else 0,
+            num_kept_surveyed_bytes=num_bytes if origin == "kept" else 0,
         )
     return found
 

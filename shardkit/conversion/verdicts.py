@@ -2,7 +2,9 @@
 
 A file read alone that ends its process, and a row that does so when it is transformed alone, are left out; larger
 pieces are cut into at most CUT_INTO smaller ones and tried again. So a bad row among a million costs about four
-processes.
+processes. One without end costs its time twice, where it is noticed and where it is proved; between, whoever takes
+longer than it should is cut at once, which does no harm to rows that are only slow: they too are given all their time
+before they are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from shardkit.conversion.attempts import READING, TRANSFORMING, Place
 from shardkit.conversion.plan import Plan, input_versions, write_whole
 
 CUT_INTO = 64
+_HASTE = 20
+_MIN_SECONDS = 1.0
+_CRASHES_PER_DOUBLING = 8
 
 
 class Crash(msgspec.Struct, frozen=True, array_like=True):
@@ -43,11 +48,27 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """Rows to transform together; `how` says how the process ended if they must be left out."""
+    """Rows to transform together.
+
+    Attributes:
+        start, stop: Half-open.
+        how: The process ended if they must be left out.
+        num_crashes: Rows that ended a process lie among them, and so often was one ended by this batch; 0 if nothing
+            is known of them, or if it is one row.
+    """
 
     start: int
     stop: int
     how: str | None = None
+    num_crashes: int = 0
+
+    def seconds(self, max_row_seconds: float) -> float:
+        """Returns how long they may take, where a row may take so long."""
+        if not self.num_crashes:
+            return max_row_seconds
+        # Where haste comes across rows that are only slow, it must not cost a process for each of them.
+        hasty = max(_MIN_SECONDS, max_row_seconds / _HASTE) * 2.0 ** (self.num_crashes // _CRASHES_PER_DOUBLING)
+        return min(max_row_seconds, hasty)
 
 
 def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int, most: int) -> Slice:
@@ -69,7 +90,8 @@ def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int
     size = nearest.stop - nearest.start
     if size == 1:
         return Slice(start, start + 1, nearest.how)
-    return Slice(start, min(stop, nearest.stop, start + max(1, size // CUT_INTO)))
+    stop = min(stop, nearest.stop, start + max(1, size // CUT_INTO))
+    return Slice(start, stop, num_crashes=len(own) if stop - start > 1 else 0)
 
 
 def narrow(verdict: Verdict, place: Place, how: str, num_files: int) -> Verdict | None:
@@ -97,6 +119,19 @@ def narrow(verdict: Verdict, place: Place, how: str, num_files: int) -> Verdict 
         # Batches are others from here on, so what is known of their rows is worth nothing.
         return msgspec.structs.replace(verdict, is_by_file=True, crashes=())
     return msgspec.structs.replace(verdict, damage=how)
+
+
+def narrow_at_first(verdict: Verdict, place: Place) -> Verdict:
+    """Returns what is known after a process that also did other things was held up: never enough to leave out a row.
+
+    Args:
+        verdict: What was known.
+        place: Where it was held up.
+    """
+    if verdict.crashes or place.phase != TRANSFORMING or place.stop - place.start < 2:
+        return verdict
+    crash = Crash(place.batch, place.start, place.stop, "was held up")
+    return msgspec.structs.replace(verdict, crashes=(crash,))
 
 
 def load_verdict(plan: Plan, input_split_index: int) -> Verdict:

@@ -67,7 +67,11 @@ def columns_of(
     for column in found:
         _check(column, where)
         if names.count(column.name) > 1:
-            raise UsageError(f"column {shown(column.name)} appears {names.count(column.name)} times", where=where)
+            raise UsageError(
+                f"column {shown(column.name)} appears {names.count(column.name)} times",
+                where=where,
+                next_step="Give each field another name when it is saved",
+            )
     return found
 
 
@@ -179,9 +183,16 @@ def _check(column: ArrayColumn, where: str) -> None:
             next_step="Save it as numbers of up to 64 bits, texts, or times in days, hours, min, s, ms, us or ns",
         )
     if not dtype.itemsize or any(size < 1 for size in column.shape):
-        raise UsageError(f"column {name} has no values", where=where, why=f"a row of it is {dtype}{list(column.shape)}")
+        raise UsageError(
+            f"column {name} has no values",
+            where=where,
+            why=f"a row of it is {dtype}{list(column.shape)}",
+            next_step="Save the array without dimensions of no length, or leave it out with --exclude GLOB",
+        )
     if column.name == "" or "\0" in column.name:
-        raise UsageError(f"{column.name!r} cannot name a column", where=where)
+        raise UsageError(
+            f"{column.name!r} cannot name a column", where=where, next_step="Give the field a name when it is saved"
+        )
     feature_of(column)
 
 

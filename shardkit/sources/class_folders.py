@@ -9,7 +9,7 @@ from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes
 from shardkit.sources.streams import place, printable
 from shardkit.units import format_size
 
-_MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 256, 4096
+_MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 512, 4096
 _MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
 
 

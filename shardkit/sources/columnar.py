@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shardkit import storage
 from shardkit.errors import BadInputError, NoRowsError, UsageError
@@ -24,7 +23,8 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.dropped import check_dropped, drop_option, is_dropped
-from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.fitting import UnfitValueError
+from shardkit.sources.folder_columns import differing_error, differing_row, folder_column
 from shardkit.sources.parquet_schema import Column, flatten_batch, unite_columns
 from shardkit.sources.partitions import partition_features, partition_values
 from shardkit.sources.row_json import row_as_json
@@ -74,7 +74,7 @@ def infer_features(
     for partition in partitions:
         if partition.name in features:
             for file in filled:
-                _partition_column(partition_values(file)[partition.name], features[partition.name], file, 1)
+                folder_column(partition_values(file)[partition.name], features[partition.name], file, 1)
     return (*found, *(p for p in partitions if p.name not in features))
 
 
@@ -192,11 +192,13 @@ class RowFitter:
         return self._first_row + row + 1
 
     def _fit(self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64] | None) -> RowBatch:
-        columns = self._plain_columns(batch)
         bad: dict[int, BadInputError] = {}
         if sizes is not None:
             for row in np.flatnonzero(sizes > self._options.max_record_bytes).tolist():
                 bad[row] = self._too_large(row, int(sizes[row]))
+        # A row that is too large stands alone, and is not spelled out.
+        are_all_large = len(bad) == batch.num_rows
+        columns = self._plain_columns(batch.slice(0, 0) if are_all_large else batch)
         try:
             fitted, rounded = self._fit_columns(columns, None)
         except UnfitValueError:
@@ -209,7 +211,7 @@ class RowFitter:
         is_kept = np.ones(batch.num_rows, dtype=np.bool_)
         if bad:
             is_kept[list(bad)] = False
-            fitted, rounded = self._fit_columns(columns, is_kept)
+            fitted, rounded = self._fit_columns(columns, is_kept[:0] if are_all_large else is_kept)
         rejected = tuple(
             rejected_row(
                 bad[row],
@@ -232,7 +234,7 @@ class RowFitter:
             column = flat.get(feature.name)
             if column is None:
                 value = self._partitions[feature.name]
-                column = _partition_column(value, feature, self._file, batch.num_rows)
+                column = folder_column(value, feature, self._file, batch.num_rows)
             elif feature.name in self._partitions:
                 self._check_partition(column, feature)
             columns[feature.name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -252,20 +254,10 @@ class RowFitter:
 
     def _check_partition(self, column: pa.Array, feature: Feature) -> None:
         value = self._partitions[feature.name]
-        expected = _partition_column(value, feature, self._file, 1)[0]
-        try:
-            found = fit_column(column, feature).column
-            differs = pc.is_valid(found) if value is None else pc.fill_null(pc.not_equal(found, expected), True)
-            row = int(pc.index(differs, True).as_py())
-        except UnfitValueError as error:
-            row = error.row
+        row = differing_row(column, value, feature, self._file)
         if row >= 0:
-            raise UsageError(
-                f"column {shown(feature.name)} says something else than the folder",
-                where=place(self._file, row=self.position(self.num_rows + row)),
-                why=f"expected {'null' if value is None else shown(value)}, got {_shown_scalar(column[row])}",
-                next_step="Correct the column, or rename the folder",
-            )
+            where = place(self._file, row=self.position(self.num_rows + row))
+            raise differing_error(value, column[row], feature, where)
 
     def _too_large(self, row: int, num_bytes: int) -> BadInputError:
         return BadInputError(
@@ -295,20 +287,3 @@ def check_columns(columns: Sequence[Column], features: Features, file: RawFile) 
         raise BadInputError(
             "a column is missing", where=place(file), why=f"{', '.join(map(shown, missing))} was there when planned"
         )
-
-
-def _partition_column(value: str | None, feature: Feature, file: RawFile, num_rows: int) -> pa.Array:
-    try:
-        single = fit_column(pa.array([value], pa.string()), feature).column
-    except UnfitValueError as error:
-        raise UsageError(
-            f"the folder's value of column {shown(feature.name)} does not fit",
-            where=place(file),
-            why=f"expected {error.expected}, got {error.got}",
-            next_step="Rename the folder, or declare the column in a --schema file",
-        ) from error
-    return pa.repeat(single[0], num_rows)
-
-
-def _shown_scalar(scalar: pa.Scalar) -> str:
-    return shown(scalar.as_py()) if scalar.is_valid and pa.types.is_primitive(scalar.type) else str(scalar)

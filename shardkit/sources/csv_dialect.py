@@ -240,7 +240,9 @@ def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
         valid = len(options.delimiter) == 1 and options.delimiter.isascii() and options.delimiter not in '"\r\n\0'
         if not valid:
             raise UsageError(
-                f"{options.delimiter!r} is not a delimiter", why="it must be one ASCII character and no quote"
+                f"{options.delimiter!r} is not a delimiter",
+                why="it must be one ASCII character and no quote",
+                next_step="Give one character, such as --delimiter ';' or --delimiter tab",
             )
         return options.delimiter
     if options.format == "tsv":

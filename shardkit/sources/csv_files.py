@@ -28,6 +28,7 @@ from shardkit.sources.csv_dialect import Dialect, check_alike, check_columns, ch
 from shardkit.sources.csv_parse import RECORD_ERRORS, CsvParser, is_blank
 from shardkit.sources.csv_sift import is_utf8, sift
 from shardkit.sources.dropped import check_dropped, is_dropped
+from shardkit.sources.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.streams import guard_unchanged, place, printable, shown
@@ -68,6 +69,8 @@ class CsvSource:
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the columns of the header, in the order of the first file, with types from the heads of the files.
 
+        Behind them stand those that folders name, such as `year=2013`.
+
         Raises:
             UsageError: If files have different columns, or a header is wrong or seems to be missing.
             BadInputError: If a file is no text, or all are empty.
@@ -76,7 +79,8 @@ class CsvSource:
         _refuse_headerless(*written[0], options)
         check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
         if options.drop_columns:
-            names = dict.fromkeys(name for _, dialect in written for name in dialect.columns)
+            own = (name for _, dialect in written for name in dialect.columns)
+            names = dict.fromkeys([*own, *folder_names(files)])
             check_dropped(options.drop_columns, names, place(written[0][0]))
         columns = _kept(written[0][1], options)
         if not columns:
@@ -84,7 +88,8 @@ class CsvSource:
         sampled = sample_files(written)
         found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_head, *sampled[i], options))
         heads = [head for head in _undamaged(found, options) if head is not None]
-        return tuple(decide(name, unite(h.evidence[name] for h in heads)) for name in columns)
+        features = tuple(decide(name, unite(h.evidence[name] for h in heads)) for name in columns)
+        return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on a byte order mark, a delimiter or names that may be wrong, and numbers that stay text."""
@@ -145,11 +150,12 @@ class CsvSource:
             dialect = read_dialect(file, self._with_format(options))
             if dialect is None:
                 return
-            _check_header(_kept(dialect, options), features, file)
+            folders = FolderColumns(file, features, dialect.columns)
+            _check_header(_kept(dialect, options), folders.stored, file)
             start = split.start or dialect.data_start
             if split.stop and start >= split.stop:
                 return
-            yield from self._read_rows(split, file, dialect, features, options)
+            yield from map(folders.fill, self._read_rows(split, file, dialect, folders.stored, options))
 
     def _read_rows(
         self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions
@@ -186,7 +192,9 @@ class CsvSource:
         dialects = _undamaged(_on_threads(filled, lambda i: _attempt(read_dialect, filled[i], options)), options)
         written = [(f, d) for f, d in zip(filled, dialects, strict=True) if d is not None]
         if not written:
-            raise NoRowsError(why="all input files are empty")
+            raise NoRowsError(
+                why="the input files hold nothing but blank lines" if filled else "all input files are empty"
+            )
         return written
 
     def _with_format(self, options: SourceOptions) -> SourceOptions:

@@ -58,6 +58,7 @@ class CsvParser:
                 raise UsageError(
                     f"column {feature.name!r} cannot be {feature.describe_type()}",
                     why="a field of a CSV file holds one value",
+                    next_step="Declare it as one value, or as string, in the --schema file",
                 )
         self._dialect = dialect
         self._features = features

@@ -19,6 +19,8 @@ def matches(name: str, glob: str) -> bool:
 
 def without_excluded(files: Sequence[RawFile], options: SourceOptions) -> list[RawFile]:
     """Returns the files that no glob excludes."""
+    if not options.exclude:
+        return list(files)
     return [f for f in files if not any(matches(f.name, glob) for glob in options.exclude)]
 
 

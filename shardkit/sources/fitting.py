@@ -186,7 +186,9 @@ def _cast(values: pa.Array, type_: pa.DataType, feature: Feature) -> pa.Array:
         return values.cast(type_)
     except pa.ArrowNotImplementedError as error:
         raise UsageError(
-            f"column {feature.name!r} cannot become {feature.describe_type()}", why=f"the source has {values.type}"
+            f"column {feature.name!r} cannot become {feature.describe_type()}",
+            why=f"the source has {values.type}",
+            next_step="Declare another type in the --schema file, or change it with --cast COLUMN=TYPE",
         ) from error
     except pa.ArrowInvalid as error:
         row = _first_unfit(values, type_)

@@ -14,6 +14,7 @@ import msgspec
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.json_frames import Elements, FrameError, State, iter_elements, state_behind_element
 from shardkit.sources.json_modes import Mode, written_modes
 from shardkit.sources.json_rows import try_decode
@@ -68,12 +69,14 @@ class JsonArraySource:
             UsageError: If a key holds values that do not go together, or that no example can hold.
             BadInputError: If a head is no JSON, or there are no objects.
         """
-        return infer_features(
+        features = infer_features(
             sample_files([f for f in files if f.num_bytes]),
             lambda file: [_head_rows(file, options)],
             tolerates_bad_rows=options.tolerates_bad_rows,
             dropped=options.drop_columns,
+            others=folder_names(files),
         )
+        return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns nothing: JSON says what it is."""
@@ -119,8 +122,9 @@ class JsonArraySource:
         """
         file = files[split.file_start]
         with guard_unchanged(file):
-            modes = _modes(file, features)
-            decoder, sieve = readers(features, modes, options)
+            folders = FolderColumns(file, features)
+            modes = _modes(file, folders.stored)
+            decoder, sieve = readers(folders.stored, modes, options)
             tolerates = options.tolerates_bad_rows
             lines = LineNumbers(file, _RULE)
             maker = BatchMaker(
@@ -138,9 +142,9 @@ class JsonArraySource:
                 if parsed is None:
                     places = elements.offset + elements.starts
                     sifted = sieve.sift(data, 0, only_first=not tolerates, offsets=places)
-                    yield maker.sifted(block, elements.data, _in_place(sifted, elements))
+                    yield folders.fill(maker.sifted(block, elements.data, _in_place(sifted, elements)))
                 else:
-                    yield maker.clean(block, *parsed)
+                    yield folders.fill(maker.clean(block, *parsed))
 
 
 def _in_place(sifted: Sifted, elements: Elements) -> Sifted:

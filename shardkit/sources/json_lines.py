@@ -12,6 +12,7 @@ from typing import NamedTuple
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
+from shardkit.sources.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.json_modes import Mode, written_modes
 from shardkit.sources.json_rows import try_decode
 from shardkit.sources.json_sample import Rows, infer_features
@@ -29,6 +30,8 @@ _RULE = Lines()
 _NUM_WINDOWS = 8
 _WINDOW_BYTES = 128 * KiB
 _BEGINNING_BYTES = 64 * KiB
+_ONLY_BLANK = "the input files hold nothing but blank lines"
+_NO_OBJECT = "there is no object in the input files"
 _ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
 
 
@@ -49,6 +52,7 @@ class JsonLinesSource:
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the keys that the heads of the files hold, and places evenly spread over large files.
 
+        Behind them stand the columns that folders name, such as `year=2013`.
         Where bad rows are tolerated, lines that are no objects and damaged files are passed over, and less than half of
         the objects may be of another shape than the others.
 
@@ -56,13 +60,15 @@ class JsonLinesSource:
             UsageError: If a key holds values that do not go together, or that no example can hold.
             BadInputError: If a head is no JSON Lines, or all files are empty.
         """
-        files = tuple(sample_files([f for f in files if f.num_bytes]))
-        return infer_features(
-            files,
+        features = infer_features(
+            sample_files([f for f in files if f.num_bytes]),
             lambda f: _sample(f, options),
             tolerates_bad_rows=options.tolerates_bad_rows,
             dropped=options.drop_columns,
+            others=folder_names(files),
+            nothing=_NO_OBJECT if options.tolerates_bad_rows else _ONLY_BLANK,
         )
+        return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns nothing: JSON says what it is."""
@@ -90,11 +96,13 @@ class JsonLinesSource:
         """
         file = files[split.file_start]
         with guard_unchanged(file):
-            beginning = _beginning(file, features)
+            folders = FolderColumns(file, features)
+            beginning = _beginning(file, folders.stored)
             start = split.start or beginning.start
             if split.stop and start >= split.stop:
                 return
-            yield from self._read_rows(split, start, file, features, beginning.modes, options)
+            rows = self._read_rows(split, start, file, folders.stored, beginning.modes, options)
+            yield from map(folders.fill, rows)
 
     def _read_rows(
         self,

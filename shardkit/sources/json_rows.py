@@ -200,7 +200,11 @@ class RowDecoder:
         for number, (key, below) in enumerate(tree.items()):
             is_dropped = below is None
             if why := why_no_name(key.replace("/", "") if is_dropped else key):
-                raise UsageError(f"no JSON key can be called {shown(key)}", why=why)
+                raise UsageError(
+                    f"no JSON key can be called {shown(key)}",
+                    why=why,
+                    next_step="Take the column out of the --schema file, or leave it out with --drop-columns",
+                )
             field = f"f{number}"
             names[field] = key
             if is_dropped:

@@ -28,6 +28,8 @@ def infer_features(
     *,
     tolerates_bad_rows: bool,
     dropped: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+    nothing: str = "there is no object in the input files",
 ) -> Features:
     """Returns the features that the objects of some files have.
 
@@ -40,6 +42,8 @@ def infer_features(
         sample: Gives the objects of one file, some at a time.
         tolerates_bad_rows: Whether bad rows are tolerated.
         dropped: Keys that are left out.
+        others: Columns that stand elsewhere, and may be left out too.
+        nothing: What to say if no object is found.
 
     Raises:
         UsageError: If a key holds values that do not go together, or that no example can hold.
@@ -55,11 +59,11 @@ def infer_features(
                 raise
             damage = damage or error
     if not any(map(any, parts)):
-        raise damage or NoRowsError(why="the input files are empty, or no object is in them")
+        raise damage or NoRowsError(why=nothing if parts else "all input files are empty")
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
     features = _reconcile(parts, tolerates_bad_rows)
-    check_dropped(dropped, [*(f.name for f in features), *seen], "the rows that were looked at")
+    check_dropped(dropped, [*(f.name for f in features), *seen, *others], "the rows that were looked at")
     if not features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
     return features

@@ -158,7 +158,12 @@ class ShapeObserver:
     def _note_objects(self, row: dict[str, Any], place: str, prefix: str) -> None:
         for key, value in row.items():
             if why := why_no_name(key):
-                raise UsageError(f"the key {shown(key)} cannot name a column", where=place, why=why)
+                raise UsageError(
+                    f"the key {shown(key)} cannot name a column",
+                    where=place,
+                    why=why,
+                    next_step="Rename the key in the file, or leave it out with --drop-columns",
+                )
             if isinstance(value, dict):
                 self._objects.setdefault(f"{prefix}{key}", place)
                 self._note_objects(value, place, f"{prefix}{key}/")

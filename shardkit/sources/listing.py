@@ -122,7 +122,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
         *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in looked if item.members is not None and item.members.note),
-        *_naming_notes(looked, {f.name for f in files}),
+        *_naming_notes(looked, files),
         *_some_notes(left_out, "is called like a document and was left out"),
         *_some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows"),
     )
@@ -225,14 +225,13 @@ def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[Raw
 
 
 def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
-    among_images = any(sniff.has_image_suffix(f.name) for f in files)
+    others = [f for f in files if not sniff.has_image_suffix(f.name)]
+    among_images = len(others) < len(files)
     left_out = {
-        f.name
-        for f in files
-        if not sniff.has_image_suffix(f.name)
-        and sniff.is_document_name(f.name, among_images=among_images)
-        and not _is_image(f)
+        f.name for f in others if sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)
     }
+    if not left_out:
+        return files, []
     if len(left_out) == len(files):
         left_out = set()
     return [f for f in files if f.name not in left_out], sorted(left_out)
@@ -243,11 +242,13 @@ def _is_image(file: RawFile) -> bool:
         return sniff.image_type_of(read_exactly(stream, 16)) is not None
 
 
-def _naming_notes(looked: list[_Looked], read: set[str]) -> Iterator[str]:
+def _naming_notes(looked: list[_Looked], files: Sequence[RawFile]) -> Iterator[str]:
+    faults = [(item.naming_fault, item.file.name) for item in looked if item.naming_fault is not None]
+    read = {f.name for f in files} if faults else set()
     by_fault: dict[str, list[str]] = {}
-    for item in looked:
-        if item.naming_fault is not None and item.file.name in read:
-            by_fault.setdefault(item.naming_fault, []).append(item.file.name)
+    for fault, name in faults:
+        if name in read:
+            by_fault.setdefault(fault, []).append(name)
     for fault, names in by_fault.items():
         yield from _some_notes(names, f"{fault}; it is read as what it is")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,11 @@ from shardkit.sources.streams import place, read_head
 from shardkit.sources.whole_files import WholeFiles, read_heads, read_whole_files
 from shardkit.sources.whole_rows import WholeRows
 
+Samples = npt.NDArray[np.floating[Any]]
+
 _TYPE_BYTES = 16
+# Rows are large and few: of smaller batches the statistics and the like would cost as much as their bytes.
+_BATCH_BYTES = 2 * BATCH_BYTES
 
 
 class Words(NamedTuple):
@@ -56,12 +60,10 @@ class Found(NamedTuple):
     Attributes:
         numbers: What its header says, in the order of the source's `numbers`.
         samples: Its content, decoded to numbers; None leaves its bytes as they are.
-        num_rounded: Samples that were changed by that.
     """
 
     numbers: Sequence[int]
-    samples: npt.NDArray[np.float32] | None = None
-    num_rounded: int = 0
+    samples: Samples | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class MediaSource(ABC):
 
     format: str
     split_bytes: int | None = None
-    batch_bytes: int = BATCH_BYTES
+    batch_bytes: int = _BATCH_BYTES
 
     words: ClassVar[Words]
     content: ClassVar[str]
@@ -253,11 +255,7 @@ class _Reader:
         positions = np.array(indices, np.int64)
         samples = [one.samples.reshape(-1) for one in found if one.samples is not None]
         column = _as_lists(samples) if samples else _as_bytes(whole, positions - start)
-        batch = self._rows.batch(self._columns(column, found, positions), indices, raw_of)
-        num_rounded = sum(one.num_rounded for one in found)
-        if not num_rounded:
-            return batch
-        return batch._replace(num_rounded={**batch.num_rounded, self._source.content: num_rounded})
+        return self._rows.batch(self._columns(column, found, positions), indices, raw_of)
 
     def _columns(
         self, content: pa.Array, found: Sequence[Found], positions: npt.NDArray[np.int64]
@@ -281,6 +279,6 @@ def _as_bytes(whole: WholeFiles, positions: npt.NDArray[np.int64]) -> pa.Array:
     return contents if len(positions) == len(contents) else contents.take(pa.array(positions))
 
 
-def _as_lists(samples: Sequence[npt.NDArray[np.float32]]) -> pa.Array:
+def _as_lists(samples: Sequence[Samples]) -> pa.Array:
     offsets = np.cumsum([0, *map(len, samples)])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.concatenate(samples)))

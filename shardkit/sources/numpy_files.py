@@ -213,7 +213,11 @@ def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, 
         )
     names = [c.name for a in arrays for c in a.columns]
     if repeated := next((n for n in names if names.count(n) > 1), None):
-        raise UsageError(f"column {shown(repeated)} appears {names.count(repeated)} times", where=where)
+        raise UsageError(
+            f"column {shown(repeated)} appears {names.count(repeated)} times",
+            where=where,
+            next_step="Give each array another name when it is saved",
+        )
     return tuple(arrays)
 
 

@@ -80,7 +80,10 @@ def list_members(archive: zipfile.ZipFile, file: RawFile, max_expansion: int) ->
         raise DamagedFileError("the archive is empty", where=place(file), why="it holds no arrays")
     if len(members) > _MAX_MEMBERS:
         raise UsageError(
-            f"the archive has {len(members):,} members", where=place(file), why="each is a column, which are too many"
+            f"the archive has {len(members):,} members",
+            where=place(file),
+            why="each is a column, which are too many",
+            next_step="Save one array of many rows for each column, or the members as files of their own",
         )
     names = [m.filename.removesuffix(_SUFFIX) for m in members]
     name, count = Counter(names).most_common(1)[0]
@@ -95,7 +98,12 @@ def list_members(archive: zipfile.ZipFile, file: RawFile, max_expansion: int) ->
 def _check_member(member: zipfile.ZipInfo, file: RawFile, max_expansion: int) -> None:
     name = shown(member.filename)
     if not member.filename.endswith(_SUFFIX):
-        raise UsageError(f"the member {name} is no array", where=place(file), why="its name does not end in .npy")
+        raise UsageError(
+            f"the member {name} is no array",
+            where=place(file),
+            why="its name does not end in .npy",
+            next_step="Save the archive with numpy.savez, or read other archives without --format numpy",
+        )
     if member.flag_bits & _ENCRYPTED:
         raise DamagedFileError(f"the array {name} is encrypted", where=place(file), next_step="Decrypt it first")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, ClassVar
@@ -20,6 +20,7 @@ from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_spl
 from shardkit.sources.columnar import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar_source import ColumnarSource, Container, CountedContainer, refuse_compressed
 from shardkit.sources.dropped import is_dropped
+from shardkit.sources.parquet_expansion import check_pages, expanding_texts
 from shardkit.sources.parquet_footer import READABLE_CODECS, RowGroup, codec_name, parse_row_groups
 from shardkit.sources.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
 from shardkit.sources.parquet_schema import Column, count_leaves, flatten_schema
@@ -52,17 +53,18 @@ class ParquetSource(ColumnarSource):
                 # Read in one piece: a damaged length of a page then cannot make Arrow allocate a buffer of that size.
                 buffer_bytes = 0
 
-            def open_in(unit: str) -> pq.ParquetFile:
+            def open_in(unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
                 return pq.ParquetFile(
                     raw,
                     metadata=probe,
+                    read_dictionary=list(dictionaries),
                     buffer_size=buffer_bytes,
                     pre_buffer=False,
                     page_checksum_verification=True,
                     coerce_int96_timestamp_unit=unit,
                 )
 
-            yield _ParquetFile(file, open_in(UNIT), groups, int96_paths(probe), open_in, options.drop_columns)
+            yield _ParquetFile(file, raw, groups, open_in, options)
 
     def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
         """Returns what the errors of encrypted files, of wrong schemas and of what Arrow itself writes mean."""
@@ -85,18 +87,19 @@ class _ParquetFile(CountedContainer):
     def __init__(
         self,
         file: RawFile,
-        parquet: pq.ParquetFile,
+        raw: BinaryIO,
         groups: tuple[RowGroup, ...],
-        int96: list[str],
-        open_in: Callable[[str], pq.ParquetFile],
-        dropped: tuple[str, ...],
+        open_in: Callable[..., pq.ParquetFile],
+        options: SourceOptions,
     ) -> None:
         self._file = file
-        self._parquet = parquet
+        self._raw = raw
+        self._parquet = open_in(UNIT)
         self._groups = groups
-        self._int96 = int96
+        self._int96 = int96_paths(self._parquet.metadata)
         self._open_in = open_in
-        self._dropped = dropped
+        self._dropped = options.drop_columns
+        self._max_record_bytes = options.max_record_bytes
 
     def columns(self) -> tuple[Column, ...]:
         columns = flatten_schema(self._parquet.schema_arrow, place(self._file))
@@ -119,6 +122,7 @@ class _ParquetFile(CountedContainer):
     def batches(self, split: InputSplit, features: Features, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         groups = list(range(split.start, split.stop))
         wanted = self._wanted()
+        self._check_expansion(groups, wanted)
         num_rows = _batch_rows(self._parquet, groups, wanted, batch_bytes)
         int96 = self._int96 if wanted is None else [path for path in self._int96 if path in wanted]
 
@@ -128,13 +132,35 @@ class _ParquetFile(CountedContainer):
             )
             return batches
 
+        texts = self._expanding_texts(groups, wanted, num_rows)
         if not int96:
-            return read(self._parquet, wanted)
-        return exact_times(read(self._open_in("ms"), wanted), read(self._open_in("ns"), int96), features)
+            return read(self._open_in(UNIT, texts) if texts else self._parquet, wanted)
+        return exact_times(read(self._open_in("ms", texts), wanted), read(self._open_in("ns"), int96), features)
 
     def count_rows(self, start: int, stop: int) -> int:
         metadata = self._parquet.metadata
         return sum(metadata.row_group(g).num_rows for g in range(start, stop))
+
+    def _check_expansion(self, groups: list[int], wanted: list[str] | None) -> None:
+        self._check_groups()
+        schema, found = self._parquet.metadata.schema, [self._groups[g] for g in groups]
+        check_pages(
+            self._raw, self._file, schema, found, list(self._wanted_leaves(wanted, found)), self._max_record_bytes
+        )
+
+    def _expanding_texts(self, groups: list[int], wanted: list[str] | None, num_rows: int) -> list[str]:
+        schema, found = self._parquet.metadata.schema, {g: self._groups[g] for g in groups}
+        leaves = self._wanted_leaves(wanted, list(found.values()))
+        texts = {leaf: path for leaf, path in leaves.items() if schema.column(leaf).physical_type == "BYTE_ARRAY"}
+        return expanding_texts(lambda paths: self._open_in(UNIT, paths), found, texts, num_rows)
+
+    def _wanted_leaves(self, wanted: list[str] | None, groups: list[RowGroup]) -> dict[int, str]:
+        # Paths by position; none where a row group lacks columns, which reading tells.
+        schema, num_columns = self._parquet.metadata.schema, self._parquet.metadata.num_columns
+        if any(len(g.columns) != num_columns for g in groups):
+            return {}
+        paths = {leaf: schema.column(leaf).path for leaf in range(num_columns)}
+        return paths if wanted is None else {leaf: path for leaf, path in paths.items() if path in wanted}
 
     def _fine_columns(self) -> frozenset[str]:
         groups = [g for g in range(self._parquet.num_row_groups) if self.count_rows(g, g + 1)][:1]
@@ -153,6 +179,9 @@ class _ParquetFile(CountedContainer):
     def _check_groups(self) -> None:
         if len(self._groups) != self._parquet.num_row_groups:
             raise ValueError("the footer counts its row groups in two ways")
+        # Some writers leave the sum out.
+        if self._parquet.metadata.num_rows not in (0, sum(g.num_rows for g in self._groups)):
+            raise ValueError("the footer counts its rows in two ways")
         codec = next((c.codec for g in self._groups for c in g.columns if c.codec not in READABLE_CODECS), None)
         if codec is not None:
             raise DamagedFileError(

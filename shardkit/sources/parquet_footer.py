@@ -17,8 +17,21 @@ _MAX_DEPTH = 32
 _FILE_ROW_GROUPS = 4
 _GROUP_COLUMNS, _GROUP_TOTAL_BYTE_SIZE, _GROUP_NUM_ROWS = 1, 2, 3
 _COLUMN_META_DATA = 3
-_META_CODEC, _META_TOTAL_COMPRESSED_SIZE, _META_STATISTICS = 4, 7, 12
-_STATISTICS_NULL_COUNT = 3
+_META_ENCODINGS, _META_CODEC, _META_NUM_VALUES = 2, 4, 5
+_META_TOTAL_UNCOMPRESSED_SIZE, _META_TOTAL_COMPRESSED_SIZE = 6, 7
+_META_DATA_PAGE, _META_DICTIONARY_PAGE, _META_STATISTICS, _META_SIZES = 9, 11, 12, 16
+_META_NUMBERS = frozenset(
+    {
+        _META_CODEC,
+        _META_NUM_VALUES,
+        _META_TOTAL_UNCOMPRESSED_SIZE,
+        _META_TOTAL_COMPRESSED_SIZE,
+        _META_DATA_PAGE,
+        _META_DICTIONARY_PAGE,
+    }
+)
+_STATISTICS_NULL_COUNT, _SIZES_TEXT_BYTES = 3, 1
+_DICTIONARY_ENCODINGS = (2, 8)
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 
 READABLE_CODECS = frozenset({0, 1, 2, 4, 5, 6, 7})
@@ -31,11 +44,21 @@ class ColumnChunk(NamedTuple):
         num_bytes: As stored.
         num_nulls: None where the writer did not say.
         codec: Number of the compression; those that can be read are READABLE_CODECS.
+        num_uncompressed_bytes: Of its pages, their values encoded.
+        num_values: Nulls and empty lists among them.
+        start: Byte at which its first page stands.
+        has_dictionary: Whether values are written as their places in a list of those there are.
+        num_text_bytes: Of its texts, each written out; None where the writer did not say.
     """
 
     num_bytes: int
     num_nulls: int | None
     codec: int = 0
+    num_uncompressed_bytes: int = 0
+    num_values: int = 0
+    start: int = 0
+    has_dictionary: bool = False
+    num_text_bytes: int | None = None
 
 
 class RowGroup(NamedTuple):
@@ -58,7 +81,7 @@ def parse_row_groups(footer: bytes) -> tuple[RowGroup, ...]:
     Raises:
         ValueError: If the footer is damaged.
     """
-    reader = _CompactReader(footer)
+    reader = CompactReader(footer)
     groups: tuple[RowGroup, ...] = ()
     try:
         for field, kind in reader.fields():
@@ -76,7 +99,7 @@ def codec_name(codec: int) -> str:
     return _CODECS[codec] if 0 <= codec < len(_CODECS) else f"number {codec} of an unknown compression"
 
 
-def _row_group(reader: _CompactReader) -> RowGroup:
+def _row_group(reader: CompactReader) -> RowGroup:
     num_rows = num_bytes = 0
     columns: tuple[ColumnChunk, ...] = ()
     for field, kind in reader.fields():
@@ -91,7 +114,7 @@ def _row_group(reader: _CompactReader) -> RowGroup:
     return RowGroup(num_rows, max(0, num_bytes), columns)
 
 
-def _column_chunk(reader: _CompactReader) -> ColumnChunk:
+def _column_chunk(reader: CompactReader) -> ColumnChunk:
     chunk = ColumnChunk(0, None)
     for field, kind in reader.fields():
         if field == _COLUMN_META_DATA and kind == _STRUCT:
@@ -101,36 +124,55 @@ def _column_chunk(reader: _CompactReader) -> ColumnChunk:
     return chunk
 
 
-def _meta_data(reader: _CompactReader) -> ColumnChunk:
-    num_bytes, num_nulls, codec = 0, None, 0
+def _meta_data(reader: CompactReader) -> ColumnChunk:
+    found: dict[int, int] = {}
+    num_nulls, num_text_bytes, has_dictionary = None, None, False
     for field, kind in reader.fields():
-        if field == _META_CODEC and kind == _I32:
-            codec = reader.integer()
-        elif field == _META_TOTAL_COMPRESSED_SIZE and kind == _I64:
-            num_bytes = reader.integer()
+        if field in _META_NUMBERS and kind in _INTEGERS:
+            found[field] = reader.integer()
+        elif field == _META_ENCODINGS and kind == _LIST:
+            has_dictionary = not set(reader.integers()).isdisjoint(_DICTIONARY_ENCODINGS)
         elif field == _META_STATISTICS and kind == _STRUCT:
-            num_nulls = _null_count(reader)
+            num_nulls = _number_in(reader, _STATISTICS_NULL_COUNT)
+        elif field == _META_SIZES and kind == _STRUCT:
+            num_text_bytes = _number_in(reader, _SIZES_TEXT_BYTES)
         else:
             reader.skip(kind)
-    return ColumnChunk(max(0, num_bytes), num_nulls, codec)
+    # A dictionary comes first; a place in front of all pages is how some writers say that there is none.
+    starts = [found[field] for field in (_META_DICTIONARY_PAGE, _META_DATA_PAGE) if found.get(field, 0) > 0]
+    return ColumnChunk(
+        max(0, found.get(_META_TOTAL_COMPRESSED_SIZE, 0)),
+        num_nulls,
+        found.get(_META_CODEC, 0),
+        max(0, found.get(_META_TOTAL_UNCOMPRESSED_SIZE, 0)),
+        max(0, found.get(_META_NUM_VALUES, 0)),
+        min(starts, default=0),
+        has_dictionary,
+        num_text_bytes,
+    )
 
 
-def _null_count(reader: _CompactReader) -> int | None:
+def _number_in(reader: CompactReader, number: int) -> int | None:
     found = None
     for field, kind in reader.fields():
-        if field == _STATISTICS_NULL_COUNT and kind == _I64:
+        if field == number and kind == _I64:
             found = reader.integer()
         else:
             reader.skip(kind)
     return found
 
 
-class _CompactReader:
-    """Walks a Thrift struct. Reading past the end raises IndexError, anything unknown ValueError."""
+class CompactReader:
+    """Walks a Thrift struct, byte by byte. Reading past the end raises IndexError, anything unknown ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
+
+    @property
+    def position(self) -> int:
+        """How many bytes were read."""
+        return self._position
 
     def fields(self) -> Iterator[tuple[int, int]]:
         """Yields number and type of each field of a struct; the caller takes or skips its value."""
@@ -150,6 +192,14 @@ class _CompactReader:
             raise ValueError("a list in the footer does not hold structs")
         for _ in range(size):
             yield
+
+    def integers(self) -> Iterator[int]:
+        """Yields the integers of a list."""
+        kind, size = self._list_header()
+        if kind not in _INTEGERS:
+            raise ValueError("a list in the footer does not hold integers")
+        for _ in range(size):
+            yield self.integer()
 
     def integer(self) -> int:
         """Returns a signed integer."""

@@ -38,7 +38,11 @@ def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
     columns = tuple(c for field in schema for c in _flatten_field(field, "", False))
     name, count = Counter(c.name for c in columns).most_common(1)[0] if columns else ("", 0)
     if count > 1:
-        raise UsageError(f"column {shown(name)} appears {count} times", where=where)
+        raise UsageError(
+            f"column {shown(name)} appears {count} times",
+            where=where,
+            next_step="Rename one of them when the file is written, or leave them out with --drop-columns",
+        )
     return columns
 
 

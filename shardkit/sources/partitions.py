@@ -31,7 +31,11 @@ def partition_values(file: RawFile) -> dict[str, str | None]:
             continue
         name = _decode(key, file)
         if name in values:
-            raise UsageError(f"the folders name column {shown(name)} twice", where=place(file))
+            raise UsageError(
+                f"the folders name column {shown(name)} twice",
+                where=place(file),
+                next_step="Rename one of the folders NAME=VALUE above the file",
+            )
         values[name] = None if value == NULL_PARTITION else _decode(value, file)
     return values
 

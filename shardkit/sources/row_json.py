@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,13 +35,24 @@ def _value(scalar: Any) -> Any:
     if pa.types.is_struct(type_):
         return {field.name: _value(scalar[i]) for i, field in enumerate(type_)}
     if pa.types.is_nested(type_) and isinstance(getattr(scalar, "values", None), pa.Array):
-        return [_value(item) for item in scalar.values.slice(0, _MAX_ITEMS)]
+        return list(_first_values(scalar.values.slice(0, _MAX_ITEMS)))
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
         return scalar.as_py()
     if pa.types.is_floating(type_):
         value = float(scalar.as_py())
         return value if math.isfinite(value) else str(value)
     return _text(scalar)
+
+
+def _first_values(items: pa.Array) -> Iterator[Any]:
+    # Few texts of a dictionary may be many that are long.
+    num_bytes = 0
+    for item in items:
+        value = _value(item)
+        num_bytes += len(value) if isinstance(value, str) else 0
+        if num_bytes > MAX_RAW_BYTES:
+            return
+        yield value
 
 
 def _bytes_value(scalar: Any) -> Any:

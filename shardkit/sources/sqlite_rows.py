@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.sources.base import (
     MAX_RAW_BYTES,
@@ -25,7 +25,8 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.expansion import largest_expansion
-from shardkit.sources.fitting import UnfitValueError, fit_column
+from shardkit.sources.fitting import UnfitValueError
+from shardkit.sources.folder_columns import folder_column
 from shardkit.sources.partitions import partition_values
 from shardkit.sources.sqlite_database import is_too_big
 from shardkit.sources.sqlite_tables import Kind, Rows, execute
@@ -271,17 +272,7 @@ class ChunkFitter:
     def _constant(self, feature: Feature, num_rows: int, is_empty: bool) -> pa.Array:
         if is_empty:
             return pa.array([], feature.arrow_type)
-        value = self._partitions[feature.name]
-        try:
-            single = fit_column(pa.array([value], pa.string()), feature).column
-        except UnfitValueError as error:
-            raise UsageError(
-                f"the folder's value of column {shown(feature.name)} does not fit",
-                where=place(self._file),
-                why=f"expected {error.expected}, got {error.got}",
-                next_step="Rename the folder, or declare the column in a --schema file",
-            ) from error
-        return pa.repeat(single[0], num_rows)
+        return folder_column(self._partitions[feature.name], feature, self._file, num_rows)
 
     def _position(self, row: int, keys: Row | None) -> str:
         return f"row {self._num_rows + row + 1}" if keys is None else f"rowid {keys[row]}"

@@ -245,7 +245,11 @@ def _no_table(file: RawFile, asked: str | None, tables: list[str], views: list[s
     more = f" and {len(known) - _NAMED_TABLES} more" if len(known) > _NAMED_TABLES else ""
     names = ", ".join(known[:_NAMED_TABLES]) + more
     if not known:
-        return UsageError("the database has no tables", where=place(file))
+        return UsageError(
+            "the database has no tables",
+            where=place(file),
+            next_step="Name a database with tables, or leave it out with --exclude GLOB",
+        )
     if asked is not None:
         return UsageError(f"there is no table {shown(asked)}", where=place(file), next_step=f"It has {names}")
     what = "several tables" if tables else "views only"

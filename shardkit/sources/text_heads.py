@@ -29,9 +29,19 @@ def check_is_text(head: bytes, file: RawFile) -> None:
         )
     num_nuls = head.count(0)
     if num_nuls * 100 > len(head) and (num_nuls > _FEW_NULS or num_nuls * 4 > len(head)):
+        order = _utf16_order(head)
         raise DamagedFileError(
             "the file is no UTF-8 text",
             where=place(file),
-            why=f"{num_nuls} of its first {len(head)} bytes are NUL; it looks binary or UTF-16",
-            next_step="If it is text, name its encoding with --encoding, such as utf-16-le",
+            why=f"{num_nuls} of its first {len(head)} bytes are NUL; it looks "
+            f"{'like UTF-16 without a byte order mark' if order else 'binary or UTF-16'}",
+            next_step=f"If it is text, name its encoding with --encoding {order or 'NAME, such as utf-16-le'}",
         )
+
+
+def _utf16_order(head: bytes) -> str | None:
+    # Latin letters have their zeros on one side; what is binary has them on both.
+    first, second = head[::2].count(0), head[1::2].count(0)
+    if min(first, second) * 10 >= max(first, second):
+        return None
+    return "utf-16-be" if first > second else "utf-16-le"

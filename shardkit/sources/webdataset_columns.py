@@ -77,7 +77,10 @@ def infer_columns(samples_by_file: Sequence[Sequence[Sample]], max_record_bytes:
     features: list[Feature] = [make_feature(KEY, "string")]
     for extension in extensions:
         if extension == KEY or "\0" in extension:
-            raise UsageError(f"the extension {shown(extension)} cannot name a column")
+            raise UsageError(
+                f"the extension {shown(extension)} cannot name a column",
+                next_step="Rename such members in the tar, or leave them out of it",
+            )
         nullable = any(
             2 * sum(extension in s.data for s in file_samples) < len(file_samples) for file_samples in samples_by_file
         )

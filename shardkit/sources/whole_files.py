@@ -1,16 +1,15 @@
 """Files read whole, or their first bytes: many small ones cost little more than their bytes.
 
-Local files are opened some way ahead and announced to the system, which fetches them while those before are handled:
-without it, a cold disk is waited for once a file. Files in an object store are fetched on threads.
+What the system holds of local files in memory is taken at once. The rest is announced to it, and read after others were
+handled: without that, a cold disk is waited for once a file. Files in an object store are fetched on threads.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -33,7 +32,13 @@ from shardkit.sources.streams import (
 
 _REMOTE_THREADS = 32
 _AHEAD_FILES = 64
-_advise = getattr(os, "posix_fadvise", None)  # Not every system has it.
+_HEAD_FILES = 1024
+# Not every system has them.
+_advise = getattr(os, "posix_fadvise", None)
+_read_at = getattr(os, "preadv", None)
+_NO_WAITING = getattr(os, "RWF_NOWAIT", None)
+
+_Target = bytearray | memoryview
 
 
 class WholeFiles(NamedTuple):
@@ -63,9 +68,7 @@ def read_whole_files(files: Sequence[RawFile]) -> WholeFiles:
     if _any_in_archives(files):
         _fill_members(files, targets)
     elif _are_local(files):
-        with contextlib.closing(_opened(files, 0)) as handles:
-            for file, handle, target in zip(files, handles, targets, strict=True):
-                _fill_local(file, handle, target)
+        _read_local(files, targets, are_whole=True)
     else:
         with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
             for _ in threads.map(_fill, files, targets):
@@ -85,13 +88,11 @@ def read_heads(files: Sequence[RawFile], num_bytes: int) -> Iterator[bytes]:
             with open_stored(file) as stream:
                 yield read_exactly(stream, num_bytes)
     elif _are_local(files):
-        with contextlib.closing(_opened(files, num_bytes)) as handles:
-            for file, handle in zip(files, handles, strict=True):
-                try:
-                    head = os.read(handle, num_bytes)
-                except OSError as error:
-                    raise _failed(file, error) from error
-                yield head
+        for start in range(0, len(files), _HEAD_FILES):
+            some = files[start : start + _HEAD_FILES]
+            heads = [bytearray(min(num_bytes, f.num_bytes)) for f in some]
+            for head, count in zip(heads, _read_local(some, heads, are_whole=False), strict=True):
+                yield bytes(head) if count == len(head) else bytes(head[:count])
     else:
         with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
             yield from threads.map(_read, files, [num_bytes] * len(files))
@@ -117,23 +118,41 @@ def _are_local(files: Sequence[RawFile]) -> bool:
     return all(f.path.startswith("/") for f in files)
 
 
-def _opened(files: Sequence[RawFile], num_bytes: int) -> Generator[int, None, None]:
-    # Zero bytes stand for all.
-    ahead: deque[int] = deque()
+def _read_local(files: Sequence[RawFile], targets: Sequence[_Target], *, are_whole: bool) -> list[int]:
+    """Reads the start of each file into its target, or all of it, and returns how many bytes that were."""
+    counts: list[int] = []
+    waiting: deque[tuple[int, int]] = deque()
+
+    def read_first() -> None:
+        position, handle = waiting[0]
+        counts[position] = _read_rest(files[position], handle, memoryview(targets[position]), counts[position])
+        if are_whole:
+            _check_whole(files[position], handle, counts[position])
+        os.close(waiting.popleft()[1])
+
     try:
-        for file in files:
-            ahead.append(_open(file))
-            if _advise is not None:
-                _advise(ahead[-1], 0, num_bytes, os.POSIX_FADV_WILLNEED)
-            if len(ahead) == _AHEAD_FILES:
-                yield ahead[0]
-                os.close(ahead.popleft())
-        while ahead:
-            yield ahead[0]
-            os.close(ahead.popleft())
+        for position, file in enumerate(files):
+            target, handle = targets[position], _open(file)
+            count = _read_held(handle, target)
+            counts.append(count)
+            if count < len(target):
+                waiting.append((position, handle))
+                if _advise is not None:
+                    _advise(handle, 0, len(target), os.POSIX_FADV_WILLNEED)
+                if len(waiting) == _AHEAD_FILES:
+                    read_first()
+                continue
+            try:
+                if are_whole:
+                    _check_whole(file, handle, count)
+            finally:
+                os.close(handle)
+        while waiting:
+            read_first()
     finally:
-        for handle in ahead:
+        for _, handle in waiting:
             os.close(handle)
+    return counts
 
 
 def _open(file: RawFile) -> int:
@@ -145,18 +164,36 @@ def _open(file: RawFile) -> int:
         raise _failed(file, error) from error
 
 
-def _fill_local(file: RawFile, handle: int, target: memoryview) -> None:
+def _read_held(handle: int, target: _Target) -> int:
+    # What follows the first byte that would have to be fetched is left out.
+    if _read_at is None or _NO_WAITING is None:
+        return 0
     try:
-        num_read = os.readv(handle, [target])
+        count: int = _read_at(handle, [target], 0, _NO_WAITING)
+    except OSError:
+        return 0  # Nothing is in memory, or the file system cannot tell.
+    return count
+
+
+def _read_rest(file: RawFile, handle: int, target: memoryview, num_read: int) -> int:
+    try:
+        os.lseek(handle, num_read, os.SEEK_SET)
         while num_read < len(target) and (count := os.readv(handle, [target[num_read:]])):
             num_read += count
+    except OSError as error:
+        raise _failed(file, error) from error
+    return num_read
+
+
+def _check_whole(file: RawFile, handle: int, num_read: int) -> None:
+    # After reading, so that whatever was written in between shows.
+    try:
         now = os.fstat(handle)
     except OSError as error:
         raise _failed(file, error) from error
-    # After reading, so that whatever was written in between shows.
     if now.st_size != file.num_bytes or str(now.st_mtime_ns) != file.version:
         compare_listed(file, now.st_size, str(now.st_mtime_ns))
-    if num_read < len(target):
+    if num_read < file.num_bytes:
         raise _cut_short(file, num_read)
 
 

@@ -90,5 +90,9 @@ def _open() -> duckdb.DuckDBPyConnection:
         for setting in _SETTINGS:
             connection.execute(setting)
     except duckdb.Error as error:
-        raise UsageError("this version of DuckDB cannot be closed off", why=reason_of(error)) from error
+        raise UsageError(
+            "this version of DuckDB cannot be closed off",
+            why=reason_of(error),
+            next_step="Run: pip install 'shardkit[sql]', which installs a version that can",
+        ) from error
     return connection

@@ -34,7 +34,11 @@ def image_step(features: Features, options: TransformOptions, source: SourceOpti
     chosen = {f.name for f in features if is_image(f)}
     if not chosen:
         option = "--image-size" if options.image_size is not None else "--image-format"
-        raise UsageError(f"{option} is for images", why="no column has the media type of an image by then")
+        raise UsageError(
+            f"{option} is for images",
+            why="no column has the media type of an image by then",
+            next_step="Drop it, or keep the column of images through --select and --map",
+        )
     return ImageStep(features, options, source)
 
 
@@ -102,17 +106,26 @@ def _check(options: TransformOptions, source: SourceOptions) -> None:
     if options.image_size is not None:
         height, width = options.image_size
         if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE):
-            raise UsageError(f"--image-size {height}x{width} cannot be", why=f"sides have 1 to {_MAX_SIDE:,} pixels")
+            raise UsageError(
+                f"--image-size {height}x{width} cannot be",
+                why=f"sides have 1 to {_MAX_SIDE:,} pixels",
+                next_step="Write it like --image-size 224x224",
+            )
         if height * width > source.max_pixels:
             raise UsageError(
                 f"--image-size {height}x{width} cannot be",
                 why=f"it is more than the {source.max_pixels:,} pixels that --max-pixels allows",
+                next_step="Give a smaller --image-size, or a larger --max-pixels",
             )
     if options.image_quality is not None:
         if options.image_format == "png":
             raise UsageError("--image-quality has no meaning for PNG", next_step="Drop one of the options")
         if not 1 <= options.image_quality <= 100:
-            raise UsageError(f"--image-quality is {options.image_quality}", why="it goes from 1 to 100")
+            raise UsageError(
+                f"--image-quality is {options.image_quality}",
+                why="it goes from 1 to 100",
+                next_step="Give one of them, such as --image-quality 90",
+            )
 
 
 def _feature_after(feature: Feature, wanted: ImageFormat | None) -> Feature:

@@ -120,7 +120,12 @@ def read_user_file(path: str, option: str, sha256: str | None = None) -> bytes:
         content = storage.read_bytes(path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise UsageError(f"the file of {option} cannot be read", where=storage.redact(path), why=reason) from error
+        raise UsageError(
+            f"the file of {option} cannot be read",
+            where=storage.redact(path),
+            why=reason,
+            next_step="Check the path, and that the file may be read",
+        ) from error
     if sha256 is not None:
         _check_same(path, option, sha256, sha256_of(content))
     return content
@@ -182,13 +187,17 @@ def options_from_texts(
     try:
         return msgspec.convert(parts, TransformOptions)
     except msgspec.ValidationError as error:
-        raise UsageError("the transformations cannot be used", why=str(error)) from error
+        raise UsageError(
+            "the transformations cannot be used",
+            why=str(error),
+            next_step="Correct the option that the reason names; shardkit convert --help has all",
+        ) from error
 
 
 def _pair(text: str, option: str, form: str, *, at_last: bool = False) -> tuple[str, str]:
     left, sign, right = text.rpartition("=") if at_last else text.partition("=")
     if not (sign and left and right):
-        raise UsageError(f"{option} {text} is not {form}")
+        raise UsageError(f"{option} {text} is not {form}", next_step=f"Write it like {option} {form}")
     return left, right
 
 

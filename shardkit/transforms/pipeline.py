@@ -75,6 +75,15 @@ def transform_notes(plan: TransformPlan) -> tuple[str, ...]:
     return tuple(note for step in steps if isinstance(step, MapStep) for note in step.notes)
 
 
+def load_steps(plan: TransformPlan) -> None:
+    """Loads what the steps need, which is otherwise done with the first rows.
+
+    Raises:
+        UsageError: If a statement or function of the user does not do what it did when it was planned.
+    """
+    _steps(plan.input_features, plan.options, plan.source)
+
+
 def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit) -> Applied:
     """Returns the rows after all steps.
 

@@ -229,4 +229,4 @@ def check_distinct(names: list[str], option: str) -> None:
     """
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{option} names the column {shown(name)} twice")
+            raise UsageError(f"{option} names the column {shown(name)} twice", next_step="Name it once")

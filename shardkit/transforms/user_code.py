@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkit.errors import UsageError
+from shardkit.process_limits import is_memory_short
 from shardkit.transforms.options import read_user_file, split_reference
 
 OPTION = "--map"
@@ -37,7 +38,7 @@ class _GivenSource(importlib.abc.ExecutionLoader):
 
 @functools.lru_cache(maxsize=16)
 def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
-    """Returns the function that `FILE.py:function` names, with what it raises turned into UserCodeError.
+    """Returns the function that `FILE.py:function` names, with what it raises turned into UserCodeError or MemoryError.
 
     Args:
         reference: File and function.
@@ -51,16 +52,27 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
     loader = _GivenSource(path, source)
     spec = importlib.util.spec_from_loader(f"_shardkit_map_{(sha256 or 'unhashed')[:16]}", loader, origin=path)
     if spec is None:
-        raise UsageError(f"the file of {OPTION} is no Python file", where=path)
+        raise UsageError(
+            f"the file of {OPTION} is no Python file", where=path, next_step="Write it like --map my_map.py:function"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
         _call(path, loader.exec_module, module)
     except UserCodeError as error:
-        raise UsageError(f"the file of {OPTION} fails", where=path, why=str(error)) from error
+        raise UsageError(
+            f"the file of {OPTION} fails",
+            where=path,
+            why=str(error),
+            next_step="Correct the file; it is run once as a module",
+        ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"the file of {OPTION} has no function {name!r}", where=path)
+        raise UsageError(
+            f"the file of {OPTION} has no function {name!r}",
+            where=path,
+            next_step="Name one that the file defines, like --map my_map.py:function",
+        )
     return functools.partial(_call, path, function)
 
 
@@ -70,10 +82,11 @@ def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # Ctrl-C reaches the main thread alone.
-        told = _tell(path, error)
+        # Where memory is short, nobody knows here whose rows took it: another thread of this process may have.
+        told = None if isinstance(error, MemoryError) and is_memory_short() else _tell(path, error)
         # What the function was holding when it failed, all memory perhaps, would live as long as the message.
         traceback.clear_frames(error.__traceback__)
-    raise UserCodeError(told)
+    raise MemoryError if told is None else UserCodeError(told)
 
 
 def _tell(path: str, error: BaseException) -> str:
@@ -81,4 +94,5 @@ def _tell(path: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.lineno:
         lines.append(error.lineno)
     line = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{line}"
+    said = f": {error}" if str(error) else ""
+    return f"{type(error).__name__}{said}{line}"

@@ -255,7 +255,10 @@ def _known_of(field: pa.Field) -> dict[str, Any]:
     if _SHAPE in metadata:
         shape = msgspec.json.decode(metadata[_SHAPE], type=tuple[int, ...])
         if not pa.types.is_fixed_size_list(field.type) or math.prod(shape) != field.type.list_size:
-            raise UsageError(f"its shape {list(shape)} does not go with {field.type}")
+            raise UsageError(
+                f"its shape {list(shape)} does not go with {field.type}",
+                next_step="Give the field a shape whose product is the size of its lists",
+            )
         known["shape"] = shape
     return known
 
@@ -276,7 +279,9 @@ def _names_of(batch: pa.RecordBatch) -> list[str]:
     names = [name for name in batch.schema.names if not _is_ours(name)]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{OPTION} gives two columns {shown(name)}")
+            raise UsageError(
+                f"{OPTION} gives two columns {shown(name)}", next_step="Give each column a name of its own"
+            )
     return names
 
 

@@ -9,57 +9,19 @@ import io
 import math
 import os
 import re
-import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from csv_makers import PROPERTY, fails, read, write
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import csv_zeros, list_inputs, quoting, text_lines
+from shardkit.features import make_feature
+from shardkit.sources import csv_zeros, list_inputs, text_lines
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv_files import CsvSource
-from shardkit.sources.quoting import QuotedRecords
-
-PROPERTY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
-def read(*paths: Path, features=None, source=None, **options) -> tuple[dict[str, str], list[dict]]:
-    """Returns the described features and all rows."""
-    source = source or CsvSource()
-    settings_ = SourceOptions(**options)
-    files = list_inputs([str(p) for p in paths]).files
-    features = features or source.infer(files, settings_)
-    rows = []
-    for split in source.split(files, settings_):
-        for part in source.read(split, files, features, settings_):
-            assert part.batch.schema == arrow_schema(features)
-            part.batch.validate(full=True)
-            assert len(part.identities) == part.batch.num_rows
-            rows += part.batch.to_pylist()
-    return {f.name: f.describe_type() for f in features}, rows
-
-
-def fails(folder: Path, content: str | bytes, **options) -> str:
-    with pytest.raises(BadInputError) as caught:
-        read(write(folder, content), **options)
-    return str(caught.value)
-
-
-def refuses(folder: Path, content: str | bytes, **options) -> str:
-    with pytest.raises(UsageError) as caught:
-        read(write(folder, content), **options)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -156,49 +118,6 @@ def test_any_delimiter_reads_as_pandas_reads_it(tmp_path, delimiter, line_end):
     assert rows == frame.to_dict("records")
 
 
-def test_a_note_tells_of_another_delimiter(tmp_path):
-    files = list_inputs([str(write(tmp_path, "a;b\n1;2\n"))]).files
-    (note,) = CsvSource().notes(files, SourceOptions(delimiter=","))
-    assert "only one column" in note
-    assert "';'" in note
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        ("a:b:c\n1:2:3\n4:5:6\n", "only one column was found in a.csv, though its lines hold ':'"),
-        ("time\n10:00:00\n11:00:00\n", None),
-        ("\ufeffa,b\n1,2\n", "the byte order mark that a.csv begins with is left out"),
-        ("1,0.5,x\n2,1.5,y\n", "may be data, such as '1'"),
-        ("2020-01-01,x\n2020-01-02,y\n", "may be data, such as '2020-01-01'"),
-        ("0,1,2\n5,6,7\n", None),
-        ("a,1960,1961\nx,1.5,2.5\n", "may be data, such as '1960'"),
-        ("id,x\n1,2\n", None),
-        ("a,b\nx,y\n", None),
-        (",b\nx,y\n", "a.csv has columns without a name, which are called 'unnamed_1'; "),
-        ("a,,,c\nx,y,z,v\n", "which are called 'unnamed_2', 'unnamed_3'; "),
-    ],
-)
-def test_notes_on_what_may_be_misunderstood(tmp_path, content, part):
-    notes = CsvSource().notes(list_inputs([str(write(tmp_path, content))]).files, SourceOptions())
-    assert [part in note for note in notes] == ([True] if part else [])
-
-
-def test_columns_without_a_name_are_called_after_their_position(tmp_path):
-    features, rows = read(write(tmp_path, ",unnamed_1, ,b\n0,x,2.5,\n1,y,3.5,z\n"))
-    assert features == {"unnamed_1_": "int64", "unnamed_1": "string", "unnamed_3": "float32", "b": "string"}
-    assert rows[1] == {"unnamed_1_": 1, "unnamed_1": "y", "unnamed_3": 3.5, "b": "z"}
-
-
-def test_an_unnamed_column_does_not_hide_a_missing_header(tmp_path):
-    assert "the header line seems to be missing" in refuses(tmp_path, ",2.5,7\n1,3.5,9\n2,4.5,8\n")
-    assert read(write(tmp_path, ",0,1\n0,2.5,7\n1,3.5,9\n"))[1][0] == {"unnamed_1": 0, "0": 2.5, "1": 7}
-
-
-def test_headerless_files_take_the_columns_that_are_given(tmp_path):
-    assert read(write(tmp_path, "1,x\n2,y\n"), columns=("n", "s"))[1] == [{"n": 1, "s": "x"}, {"n": 2, "s": "y"}]
-
-
 def test_byte_order_mark_and_blank_lines(tmp_path):
     described, rows = read(write(tmp_path, b'\xef\xbb\xbf\r\n"a",b\r\n\r\n1,2\r\n\r\n'))
     assert described == {"a": "int64", "b": "int64"}
@@ -277,42 +196,6 @@ def test_lines_are_counted_from_the_start_of_the_file_whatever_ends_them(tmp_pat
 def test_number_beyond_float64_is_no_infinity(tmp_path):
     content = "a,b\n" + "1.5,x\n" * 20_000 + "inf,x\n1e400,x\n"
     assert "line 20003" in fails(tmp_path, content)
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        ("a,b,a\n1,2,3\n", "column 'a' appears twice"),
-        (",,\n1,2,3\n", "the header names no column"),
-        ('"", ,\n1,2,3\n', "the header names no column"),
-    ],
-)
-def test_bad_headers_are_refused(tmp_path, content, part):
-    assert part in refuses(tmp_path, content)
-
-
-def test_files_with_other_columns_are_refused(tmp_path):
-    paths = [write(tmp_path, "a,b\n1,2\n", "1.csv"), write(tmp_path, "a,c\n1,2\n", "2.csv")]
-    with pytest.raises(UsageError) as caught:
-        read(*paths)
-    assert "'b' only in 1.csv; 'c' only in 2.csv" in str(caught.value)
-
-
-def test_record_beyond_the_limit_is_refused(tmp_path):
-    content = "a,b\n1,x\n2," + "y" * 5000 + "\n"
-    assert "line 3" in fails(tmp_path, content, max_record_bytes=1000)
-    content = 'a,b\n1,x\n2,"' + "y\n" * 5000
-    message = fails(tmp_path, content, max_record_bytes=1000, source=CsvSource(block_bytes=512))
-    assert "line 3" in message
-    assert "never closed" in message
-
-
-def test_fields_larger_than_a_block_are_read(tmp_path):
-    text = 'a "quoted"\nline, and more' * 4000
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer).writerows([["a", "b"], ["1", text], ["2", "short"]])
-    _, rows = read(write(tmp_path, buffer.getvalue()), source=CsvSource(block_bytes=1024))
-    assert rows == [{"a": 1, "b": text}, {"a": 2, "b": "short"}]
 
 
 def test_declared_types_govern(tmp_path):
@@ -414,59 +297,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert largest < 64 * 2**20
 
 
-FIELD = st.text(alphabet='ab0 ,"\n\r\té', max_size=5)
-
-
-@st.composite
-def tables(draw):
-    width = draw(st.integers(2, 4))
-    return draw(st.lists(st.lists(FIELD, min_size=width, max_size=width), min_size=1, max_size=30))
-
-
-@PROPERTY
-@given(tables(), st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 200), st.integers(8, 64), st.booleans())
-def test_splits_and_blocks_never_change_what_is_read(tmp_path, table, line_end, split_bytes, block_bytes, with_bom):
-    buffer = io.StringIO(newline="")
-    names = [f"c{i}" for i in range(len(table[0]))]
-    csv.writer(buffer, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([names, *table])
-    path = write(tmp_path, ("\ufeff" if with_bom else "") + buffer.getvalue())
-    features = tuple(make_feature(n, "string", nullable=True) for n in names)
-    source = CsvSource(split_bytes=split_bytes, block_bytes=block_bytes)
-    _, rows = read(path, source=source, features=features, delimiter=",")
-    assert [[r[n] for n in names] for r in rows] == table
-
-
-@PROPERTY
-@given(st.text(alphabet='ab,"\n\r', max_size=60), st.integers(4, 32), st.integers(4, 16))
-def test_careless_text_reads_as_pythons_csv_module_reads_it(tmp_path, text, split_bytes, block_bytes):
-    # Quotes inside unquoted fields, text behind closing quotes, mixed line ends.
-    rows = [r for r in csv.reader(io.StringIO("x,y\n" + text, newline="")) if r]
-    path = write(tmp_path, "x,y\n" + text)
-    features = (make_feature("x", "string", nullable=True), make_feature("y", "string", nullable=True))
-    source = CsvSource(split_bytes=split_bytes, block_bytes=block_bytes)
-    try:
-        _, found = read(path, source=source, features=features, delimiter=",")
-    except BadInputError as error:
-        unclosed = "never closed" in str(error)
-        assert unclosed or any(len(r) != 2 for r in rows)
-    else:
-        assert [[r["x"] or "", r["y"] or ""] for r in found] == rows[1:]
-
-
-@PROPERTY
-@given(st.text(alphabet='ab,"\n\r', max_size=400), st.integers(1, 4))
-def test_quotes_are_followed_over_the_borders_of_what_is_looked_at_at_once(text, num_words):
-    data, rule = text.encode(), QuotedRecords(",")
-    whole = (rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), rule.widths(data).tolist())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quoting, "_SCAN_BYTES", 64 * num_words)
-        pieces = (rule.last_end(data), rule.ends(data).tolist(), rule.open_quote(data), rule.widths(data).tolist())
-    assert pieces == whole
-    # A record that ends is one that Python's csv module has read when it asks for no further line.
-    records = [r for r in csv.reader(io.StringIO(text, newline="")) if r]
-    assert len([n for n in whole[3] if n]) == len(records)
-
-
 @PROPERTY
 @given(
     st.lists(
@@ -495,102 +325,6 @@ def test_values_survive_without_loss(tmp_path, values):
             assert row["f"] == np.float32(number)
         assert described["s"] != "string" or (row["s"] or "") == text
         assert described["b"] != "bool" or row["b"] == flag
-
-
-@pytest.mark.parametrize(
-    ("content", "line", "why"),
-    [
-        ("a,b\n1,short\n2,abcdefghijk\n", 3, "column 'b' holds a field that is too long"),
-        ('a,b\n1,"x\ny"\n2,"abcdefghijk"\n', 4, "it has 11 bytes, more than the 10 B"),
-        ("a,b\r\n1,x\r\n12345678901,x\r\n", 3, "column 'a' holds a field that is too long"),
-        ("a,b\n1,ééééé\n1,éééééé", 3, "it has 12 bytes"),
-    ],
-)
-def test_fields_beyond_their_limit_are_named(tmp_path, content, line, why):
-    message = fails(tmp_path, content, max_field_bytes=10)
-    assert f"a.csv, line {line}" in message
-    assert why in message
-    assert "--max-field" in message
-
-
-def test_fields_up_to_their_limit_are_read_and_longer_ones_cost_their_row(tmp_path):
-    path = write(tmp_path, 'a,b\n1,abcdefghij\n2,"abcdefghij"\n3,abcdefghijk\n4,"a,b\n,cdefg"\n5,"a,b\n,cdefgh"\n')
-    options = SourceOptions(max_field_bytes=10, tolerates_bad_rows=True)
-    files = list_inputs([str(path)]).files
-    features = CsvSource().infer(files, options)
-    for source in (CsvSource(), CsvSource(split_bytes=20, block_bytes=7)):
-        parts = [p for s in source.split(files, options) for p in source.read(s, files, features, options)]
-        assert [row["a"] for p in parts for row in p.batch.to_pylist()] == [1, 2, 4]
-        rejected = [row for p in parts for row in p.rejected]
-        assert [row.position for row in rejected] == ["line 4", "line 7"]
-        assert all("'b' holds a field that is too long" in row.reason for row in rejected)
-
-
-@PROPERTY
-@given(
-    rows=st.lists(st.tuples(st.text('ab,"\n', max_size=12), st.text("xé\r", max_size=6)), min_size=1, max_size=8),
-    limit=st.integers(1, 12),
-)
-def test_long_fields_are_those_that_pythons_csv_module_finds_long(rows, limit):
-    text = io.StringIO()
-    # Quoted as a whole, so that what stands between the quotes is known.
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
-    found = QuotedRecords(",").long_fields(text.getvalue().encode(), limit)
-    written = [[len(v.replace('"', '""').encode()) for v in row] for row in rows]
-    assert [tuple(f) for f in found] == [
-        (r, c, size) for r, row in enumerate(written) for c, size in enumerate(row) if size > limit
-    ]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "5.1,3.5,0\n4.9,3.0,1\n",
-        "7,3\n1,2\n",
-        "1,2\n3,4\n",
-        "0,1\n3,4\n",
-        "2019,2020,2021\n3,4,5\n",
-        "1995,2005\na,b\n",
-        "1995,2005\n",
-        "2020-01-31,7\n2020-02-01,8\n",
-        "17\n18\n",
-    ],
-)
-def test_a_missing_header_is_refused_unless_it_is_said_to_be_one(tmp_path, content):
-    message = refuses(tmp_path, content)
-    assert "the header line seems to be missing in a.csv, line 1" in message
-    assert "--columns" in message
-    assert "--header" in message
-    first, *others = content.splitlines()
-    assert list(read(tmp_path / "a.csv", has_header=True)[0]) == first.split(",")
-    names = tuple("abc"[: first.count(",") + 1])
-    described, rows = read(tmp_path / "a.csv", columns=names)
-    assert tuple(described) == names
-    assert len(rows) == 1 + len(others)
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["id,2020\n1,2\n", "17,name\n18,x\n", "1,2,x1\n2,4,x2\n"],
-)
-def test_names_that_are_numbers_stay_names(tmp_path, content):
-    assert list(read(write(tmp_path, content))[0]) == content.splitlines()[0].split(",")
-
-
-@pytest.mark.parametrize("content", ["\n1,2\n3,4\n", "\r\n\n7,bob\n8,alice\n"])
-def test_a_blank_line_before_data_is_no_header(tmp_path, content):
-    assert "the header line seems to be missing in a.csv, line" in refuses(tmp_path, content)
-    assert len(read(tmp_path / "a.csv", columns=("a", "b"))[1]) == 2
-
-
-@pytest.mark.parametrize("first", ["x", '1"2'])
-def test_a_long_quoted_field_is_looked_through_once(tmp_path, first):
-    text = "a line, and more\n" * 200_000
-    # What would be quadratic takes minutes.
-    start = time.process_time()
-    _, rows = read(write(tmp_path, f'a,b\n{first},z\ny,"{text}"\n'))
-    assert time.process_time() - start < 20
-    assert rows[-1]["b"] == text
 
 
 @pytest.mark.parametrize("value", ["00123", "-007", '"00123"', " 05", '" -05"', "0x10"])
@@ -629,24 +363,3 @@ def test_no_number_with_a_leading_zero_is_overlooked(rows, delimiter, quoting, p
     filler = b"x" * (csv_zeros._SCAN_BYTES - 7 + padding) + b"\n" if padding else b""
     if any(re.fullmatch(r"\s*([-+]?0[0-9x][0-9]*|\+[0-9])", field) for row in rows for field in row):
         assert csv_zeros.may_hold_padded(filler + text.getvalue().encode(), delimiter)
-
-
-def test_headerless_files_are_told_apart_from_files_with_other_columns(tmp_path):
-    paths = [write(tmp_path, "5,7\n1,2\n", "a.csv"), write(tmp_path, "8,3\n3,4\n", "b.csv")]
-    with pytest.raises(UsageError, match=r"the header line seems to be missing in a\.csv"):
-        read(*paths)
-
-
-def test_columns_that_differ_are_shown_file_by_file(tmp_path):
-    paths = [
-        write(tmp_path, "a,b,c\n1,x,2\n", "a.csv"),
-        write(tmp_path, "c,a,b\n1,2,x\n", "b.csv"),
-        write(tmp_path, "a,b,d\n1,x,2\n", "c.csv"),
-        write(tmp_path, "a,b\n1,x\n", "d.csv"),
-    ]
-    with pytest.raises(UsageError) as caught:
-        read(*paths)
-    message = str(caught.value)
-    assert "2 of 4 files have other columns than a.csv" in message
-    assert "c.csv lacks 'c' and has 'd' besides" in message
-    assert "d.csv lacks 'c'" in message

@@ -137,6 +137,15 @@ def test_without_the_option_the_option_is_named(tmp_path, source, encoding):
         read_table(source, files)
 
 
+@pytest.mark.parametrize("source", [CsvSource(), JsonLinesSource(), TextSource()])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("num_lines", [1, 20_000])
+def test_utf16_without_a_mark_is_known_by_its_zeros(tmp_path, source, encoding, num_lines):
+    files = listed(tmp_path / "a.txt", ('{"a": 1}\n' * num_lines).encode(encoding), None)
+    with pytest.raises(DamagedFileError, match=f"like UTF-16 without a byte order mark.*--encoding {encoding}"):
+        read_table(source, files)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_a_byte_order_is_not_guessed(tmp_path, encoding):
     files = listed(tmp_path / "a.txt", "text\n".encode(f"{encoding}-le"), encoding)

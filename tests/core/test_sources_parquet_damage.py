@@ -243,6 +243,16 @@ def test_a_footer_that_counts_rows_wrongly_is_damage(tmp_path):
         read_parts(path, tolerates_bad_rows=True)
 
 
+def test_a_footer_whose_counts_of_rows_differ_is_damage(tmp_path):
+    path = write(tmp_path, {"a": list(range(7777))}, compression="none", row_group_size=7776)
+    raw = path.read_bytes()
+    # The second row group would be read as empty.
+    last = raw.rindex(b"\x16\x02")
+    path.write_bytes(raw[:last] + b"\x16\x00" + raw[last + 2 :])
+    with pytest.raises(DamagedFileError, match="counts its rows in two ways"):
+        read_parts(path, tolerates_bad_rows=True)
+
+
 def test_an_unknown_compression_is_named_before_reading(tmp_path):
     path = write(tmp_path, {"a": list(range(100))}, compression="snappy")
     raw = path.read_bytes()

@@ -147,6 +147,69 @@ def test_a_row_without_end_is_left_out(tmp_path, inputs, function, how):
     assert "2.csv" in result.stderr
 
 
+KEEPING = """
+import builtins
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+def keep(batch):
+    # What is taken is never given back, and every other row needs some too.
+    kept = builtins.__dict__.setdefault("kept", [])
+    while pc.any(pc.equal(batch.column("id"), POISON)).as_py():
+        kept.append(bytearray(16 << 20))
+    beside = [bytearray(1 << 20) for _ in range(100)]
+    return batch
+
+def vast(batch):
+    # Asks for far more than there is, in one piece, for one row in a thousand.
+    ids = batch.column("id").to_numpy()
+    return batch if (ids % 1_000 != 1).all() else pa.allocate_buffer(1 << 46)
+"""
+NUM_WIDE_ROWS = 4_000
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Inputs of several parts, which are worked at at the same time."""
+    folder = tmp_path_factory.mktemp("parts")
+    for number in range(4):
+        rows = range(number * NUM_WIDE_ROWS // 4, (number + 1) * NUM_WIDE_ROWS // 4)
+        (folder / f"{number}.csv").write_text("id,x\n" + "".join(f"{i},{'x' * 9_000}\n" for i in rows))
+    functions = tmp_path_factory.mktemp("functions") / "functions.py"
+    functions.write_text(KEEPING.replace("POISON", "1234"))
+    return folder, functions
+
+
+@pytest.mark.parametrize(("policy", "workers"), [("fail", 2), ("skip", 2), ("quarantine", 6)])
+def test_memory_that_a_row_eats_costs_no_other_row(tmp_path, parts, policy, workers):
+    folder, functions = parts
+    options = ("--map", f"{functions}:keep", "--on-bad-record", policy, "--workers", workers, "--max-memory", "1GiB")
+    result = convert(folder, tmp_path / "out", *options)
+    assert "Traceback" not in result.stderr
+    assert "1.csv, row 235" in result.stderr
+    assert "ran out of memory" in result.stderr
+    assert "--max-memory" in result.stderr
+    if policy == "fail":
+        assert result.returncode == 3, result.stderr
+        assert not (tmp_path / "out").exists()
+        return
+    assert result.returncode == 0, result.stderr
+    assert f"{NUM_WIDE_ROWS:,} rows in, {NUM_WIDE_ROWS - 1:,} examples out, 1 rejected" in result.stdout
+    found = first_examples(open_dataset(str(tmp_path / "out")), "train", NUM_WIDE_ROWS)
+    assert sorted(e["id"] for e in found) == [i for i in range(NUM_WIDE_ROWS) if i != 1234]
+
+
+def test_rows_that_ask_for_too_much_at_once_are_bad_rows_and_cost_no_process(tmp_path, parts):
+    folder, functions = parts
+    options = ("--map", f"{functions}:vast", "--on-bad-record", "skip", "--workers", 2, "--max-memory", "1GiB")
+    result = convert(folder, tmp_path / "out", *options)
+    assert result.returncode == 0, result.stderr
+    assert "4,000 rows in, 3,996 examples out, 4 rejected" in result.stdout
+    assert "MemoryError" in result.stderr
+    assert "going on" not in result.stderr
+
+
 def test_by_default_the_row_is_named_and_nothing_is_left(tmp_path, inputs):
     folder, functions = inputs
     result = convert(folder, tmp_path / "out", "--map", f"{functions}:crash")
