@@ -262,7 +262,7 @@ CASES = {
     "taxi-avro": Case("chicago-taxi: Avro", "avro", _taxi_avro, TABLES, 20_000, TAXI),
     "taxi-tfrecord": Case("chicago-taxi: TFRecord", "tfrecord", _taxi_tfrecord, TABLES, 20_000, TAXI),
     "photos": Case(
-        "photos-cats-dogs: JPEG folder", "images", _photos, IMAGES, 1_000, "photos-cats-dogs", mds_compression=""
+        "photos-cats-dogs: JPEG folder", "images", _photos, IMAGES, 4_000, "photos-cats-dogs", mds_compression=""
     ),
     "text": Case("generated text: a line a row", "text", _text, TABLES, 80_000),
     "tokenize": Case("generated text, tokenised", "tokenize", _tokenize, TABLES, 40_000),
