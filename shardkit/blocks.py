@@ -234,8 +234,8 @@ class _Reader:
         self._open(ref)
         # What the index states may be no position at all, and must not be allocated.
         start = min(ref.start, self._num_file_bytes)
-        self._file.seek(start)
-        return self._file.read(min(ref.num_bytes, self._num_file_bytes - start))
+        # Not seek and read: a forked process shares the position of the file.
+        return os.pread(self._file.fileno(), min(ref.num_bytes, self._num_file_bytes - start), start)
 
     def _open(self, ref: BlockRef) -> None:
         if self._path == ref.path:

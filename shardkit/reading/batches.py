@@ -156,10 +156,10 @@ def read_batches(
     features: Features,
     options: ReadingOptions,
     *,
-    first_step: int,
+    steps: range,
     num_rows: int,
 ) -> Iterator[Batch]:
-    """Yields a worker's batches of one epoch from `first_step` on.
+    """Yields a worker's batches of one epoch.
 
     Args:
         loader: Of the split that the order is of.
@@ -167,7 +167,7 @@ def read_batches(
         worker: Whose batches.
         features: Which to decode, at least one.
         options: Change no batch.
-        first_step: A step is reached without reading those before it.
+        steps: Which; nothing of those before them is read.
         num_rows: Of every batch; one with fewer examples is filled up.
 
     Raises:
@@ -200,7 +200,7 @@ def read_batches(
         pending.append(threads.submit(make, rows, needed))
 
     try:
-        for step in range(first_step, order.num_steps):
+        for step in steps:
             begin(step)
             if len(pending) > (options.num_ahead if options.num_threads else 0):
                 yield pending.popleft().result()

@@ -1,10 +1,10 @@
 """Which example comes when: arithmetic on integers, without I/O, clock or unseeded randomness.
 
 An epoch is one sequence of all examples of a split. With shuffling, the blocks are permuted, and the examples within
-each; without, it is the stored order. `num_lanes` lanes cut the sequence into runs that are read side by side: lane l
-gives `batch_share(l)` examples to every global batch, so a batch mixes that many blocks, and a worker reads the lanes
-of its share and nothing else. Because a lane holds exactly what its steps take, all lanes, and so all workers, have
-the same number of steps, whatever the numbers of examples, shards and workers are.
+each; without, it is the stored order. `num_lanes` lanes cut the sequence into runs that are read side by side: every
+lane gives its share to every global batch, so a batch mixes that many blocks, and a worker reads the lanes of its share
+and nothing else. Because a lane holds exactly what its steps take, all lanes, and so all workers, have the same number
+of steps, whatever the numbers of examples, shards and workers are.
 
 Nothing but (blocks, seed, epoch, global batch size, lanes) enters, so any number of workers that divides the lanes
 gets the same global batches, and the example at any step is found without reading the ones before it.
@@ -39,6 +39,8 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         remainder: What becomes of examples that do not fill a batch: `drop` leaves them out of this epoch (others in
             the next, if shuffled), `pad` gives them in one more batch that is filled up and has a mask.
         num_lanes: Runs that are read side by side; without meaning unless shuffled.
+        num_turns: Groups of lanes that give whole batches in turn, so that several processes of one worker can make
+            batches side by side without reading the same blocks.
     """
 
     global_batch_size: int
@@ -46,6 +48,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shuffle: bool = True
     remainder: Remainder = "drop"
     num_lanes: int = DEFAULT_NUM_LANES
+    num_turns: int = 1
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,9 +77,9 @@ class Rows(NamedTuple):
     stop: int
 
 
-def choose_num_lanes(num_workers: int) -> int:
-    """Returns the default if the workers divide it, else its next multiple of their number."""
-    return -(-DEFAULT_NUM_LANES // num_workers) * num_workers
+def choose_num_lanes(num_workers: int, num_turns: int = 1) -> int:
+    """Returns the default for each turn if the workers divide it, else its next multiple of their number."""
+    return -(-DEFAULT_NUM_LANES // num_workers) * num_workers * num_turns
 
 
 def check_options(options: OrderOptions, worker: Worker) -> None:
@@ -86,10 +89,16 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
         UsageError: If they do not; names what would.
     """
     size, lanes, num_workers = options.global_batch_size, options.num_lanes, worker.num_workers
-    if size < 1 or lanes < 1 or num_workers < 1:
+    numbers = {
+        "global_batch_size": size,
+        "num_lanes": lanes,
+        "num_workers": num_workers,
+        "num_turns": options.num_turns,
+    }
+    if min(numbers.values()) < 1:
         raise UsageError(
             "there is no such order of reading",
-            why=f"global_batch_size is {size}, num_lanes {lanes}, num_workers {num_workers}; all must be at least 1",
+            why=f"{', '.join(f'{name} is {number}' for name, number in numbers.items())}; all must be at least 1",
             next_step="Give numbers from 1",
         )
     if not 0 <= worker.index < num_workers:
@@ -104,11 +113,12 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
             why=f"global_batch_size {size} is no multiple of the {num_workers} workers",
             next_step=f"Use {_nearest_multiple(size, num_workers)}",
         )
-    if options.shuffle and lanes % num_workers:
+    num_readers = num_workers * options.num_turns
+    if options.shuffle and lanes % num_readers:
         raise UsageError(
             "the workers cannot share the lanes evenly",
-            why=f"num_lanes {lanes} is no multiple of the {num_workers} workers",
-            next_step=f"Use num_lanes={_nearest_multiple(lanes, num_workers)}; it changes the order",
+            why=f"num_lanes {lanes} is no multiple of the {num_readers} processes that read",
+            next_step=f"Use num_lanes={_nearest_multiple(lanes, num_readers)}; it changes the order",
         )
 
 
@@ -136,10 +146,13 @@ class EpochOrder:
         if options.remainder == "drop":
             self._rest = 0
         self.num_steps = self._num_full + bool(self._rest)
-        lanes = np.arange((options.num_lanes if options.shuffle else 1) + 1, dtype=np.int64)
-        cuts, rest_cuts = _cuts(size, lanes), _cuts(self._rest, lanes)
-        self._shares, self._rest_shares = np.diff(cuts), np.diff(rest_cuts)
-        self._lane_starts = (self._num_full * cuts + rest_cuts)[:-1]
+        num_lanes = options.num_lanes // options.num_turns if options.shuffle else 1
+        self._shares, self._rest_shares = _shares(size, num_lanes), _shares(self._rest, num_lanes)
+        turns = np.arange(options.num_turns if options.shuffle else 1)[:, None]
+        num_full_steps = (self._num_full + options.num_turns - 1 - turns) // options.num_turns
+        is_rest_turn = turns == self._num_full % options.num_turns
+        held = (num_full_steps * self._shares + is_rest_turn * self._rest_shares).reshape(-1)
+        self._lane_starts = (np.cumsum(held) - held).reshape(len(turns), num_lanes)
 
     def num_batch_examples(self, step: int, worker: Worker) -> int:
         """Returns how many examples, padding aside, a worker gets at a step."""
@@ -172,12 +185,13 @@ class EpochOrder:
         shares = self._rest_shares if step == self._num_full else self._shares
         if not self._options.shuffle:
             first = step * self._options.global_batch_size
-            cuts = first + _cuts(int(shares[0]), np.arange(worker.num_workers + 1))[worker.index : worker.index + 2]
-            starts, stops = cuts[:1], cuts[1:]
+            cuts = first + int(shares[0]) * np.arange(worker.num_workers + 1) // worker.num_workers
+            starts, stops = cuts[worker.index : worker.index + 1], cuts[worker.index + 1 : worker.index + 2]
         else:
-            lanes_each = self._options.num_lanes // worker.num_workers
+            number, turn = divmod(step, self._options.num_turns)
+            lanes_each = len(shares) // worker.num_workers
             mine = slice(worker.index * lanes_each, (worker.index + 1) * lanes_each)
-            starts = self._lane_starts[mine] + step * self._shares[mine]
+            starts = self._lane_starts[turn, mine] + number * self._shares[mine]
             stops = starts + shares[mine]
         is_taken = stops > starts
         return starts[is_taken], stops[is_taken]
@@ -189,10 +203,9 @@ class EpochOrder:
         return _permutation(int(self._sizes[place]), mix64(self._key ^ np.uint64(self.blocks[place])))
 
 
-def _cuts(total: int, lanes: Int64s) -> Int64s:
-    """Returns where each lane's part of `total` starts: the parts of equal runs of lanes differ by at most 1."""
-    cuts: Int64s = total * lanes // int(lanes[-1])
-    return cuts
+def _shares(total: int, num_lanes: int) -> Int64s:
+    """Returns each lane's part of `total`; the sums of any equal runs of lanes that cut it evenly are equal."""
+    return np.diff(total * np.arange(num_lanes + 1, dtype=np.int64) // num_lanes)
 
 
 def _epoch_key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:

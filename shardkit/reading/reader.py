@@ -42,7 +42,7 @@ class BatchReader:
     Every iterator goes on where the last one stood. One at a time: a new one ends the one before it.
 
     Attributes:
-        num_steps: Batches an epoch, the same for every worker and epoch.
+        num_steps: Batches an epoch, those of all turns; the same for every worker and epoch.
         worker: Whose batches.
         order_options: What the order is made from.
     """
@@ -59,6 +59,7 @@ class BatchReader:
         worker: Worker,
         epochs: range,
         reading: ReadingOptions,
+        turn: int = 0,
     ) -> None:
         self.worker = worker
         self.order_options = order
@@ -70,7 +71,8 @@ class BatchReader:
         self._split = split
         self._epochs = epochs
         self._reading = reading
-        self._next = (epochs.start, 0)
+        self._turn = turn
+        self._next = (epochs.start, turn)
         self._running: Iterator[Batch] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -110,11 +112,12 @@ class BatchReader:
                 why=", ".join(differences),
                 next_step="Open the same data with the same settings, or begin anew",
             )
-        if not 0 <= found.step <= self.num_steps:
+        num_turns = self.order_options.num_turns
+        if not 0 <= found.step <= max(self.num_steps, self._turn) or found.step % num_turns != self._turn:
             raise UsageError(
-                "the state is behind the end of the epoch",
-                why=f"step is {found.step:,}, and an epoch has {self.num_steps:,}",
-                next_step="Give what `state()` of a reader returned",
+                "this reader has no such step",
+                why=f"it is {found.step:,} of {self.num_steps:,}, and this is turn {self._turn} of {num_turns}",
+                next_step="Give what `state()` of a reader of the same turn returned",
             )
         self.close()
         self._next = (found.epoch, found.step)
@@ -130,18 +133,19 @@ class BatchReader:
         while self._next[0] < self._epochs.stop:
             epoch, first_step = self._next
             order = EpochOrder(self._blocks.num_examples, self.order_options, epoch)
-            num_rows = self.order_options.global_batch_size // self.worker.num_workers
+            steps = range(first_step, order.num_steps, self.order_options.num_turns)
             batches = read_batches(
                 self._loader,
                 order,
                 self.worker,
                 self._features,
                 self._reading,
-                first_step=first_step,
-                num_rows=num_rows,
+                steps=steps,
+                num_rows=self.order_options.global_batch_size // self.worker.num_workers,
             )
-            for step, batch in enumerate(batches, first_step):
-                self._next = (epoch, step + 1) if step + 1 < order.num_steps else (epoch + 1, 0)
+            for step, batch in zip(steps, batches, strict=True):
+                following = step + self.order_options.num_turns
+                self._next = (epoch, following) if following < order.num_steps else (epoch + 1, self._turn)
                 yield batch
-            if order.num_steps == 0:
-                self._next = (epoch + 1, 0)
+            if not steps:
+                self._next = (epoch + 1, self._turn)

@@ -90,6 +90,8 @@ class Split(Sequence[dict[str, Any]]):
         shuffle: bool = True,
         remainder: Remainder = "drop",
         num_lanes: int | None = None,
+        turn: int = 0,
+        num_turns: int = 1,
         features: Sequence[str] | None = None,
         num_threads: int = ReadingOptions().num_threads,
         num_ahead: int = ReadingOptions().num_ahead,
@@ -105,8 +107,11 @@ class Split(Sequence[dict[str, Any]]):
             num_workers: How many share the epoch. All have the same number of steps.
             shuffle: False gives the stored order; then every worker inflates every block.
             remainder: `drop` leaves out what does not fill the last batch, `pad` fills it up and gives a mask.
-            num_lanes: Blocks that a global batch is mixed from, a multiple of `num_workers`. Each costs the memory of
-                one block's framed records, on one worker. None means 48, or the next multiple of `num_workers`.
+            num_lanes: Blocks that a global batch is mixed from, a multiple of `num_workers`, times `num_turns`. Each
+                costs the memory of one block's framed records, on one worker. None means 48 a turn, or the next
+                multiple of `num_workers`.
+            turn: Of this process among those that make one worker's batches in turn, from 0.
+            num_turns: How many those are; this reader gives every `num_turns`-th batch.
             features: Names of those to decode; None means all.
             num_threads: Threads that load and decode; 0 does it when a batch is asked for.
             num_ahead: Batches that are made before they are asked for.
@@ -119,10 +124,17 @@ class Split(Sequence[dict[str, Any]]):
             seed=seed,
             shuffle=shuffle,
             remainder=remainder,
-            num_lanes=choose_num_lanes(max(1, num_workers)) if num_lanes is None else num_lanes,
+            num_lanes=choose_num_lanes(max(1, num_workers), num_turns) if num_lanes is None else num_lanes,
+            num_turns=num_turns,
         )
         worker = Worker(index=worker_index, num_workers=num_workers)
         check_options(order, worker)
+        if not 0 <= turn < num_turns:
+            raise UsageError(
+                "there is no such turn",
+                why=f"turn is {turn} and there are {num_turns}",
+                next_step=f"Give a turn from 0 to {num_turns - 1}",
+            )
         if num_threads < 0 or num_ahead < 0 or num_epochs < 0:
             raise UsageError(
                 "batches cannot be read",
@@ -139,6 +151,7 @@ class Split(Sequence[dict[str, Any]]):
             worker=worker,
             epochs=range(epoch, epoch + num_epochs),
             reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead),
+            turn=turn,
         )
 
     def _chosen(self, names: Sequence[str] | None) -> Features:

@@ -84,7 +84,8 @@ def _members(archive: Path, suffix: str) -> Iterator[bytes]:
 
 def _csv_table(text: str, delimiter: str, columns: Sequence[str], null_values: Sequence[str]) -> Table:
     rows = [r for r in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if r]
-    names = list(columns) or rows.pop(0)
+    # A column without a name is called after its position.
+    names = [name or f"unnamed_{i}" for i, name in enumerate(list(columns) or rows.pop(0), start=1)]
     nulls = {"", *null_values}
     kept = [r for r in rows if len(r) == len(names)]
     return {

@@ -2,7 +2,9 @@
 
 import datetime
 import json
+import os
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -275,7 +277,7 @@ def test_a_state_of_other_data_and_what_is_no_state_are_refused(ids, train):
     for state in ({}, {"reader": 2}, {**reader.state(), "step": "x"}, {**reader.state(), "more": 1}):
         with pytest.raises(UsageError, match="no state of a reader"):
             reader.restore(state)
-    with pytest.raises(UsageError, match="behind the end"):
+    with pytest.raises(UsageError, match="no such step"):
         reader.restore({**reader.state(), "step": 26})
 
 
@@ -316,3 +318,27 @@ def test_opening_reads_the_manifest_alone(ids):
     assert opened["train"].num_examples == 1000
     with pytest.raises(UsageError, match="no split 'test'"):
         opened["test"]
+
+
+def test_forked_processes_read_through_the_files_that_their_parent_opened(tmp_path):
+    """As the workers of a PyTorch `DataLoader` do: the position of an open file is shared with the parent."""
+    features = (make_feature("id", "int64"), make_feature("noise", "bytes"))
+    noise = np.random.default_rng(0).bytes(4_000_000)
+    arrays = [pa.array(range(1000)), pa.array([noise[i * 4000 :][:4000] for i in range(1000)])]
+    batch = pa.record_batch(arrays, arrow_schema(features))
+    train = Splits(write_dataset(tmp_path / "set", features, {"train": batch}, num_shards=1, block_examples=6))["train"]
+    assert train[500]["id"] == 500
+    children = []
+    for seed in range(4):
+        child = os.fork()
+        if child == 0:
+            outcome = 1
+            try:
+                for epoch in range(5):
+                    reader = train.batches(global_batch_size=50, seed=seed, epoch=epoch, num_threads=0)
+                    assert sorted(chain.from_iterable(read_ids(reader))) == list(range(1000))
+                outcome = 0
+            finally:
+                os._exit(outcome)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4

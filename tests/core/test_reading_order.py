@@ -19,13 +19,14 @@ PINNED = [[(0, 3), (0, 4), (1, 2), (1, 1)], [(0, 1), (0, 2), (2, 1), (2, 0)], [(
 @st.composite
 def epochs(draw):
     """Blocks, an order over them, and a number of workers that divides it."""
-    num_workers = draw(st.integers(1, 8))
+    num_workers, num_turns = draw(st.integers(1, 8)), draw(st.sampled_from([1, 1, 2, 3]))
     options = OrderOptions(
         global_batch_size=num_workers * draw(st.integers(1, 12)),
         seed=draw(st.integers(-(2**70), 2**70)),
         shuffle=draw(st.booleans()),
         remainder=draw(st.sampled_from(["drop", "pad"])),
-        num_lanes=num_workers * draw(st.integers(1, 9)),
+        num_lanes=num_workers * num_turns * draw(st.integers(1, 5)),
+        num_turns=num_turns,
     )
     sizes = draw(st.lists(st.integers(0, 60), max_size=40))
     return np.array(sizes, np.int64), options, draw(st.integers(0, 5)), num_workers
@@ -69,17 +70,18 @@ def test_any_number_of_workers_gets_the_same_global_batches_in_equal_steps(case)
 
 
 @given(epochs())
-def test_a_worker_of_a_shuffled_epoch_reads_a_block_that_another_reads_only_where_two_lanes_meet(case):
+def test_two_processes_of_a_shuffled_epoch_read_the_same_block_only_where_their_lanes_meet(case):
     sizes, options, epoch, num_workers = case
     order = EpochOrder(sizes, options, epoch)
     if not options.shuffle or not order.num_steps:
         return
     places = [
-        {row.place for step in range(order.num_steps) for row in order.rows(step, worker)}
+        {row.place for step in range(turn, order.num_steps, options.num_turns) for row in order.rows(step, worker)}
         for worker in workers(num_workers)
+        for turn in range(options.num_turns)
     ]
     num_read = sum(map(len, places))
-    assert num_read <= len(set().union(*places)) + num_workers - 1
+    assert num_read <= len(set().union(*places)) + num_workers * options.num_turns - 1
 
 
 @given(epochs())
@@ -156,8 +158,8 @@ def test_the_default_lanes_suit_any_number_of_workers(num_workers):
     ("options", "worker", "words"),
     [
         ({"global_batch_size": 0}, {}, "global_batch_size is 0"),
-        ({"global_batch_size": 8, "num_lanes": 0}, {}, "num_lanes 0"),
-        ({"global_batch_size": 8}, {"num_workers": 0}, "num_workers 0"),
+        ({"global_batch_size": 8, "num_lanes": 0}, {}, "num_lanes is 0"),
+        ({"global_batch_size": 8}, {"num_workers": 0}, "num_workers is 0"),
         ({"global_batch_size": 8}, {"index": 2, "num_workers": 2}, "from 0 to 1"),
         ({"global_batch_size": 10}, {"num_workers": 4}, "8 or 12"),
         ({"global_batch_size": 2}, {"num_workers": 4}, "Use 4"),

@@ -1,0 +1,178 @@
+"""PyTorch: an iterable dataset of ready batches, and a map-style dataset, for any number of processes.
+
+    loader = DataLoader(BatchDataset(train, global_batch_size=1024, seed=1), batch_size=None, num_workers=4)
+
+Ranks (of `torch.distributed`, or of RANK and WORLD_SIZE as torchrun sets them) and the workers of a `DataLoader` share
+an epoch: each worker process reads lanes of its own, so no block is inflated by two of them, and every example comes
+once. All ranks have the same number of batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from shardkit.errors import UsageError
+from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.reader import BatchReader
+from shardkit.reading.split import Split
+
+Value = Any
+
+
+class RaggedTensors(NamedTuple):
+    """Lists of any length, row after row.
+
+    Attributes:
+        values: All values.
+        row_splits: int32 `[n + 1]`: row i is `values[row_splits[i] : row_splits[i + 1]]`.
+    """
+
+    values: torch.Tensor | list[Any]
+    row_splits: torch.Tensor
+
+
+class BatchDataset(IterableDataset[dict[str, Value]]):
+    """Batches of one epoch after the other, as a dict of tensors by feature name.
+
+    Numbers and bools are tensors that share the memory of the NumPy columns; times are int64 counts of their unit since
+    the epoch or of their duration; text and bytes are lists; lists of any length are `RaggedTensors`. Where a feature
+    is nullable, `NAME/present` is a bool tensor; where the last batch is filled up, `mask` is one.
+
+    With k workers of a `DataLoader`, batch i of a rank comes from worker i % k, which reads lanes of its own: the order
+    depends on k, the number of batches does not.
+
+    It has `state_dict` and `load_state_dict` as torchdata's `StatefulDataLoader` uses them.
+
+    Args:
+        split: What is read.
+        global_batch_size: Examples that all ranks together take a step.
+        rank: Of this process; None asks `torch.distributed`, then the environment.
+        world_size: How many ranks there are; None likewise.
+        epoch: The first one. `set_epoch` changes it.
+        **settings: Others of `Split.batches`, such as `seed`, `shuffle`, `remainder`, `num_lanes`, `features`.
+
+    Raises:
+        UsageError: If the numbers do not fit together; says what would fit.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        global_batch_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        epoch: int = 0,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._split = split
+        self._global_batch_size = global_batch_size
+        self._rank, self._world_size = _place(rank, world_size)
+        self._epoch = epoch
+        self._settings = settings
+        self._reader: BatchReader | None = None
+        self._state: dict[str, Any] | None = None
+        self._open(0, 1)
+
+    def __iter__(self) -> Iterator[dict[str, Value]]:
+        info = get_worker_info()
+        self._reader = self._open(*((0, 1) if info is None else (info.id, info.num_workers)))
+        if self._state is not None:
+            self._reader.restore(self._state)
+            self._state = None
+        for batch in self._reader:
+            yield to_tensors(batch)
+
+    def __len__(self) -> int:
+        return self._open(0, 1).num_steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Names the epoch that the next iterator reads."""
+        self._epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where the iterator of this process stands."""
+        if self._reader is not None:
+            return self._reader.state()
+        return self._open(0, 1).state() if self._state is None else self._state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Makes the next iterator go on where another one stood, of as many `DataLoader` workers."""
+        self._state = state
+
+    def _open(self, worker_id: int, num_workers: int) -> BatchReader:
+        return self._split.batches(
+            global_batch_size=self._global_batch_size,
+            worker_index=self._rank,
+            num_workers=self._world_size,
+            turn=worker_id,
+            num_turns=num_workers,
+            epoch=self._epoch,
+            **self._settings,
+        )
+
+
+class ExampleDataset(Dataset[dict[str, Value]]):
+    """The examples of a split by position: for samplers of PyTorch. Whole batches of positions are read at once."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def __getitem__(self, position: int) -> dict[str, Value]:
+        return self.__getitems__([position])[0]
+
+    def __getitems__(self, positions: Sequence[int]) -> list[dict[str, Value]]:
+        """Returns several examples; each block is loaded once."""
+        tensors = to_tensors(self._split.take(positions))
+        return [{name: _row(value, i) for name, value in tensors.items()} for i in range(len(positions))]
+
+
+def to_tensors(batch: Batch) -> dict[str, Value]:
+    """Returns the columns of a batch; numbers are not copied."""
+    tensors: dict[str, Value] = {name: _to_tensor(column) for name, column in batch.items()}
+    for name, bools in batch.present.items():
+        tensors[f"{name}/present"] = torch.from_numpy(bools)
+    if batch.mask is not None:
+        tensors["mask"] = torch.from_numpy(batch.mask)
+    return tensors
+
+
+def _to_tensor(column: Any) -> Value:
+    if isinstance(column, Ragged):
+        return RaggedTensors(_to_tensor(column.values), torch.from_numpy(column.row_splits))
+    if column.dtype == object:
+        return column.tolist()
+    if column.dtype.kind in "mM":
+        return torch.from_numpy(column.view(np.int64))
+    return torch.from_numpy(column)
+
+
+def _row(value: Value, index: int) -> Value:
+    if isinstance(value, RaggedTensors):
+        return value.values[int(value.row_splits[index]) : int(value.row_splits[index + 1])]
+    return value[index]
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise UsageError(
+            "rank and world_size belong together",
+            why=f"rank is {rank}, world_size {world_size}",
+            next_step="Give both, or neither",
+        )
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
