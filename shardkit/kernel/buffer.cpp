@@ -15,6 +15,7 @@ constexpr size_t kMaxPooledBytes = size_t{64} << 20;
 constexpr size_t kMaxBlockBytes = size_t{24} << 20;
 // malloc itself serves small ones from memory that is warm.
 constexpr size_t kMinBlockBytes = size_t{16} << 10;
+constexpr size_t kAlignment = 64;
 
 struct Free {
   uint8_t* data;
@@ -42,8 +43,10 @@ class Pool {
       // An eighth more, so that the next block, which is about as large, fits too.
       size += size / 8;
     }
+    // TensorFlow takes over memory without a copy if it is aligned so (EIGEN_MAX_ALIGN_BYTES), and Arrow recommends it.
+    size = (size + kAlignment - 1) / kAlignment * kAlignment;
     *capacity = size;
-    auto* data = static_cast<uint8_t*>(std::malloc(size));
+    auto* data = static_cast<uint8_t*>(std::aligned_alloc(kAlignment, size));
     if (data == nullptr) throw std::bad_alloc();
     return data;
   }

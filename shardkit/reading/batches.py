@@ -33,15 +33,17 @@ _NONE: Int64s = np.zeros(0, np.int64)
 
 
 class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How fast and with how much memory; changes no byte of any batch.
+    """How batches are made; changes no order.
 
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
         num_ahead: Batches that are made before they are asked for.
+        decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
     """
 
     num_threads: int = 2
     num_ahead: int = 4
+    decodes_text: bool = True
 
 
 class Block(NamedTuple):
@@ -111,12 +113,12 @@ class Assembler:
 
     Args:
         features: Which to decode, at least one.
+        decodes_text: See `ReadingOptions`.
     """
 
-    def __init__(self, features: Features) -> None:
-        self.features = features
+    def __init__(self, features: Features, *, decodes_text: bool = True) -> None:
         self._decoder = RecordDecoder(features)
-        self._maker = BatchMaker(features)
+        self._maker = BatchMaker(features, decodes_text=decodes_text)
 
     def assemble(self, pieces: list[Piece]) -> Batch:
         """Returns the rows of the pieces as one batch, in their order.
@@ -173,13 +175,15 @@ def read_batches(
     Raises:
         DamageError: In the place of the first batch that cannot be read; names shard, block and record.
     """
-    assembler = Assembler(features)
+    assembler = Assembler(features, decodes_text=options.decodes_text)
 
     def make(rows: list[Rows], needed: dict[int, Future[Block]]) -> Batch:
         blocks = {place: block.result() for place, block in needed.items()}
         batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in rows])
         num_real = sum(stop - start for _, start, stop in rows)
-        return batch if num_real == num_rows else pad(batch, features, num_real, num_rows)
+        if num_real == num_rows:
+            return batch
+        return pad(batch, features, num_real, num_rows, decodes_text=options.decodes_text)
 
     # First in, first out: a batch waits only for blocks that were begun before it, so no number of threads can lock up.
     threads: Executor = _AtOnce()

@@ -86,10 +86,11 @@ class BatchMaker:
 
     Args:
         features: Of the columns, in their order.
+        decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
     """
 
-    def __init__(self, features: Features) -> None:
-        self._columns = [_ColumnMaker(f) for f in features]
+    def __init__(self, features: Features, *, decodes_text: bool = True) -> None:
+        self._columns = [_ColumnMaker(f, decodes_text) for f in features]
 
     def make(self, columns: list[tuple[Any, ...]], num_rows: int) -> Batch:
         """Returns what `shardkit.decoder.RecordDecoder.decode_buffers` gave as a batch."""
@@ -106,17 +107,17 @@ class BatchMaker:
 class _ColumnMaker:
     """Makes the column of one feature from its stored values."""
 
-    def __init__(self, feature: Feature) -> None:
+    def __init__(self, feature: Feature, decodes_text: bool) -> None:
         self.name = feature.name
         self.is_nullable = feature.nullable
         self._feature = feature
         self._shape = feature.shape
         self._size = feature.num_values
-        self._is_text = feature.dtype == "string"
-        self._is_decimal = feature.dtype.startswith("decimal")
+        self._is_text = decodes_text and feature.dtype == "string"
+        self._is_decimal = decodes_text and feature.dtype.startswith("decimal")
         self._stored = _STORED.get(feature.stored_as)
         self._dtype = _numpy_dtype(feature)
-        self._empty = _empty(feature)
+        self._empty = empty_value(feature, decodes_text=decodes_text)
 
     def make(self, buffers: list[Any], num_rows: int, present: Bools | None) -> Column:
         """Returns the column; `present` is None if no row is null."""
@@ -169,17 +170,19 @@ class _ColumnMaker:
         return rows.reshape(num_rows, *(size or 0 for size in self._shape))
 
 
-def pad(batch: Batch, features: Features, num_real: int, num_rows: int) -> Batch:
+def pad(batch: Batch, features: Features, num_real: int, num_rows: int, *, decodes_text: bool = True) -> Batch:
     """Returns a batch of `num_real` rows filled up to `num_rows` with nulls, and its mask."""
-    columns = {f.name: _padded(batch[f.name], f, num_rows - num_real) for f in features}
+    columns = {
+        f.name: _padded(batch[f.name], empty_value(f, decodes_text=decodes_text), num_rows - num_real) for f in features
+    }
     present = {name: np.pad(bools, (0, num_rows - num_real)) for name, bools in batch.present.items()}
     return Batch(columns, present, np.arange(num_rows) < num_real)
 
 
-def _padded(column: Column, feature: Feature, num_more: int) -> Column:
+def _padded(column: Column, empty: Any, num_more: int) -> Column:
     if isinstance(column, Ragged):
         return Ragged(column.values, np.pad(column.row_splits, (0, num_more), mode="edge"))
-    return np.concatenate([column, np.full((num_more, *column.shape[1:]), _empty(feature), column.dtype)])
+    return np.concatenate([column, np.full((num_more, *column.shape[1:]), empty, column.dtype)])
 
 
 def _unpack_bits(validity: Any, num_rows: int) -> Bools:
@@ -199,8 +202,11 @@ def _numpy_dtype(feature: Feature) -> np.dtype[Any]:
     return np.dtype(cast("type", type_.to_pandas_dtype()))
 
 
-def _empty(feature: Feature) -> Any:
+def empty_value(feature: Feature, *, decodes_text: bool = True) -> Any:
+    """Returns what stands for a null."""
     if feature.stored_as == "bytes_list":
+        if not decodes_text:
+            return b""
         return {"string": "", "bytes": b""}.get(feature.dtype, decimal.Decimal(0))
     kind = _numpy_dtype(feature).kind
     return {"f": np.nan, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT"), "b": False}.get(kind, 0)

@@ -95,6 +95,7 @@ class Split(Sequence[dict[str, Any]]):
         features: Sequence[str] | None = None,
         num_threads: int = ReadingOptions().num_threads,
         num_ahead: int = ReadingOptions().num_ahead,
+        decodes_text: bool = True,
     ) -> BatchReader:
         """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
 
@@ -115,6 +116,7 @@ class Split(Sequence[dict[str, Any]]):
             features: Names of those to decode; None means all.
             num_threads: Threads that load and decode; 0 does it when a batch is asked for.
             num_ahead: Batches that are made before they are asked for.
+            decodes_text: False gives text and decimals as the bytes that are stored.
 
         Raises:
             UsageError: If the numbers do not fit together, or there is no such feature; says what would fit.
@@ -150,7 +152,7 @@ class Split(Sequence[dict[str, Any]]):
             order=order,
             worker=worker,
             epochs=range(epoch, epoch + num_epochs),
-            reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead),
+            reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
             turn=turn,
         )
 

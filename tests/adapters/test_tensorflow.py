@@ -1,0 +1,70 @@
+"""TensorFlow: the tensors of the reader are those that TensorFlow itself parses from the same shards."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from shardkit.adapters.tensorflow import batches, dataset, to_tensors
+from shardkit.adapters.tfdata import load_split
+from shardkit.reading.columns import Batch
+
+
+def as_rows(tensors, mask=None):
+    """Rows of tensors as sortable Python values."""
+    columns = {
+        name: t.to_list() if isinstance(t, tf.RaggedTensor) else t.numpy().tolist() for name, t in tensors.items()
+    }
+    num_rows = len(columns["id"])
+    kept = range(num_rows) if mask is None else np.flatnonzero(mask)
+    return [tuple((name, repr(columns[name][i])) for name in sorted(columns)) for i in kept]
+
+
+def test_every_tensor_is_the_one_that_tensorflow_parses(splits):
+    stock = load_split(splits.dataset, "train", batch_size=64, with_presence=True)
+    expected = []
+    for values, present in stock:
+        expected += as_rows({**values, **{f"{name}/present": bools for name, bools in present.items()}})
+    found = []
+    for tensors in batches(splits["train"], global_batch_size=64, remainder="pad"):
+        mask = tensors.pop("mask", None)
+        found += as_rows(tensors, None if mask is None else mask.numpy())
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_a_dataset_gives_the_batches_of_the_reader_every_time(splits, remainder):
+    settings = {"global_batch_size": 64, "seed": 4, "num_epochs": 2, "remainder": remainder}
+    read = dataset(splits["train"], **settings)
+    expected = [tensors["id"].numpy().tolist() for tensors in batches(splits["train"], **settings)]
+    for _ in range(2):
+        found = list(read)
+        assert [tensors["id"].numpy().tolist() for tensors in found] == expected
+    assert read.cardinality().numpy() == len(expected)
+    if remainder == "pad":
+        assert sum(int(tf.reduce_sum(tf.cast(t["mask"], tf.int32))) for t in found) == 2 * len(splits["train"])
+
+
+def test_features_and_workers_are_chosen(splits):
+    read = dataset(splits["train"], global_batch_size=64, features=["point", "id"], worker_index=1, num_workers=2)
+    assert {name: spec.shape.as_list() for name, spec in read.element_spec.items()} == {"point": [32, 2], "id": [32]}
+    assert len(next(iter(read))["id"]) == 32
+
+
+def test_a_model_is_fitted_on_the_dataset(splits):
+    read = dataset(splits["train"], global_batch_size=50, num_epochs=2, features=["point", "id"])
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(loss="mse", optimizer="sgd")
+    history = model.fit(read.map(lambda t: (t["point"] / 500, tf.cast(t["id"], tf.float32) / 500)), verbose=0)
+    assert np.isfinite(history.history["loss"][0])
+
+
+def test_numbers_are_taken_over_without_a_copy(splits):
+    batch = next(iter(splits["train"].batches(global_batch_size=64, decodes_text=False)))
+    tensor = to_tensors(batch)["point"]
+    batch["point"][0, 0] = 77
+    assert tensor[0, 0].numpy() == 77
+
+
+def test_memory_that_is_not_aligned_is_copied():
+    column = np.zeros(4097, np.uint8)[1:]
+    assert to_tensors(Batch({"x": column}, {}))["x"].shape == 4096
