@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from shardkit import storage
 from shardkit.blocks import BlockReader
 from shardkit.codec_kernel import BytesLike, Int64s, gather
 from shardkit.dataset import Dataset
 from shardkit.decoder import RecordDecoder, scan_whole
 from shardkit.errors import DamageError
 from shardkit.features import Features
+from shardkit.reading.ahead import BlocksAhead, Planned
 from shardkit.reading.columns import Batch, BatchMaker, pad
-from shardkit.reading.order import EpochOrder, Rows, Worker
+from shardkit.reading.order import EpochOrder, Worker
 from shardkit.reading.split_blocks import SplitBlocks
+from shardkit.units import MiB
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,11 +42,16 @@ class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
         num_ahead: Batches that are made before they are asked for.
+        num_requests: Blocks that are asked of a store at once.
+        ahead_bytes: Blocks of a store that are loaded before their first batch is made, at most so many bytes and one
+            batch more.
         decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
     """
 
     num_threads: int = 2
     num_ahead: int = 4
+    num_requests: int = 16
+    ahead_bytes: int = 64 * MiB
     decodes_text: bool = True
 
 
@@ -73,11 +82,20 @@ class Piece(NamedTuple):
 
 
 class BlockLoader:
-    """Loads the blocks of a split; for any number of threads."""
+    """Loads the blocks of a split; for any number of threads.
+
+    Attributes:
+        is_remote: Whether they lie in a store, where a request waits longer than it works.
+    """
 
     def __init__(self, dataset: Dataset, blocks: SplitBlocks) -> None:
+        self.is_remote = not storage.is_local(dataset.url)
         self._readers = BlockReader(dataset)
         self._blocks = blocks
+
+    def num_bytes(self, index: int) -> int:
+        """Returns the bytes of a block's framed records."""
+        return self._blocks.ref(index).num_uncompressed_bytes
 
     def load(self, index: int, order: Int64s | None) -> Block:
         """Returns one block.
@@ -177,41 +195,44 @@ def read_batches(
     """
     assembler = Assembler(features, decodes_text=options.decodes_text)
 
-    def make(rows: list[Rows], needed: dict[int, Future[Block]]) -> Batch:
-        blocks = {place: block.result() for place, block in needed.items()}
-        batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in rows])
-        num_real = sum(stop - start for _, start, stop in rows)
+    def make(planned: Planned[Future[Block]]) -> Batch:
+        blocks = {place: block.result() for place, block in planned.blocks.items()}
+        batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in planned.rows])
+        num_real = sum(stop - start for _, start, stop in planned.rows)
         if num_real == num_rows:
             return batch
         return pad(batch, features, num_real, num_rows, decodes_text=options.decodes_text)
 
-    # First in, first out: a batch waits only for blocks that were begun before it, so no number of threads can lock up.
-    threads: Executor = _AtOnce()
-    if options.num_threads:
-        threads = ThreadPoolExecutor(options.num_threads, thread_name_prefix="shardkit-batches")
-    held: dict[int, Future[Block]] = {}
-    pending: deque[Future[Batch]] = deque()
-
-    def begin(step: int) -> None:
-        nonlocal held
-        rows = order.rows(step, worker)
-        # What the step before needed and this one does not is used up: a lane goes on in its block or begins the next.
-        needed: dict[int, Future[Block]] = {}
-        for place, _, _ in rows:
-            if place not in needed:
-                needed[place] = held.get(place) or threads.submit(_load, loader, order, place)
-        held = needed
-        pending.append(threads.submit(make, rows, needed))
-
-    try:
-        for step in steps:
-            begin(step)
-            if len(pending) > (options.num_ahead if options.num_threads else 0):
+    num_ahead = options.num_ahead if options.num_threads else 0
+    with ExitStack() as stack:
+        # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
+        threads = _threads(options.num_threads, stack)
+        requests = threads
+        if loader.is_remote and options.num_threads:
+            requests = _threads(options.num_requests, stack)
+        ahead = BlocksAhead(
+            iter(steps),
+            lambda step: order.rows(step, worker),
+            lambda place: requests.submit(_load, loader, order, place),
+            lambda place: loader.num_bytes(int(order.blocks[place])),
+            max_steps=len(steps) if requests is not threads else 0,
+            max_bytes=options.ahead_bytes,
+        )
+        pending: deque[Future[Batch]] = deque()
+        for planned in ahead:
+            pending.append(threads.submit(make, planned))
+            if len(pending) > num_ahead:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _threads(num_threads: int, stack: ExitStack) -> Executor:
+    if num_threads == 0:
+        return _AtOnce()
+    threads = ThreadPoolExecutor(num_threads, thread_name_prefix="shardkit-batches")
+    stack.callback(threads.shutdown, wait=True, cancel_futures=True)
+    return threads
 
 
 class _AtOnce(Executor):
