@@ -50,8 +50,10 @@ _OTHER_ZIPS = re.compile(
 )
 _COMPRESSED = re.compile(r"\.(gz|zst|zstd|bz2)$", re.IGNORECASE)
 _TABLES = re.compile(
-    r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|npz)", re.IGNORECASE
+    r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|npz|sqlite3?|db3?|tar)",
+    re.IGNORECASE,
 )
+_IDX = re.compile(r"-idx[1-9]-ubyte$")
 _IN_CLASSES = re.compile(r"\.(jpe?g|png|webp|gif|bmp|wav|flac|ogg|mp3)", re.IGNORECASE)
 
 
@@ -150,8 +152,9 @@ def _with_compression(file: RawFile) -> RawFile:
 
 
 def _are_samples(names: Sequence[str]) -> bool:
-    suffixes = [_suffix_of(_COMPRESSED.sub("", name)) for name in names]
-    if any(map(_TABLES.fullmatch, suffixes)):
+    plain = [_COMPRESSED.sub("", name) for name in names]
+    suffixes = [_suffix_of(name) for name in plain]
+    if any(map(_TABLES.fullmatch, suffixes)) or any(map(_IDX.search, plain)):
         return False
     keys = [parts[0] for name in names if (parts := cut_name(name)) is not None]
     lengths = [len(list(group)) for _, group in itertools.groupby(keys)]

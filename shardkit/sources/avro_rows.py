@@ -132,4 +132,8 @@ def _texts(values: list[Any]) -> pa.Array:
 
 
 def _describe(error: Exception) -> str:
-    return "it is cut off" if isinstance(error, EOFError) else f"{str(error) or type(error).__name__}"
+    if isinstance(error, EOFError):
+        return "it is cut off"
+    if isinstance(error, ValueError) and str(error):
+        return str(error)
+    return "its bytes do not fit the schema"

@@ -125,7 +125,7 @@ def run_trials(conversion: Conversion, folder: Path, num_trials: int, rng: rando
             moment, condition = moments[number], phases(destination, conversion)[moments[number]]
         else:
             moment, condition = random_moment(rng, seconds)
-        trial = try_once(conversion, folder, moment, condition, wanted)
+        trial = try_once(conversion, folder, moment, condition, wanted, clean_bytes)
         print(f"  {moment}: {_describe(trial)}", flush=True)
         if trial is not None:
             yield trial

@@ -219,15 +219,31 @@ def phases(destination: Path, conversion: Conversion) -> dict[str, Callable[[], 
 
 
 def try_once(
-    conversion: Conversion, folder: Path, moment: str, condition: Callable[[], bool], wanted: dict[str, str]
+    conversion: Conversion,
+    folder: Path,
+    moment: str,
+    condition: Callable[[], bool],
+    wanted: dict[str, str],
+    undisturbed_bytes: int = 0,
 ) -> Trial | None:
-    """Kills a conversion once the condition holds, and finishes it; None if it was too fast to be killed."""
+    """Kills a conversion once the condition holds, and finishes it; None if it was too fast to be killed.
+
+    Args:
+        conversion: Which.
+        folder: For the dataset and the traces.
+        moment: What the condition is called.
+        condition: When it is killed.
+        wanted: Contents of the dataset of an undisturbed run.
+        undisturbed_bytes: What that one reads, planning included: that much is left where there was no plan yet.
+    """
     destination = folder / "out"
     process = start(conversion, destination)
     if not kill_when(process, condition) or any(destination.glob("manifests/*.json")):
         shutil.rmtree(destination, ignore_errors=True)
         return None
     work = work_of(conversion, destination)
+    if work.num_splits == 0:
+        work = work._replace(left_bytes=max(work.left_bytes, undisturbed_bytes))
     started = time.perf_counter()
     num_read = run_traced(conversion, destination, folder / "traces")
     seconds = time.perf_counter() - started

@@ -6,6 +6,8 @@ import gzip
 import io
 import os
 import random
+import sqlite3
+import struct
 import tarfile
 import threading
 import zipfile
@@ -231,6 +233,27 @@ def test_webdatasets_are_told_from_folders(tmp_path):
     assert len(list_inputs([path], SourceOptions(format="webdataset")).files) == 1
     write(tmp_path, "a.tar", tar_of([("1.txt", b"x"), ("1.json", b"x")]))
     assert len(list_inputs([path], SourceOptions(format="csv")).files) == 2
+
+
+def test_arrays_and_databases_in_a_tar_are_read_as_they_are_in_a_zip(tmp_path):
+    labels = struct.pack(">HBBI", 0, 8, 1, 50) + bytes(50)
+    with sqlite3.connect(tmp_path / "a.sqlite") as connection:
+        connection.execute("create table t (x integer)")
+        connection.executemany("insert into t values (?)", [(i,) for i in range(50)])
+    connection.close()
+    packed = {
+        "t10k-labels-idx1-ubyte.gz": gzip.compress(labels),
+        "a.sqlite": (tmp_path / "a.sqlite").read_bytes(),
+    }
+    for name, content in packed.items():
+        path = tmp_path / "a.tar.gz"
+        path.write_bytes(gzip.compress(tar_of([(name, content)])))
+        files = list_inputs([str(path)]).files
+        source = choose_source(files, ANY)
+        assert source.format == ("sqlite" if name == "a.sqlite" else "idx")
+        features = source.infer(files, ANY)
+        batches = [b for split in source.split(files, ANY) for b in source.read(split, files, features, ANY)]
+        assert sum(b.batch.num_rows for b in batches) == 50
 
 
 def test_a_tar_that_is_read_as_a_folder_says_so(tmp_path):
