@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardkit._version import __version__
 
+TYPE_CHECKING = False  # As in typing, whose import takes as long as all else here; type checkers know the name.
 if TYPE_CHECKING:
     from shardkit.reading.dataset import Splits
 

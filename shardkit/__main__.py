@@ -1,14 +1,26 @@
-"""`python -m shardkit`, the same as `shardkit`."""
+"""`python -m shardkit`, and the command `shardkit`."""
+
+from shardkit.interruption import stop_at_once_on_signals
+
+if __name__ == "__main__":
+    stop_at_once_on_signals()
 
 import sys
 from pathlib import Path
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Runs the command line as a process of its own."""
+    stop_at_once_on_signals()
+    from shardkit.cli import script
+
+    script()
+
 
 if __name__ == "__main__":
     # Python puts the current folder first; a train.py that lies there must not pass for the package `train`.
     here, home = Path.cwd(), Path(__file__).resolve().parent.parent
     if here != home:
         sys.path[:] = [entry for entry in sys.path if entry not in ("", str(here))]
-
-    from shardkit.cli import script
-
-    script()
+    main()

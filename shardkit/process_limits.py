@@ -49,6 +49,14 @@ def limit_memory(num_bytes: int | None = None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, hard))
 
 
+def ask_for_memory_late() -> None:
+    """Makes this process and those it starts ask for memory as they use it; to be called before Arrow is loaded.
+
+    Arrow's allocator asks for 1 GiB at once where that is granted, so a limit just above leaves nothing for others.
+    """
+    os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
+
+
 def is_memory_short() -> bool:
     """Returns whether this process holds more than half of what it may; if not, one request was larger than the rest.
 

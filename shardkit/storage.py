@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import fsspec
 import msgspec
@@ -38,11 +38,20 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         path: Absolute local path, or URL.
         num_bytes: Size.
         version: Modification time in nanoseconds or the store's etag: changes when the content does.
+        identity: The same for all names of one local file; 0 in stores, where each has one.
     """
 
     path: str
     num_bytes: int
     version: str
+    identity: int = 0
+
+
+class InputFiles(NamedTuple):
+    """What an input names: files by path; folders left out at a second name, with the one by which they are read."""
+
+    files: list[FileInfo]
+    circles: list[tuple[str, str]]
 
 
 def protocol_of(path: str) -> str:
@@ -102,18 +111,19 @@ def redact(text: str) -> str:
     return re.sub(r"(://[^\s?]+)\?\S+", r"\1?***", text)
 
 
-def expand_input(pattern: str) -> list[FileInfo]:
+def expand_input(pattern: str) -> InputFiles:
     """Returns the files that one input argument names: a file, all files below a folder, or a glob, sorted by path.
 
     A glob is a shell's, with `**` for any number of folders; a folder that it matches stands for all files below.
-    Links are followed. Hidden files and folders are passed over unless named. Each file is there once.
+    Links are followed, into no folder twice. Hidden files and folders are passed over unless named.
 
     Raises:
         UsageError: If nothing is there, or if anything that is may not be read or is no regular file.
     """
     if not is_local(pattern):
-        return _expand_remote(pattern)
-    return [_info_of(file) for file in list_local_files(_without_scheme(pattern))]
+        return InputFiles(_expand_remote(pattern), [])
+    files, circles = list_local_files(_without_scheme(pattern))
+    return InputFiles([_info_of(file) for file in files], circles)
 
 
 def stat_file(path: str) -> FileInfo:
@@ -321,7 +331,7 @@ def _reason(error: OSError) -> str:
 
 
 def _info_of(file: LocalFile) -> FileInfo:
-    return FileInfo(path=file.path, num_bytes=file.num_bytes, version=str(file.modified_ns))
+    return FileInfo(path=file.path, num_bytes=file.num_bytes, version=str(file.modified_ns), identity=file.identity)
 
 
 def _expand_remote(pattern: str) -> list[FileInfo]:

@@ -18,9 +18,11 @@ from shardkit.cli.shell import (
     debug_option,
     exit_within,
     hush_closed_output,
+    ignore_signals,
     install_signal_handlers,
     survive_narrow_encodings,
 )
+from shardkit.interruption import stop_at_once_on_signals
 
 __all__ = ["cli", "main", "script"]
 
@@ -86,9 +88,9 @@ cli = LazyGroup(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code. Every exception ends here as one message on stderr."""
-    install_signal_handlers()
-    survive_narrow_encodings()
     try:
+        install_signal_handlers()
+        survive_narrow_encodings()
         return _run(sys.argv[1:] if argv is None else argv)
     except BaseException as error:  # noqa: BLE001 - the last frame there is
         return _end(error)
@@ -96,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def script() -> NoReturn:
     """Runs the command line as a process of its own."""
+    stop_at_once_on_signals()
     if sys.argv[1:2] == ["convert"]:
         from shardkit.cli.supervise import supervised
 
@@ -105,8 +108,10 @@ def script() -> NoReturn:
 
 def _convert() -> int:
     from beam_pipelines.imports import lighten_process
+    from shardkit.process_limits import ask_for_memory_late
 
     lighten_process()
+    ask_for_memory_late()
     return main()
 
 
@@ -133,6 +138,7 @@ def _end(error: BaseException) -> int:
         return error.code or 0
     explanation = explain(error)
     if isinstance(error, KeyboardInterrupt):
+        ignore_signals()  # Who tells a whole group of processes also tells this one twice.
         exit_within(_SECONDS_TO_STOP, explanation.exit_code)
         if sys.stderr.isatty():
             click.echo(err=True)  # ends the line on which the terminal shows ^C

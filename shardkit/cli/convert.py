@@ -187,7 +187,12 @@ if TYPE_CHECKING:
     "shards too, where 'shardkit inspect --rejected' shows them.",
 )
 @click.option("--allow-empty", is_flag=True, help="Make a dataset without examples if there are no rows.")
-@click.option("--max-bad", metavar="N|P%", help="End without a dataset if more rows are left out, as 100 or 0.1%.")
+@click.option(
+    "--max-bad",
+    metavar="N|P%",
+    help="End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose rows "
+    "nobody can count.",
+)
 @click.option(
     "--max-row-seconds",
     type=click.FloatRange(min=0.1),

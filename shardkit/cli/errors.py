@@ -22,6 +22,9 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_LEFT = 141
 
+# As Python says it, whose threads each ask for a stack.
+_NO_THREAD = "can't start new thread"
+
 _EXTRAS = {
     "apache_beam": ("beam", "apache-beam"),
     "psutil": ("beam", "psutil"),
@@ -122,7 +125,7 @@ def _translate(error: BaseException) -> ShardkitError | None:
     if isinstance(error, ModuleNotFoundError):
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         return missing_extra(*extra) if extra else None
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
         return OutOfSpaceError("there is not enough memory", next_step="Free some, then run the same command again")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")

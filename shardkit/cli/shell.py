@@ -25,6 +25,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from shardkit.interruption import is_unanswered
+
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 
 
@@ -125,14 +127,23 @@ def suggest(word: str, known: Mapping[str, object]) -> str:
 
 
 def install_signal_handlers() -> None:
-    """Makes SIGTERM and SIGHUP raise `Terminated`, unless whoever started the process ignores them (as nohup does)."""
+    """Makes SIGINT raise KeyboardInterrupt, and SIGTERM and SIGHUP `Terminated`.
+
+    Those stay ignored that whoever started the process ignores, as nohup does.
+    """
 
     def terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
         raise Terminated(signal_number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, terminate)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if is_unanswered(number):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else terminate)
+
+
+def ignore_signals() -> None:
+    """Makes further signals change nothing, for the last words of a command."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def exit_within(seconds: float, exit_code: int) -> None:

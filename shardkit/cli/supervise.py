@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -23,10 +23,12 @@ import click
 from shardkit.cli.errors import explain, show
 from shardkit.conversion.attempts import Place, is_suspect, list_attempts, suspect
 from shardkit.errors import StorageError
+from shardkit.interruption import stop_at_once_on_signals
 from shardkit.process_limits import EXIT_NO_MEMORY
 
 EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAX_STARTS = 50
 _STARTS_BEFORE_ALL_ARE_SUSPECT = 3
 _POLL_SECONDS = 0.5
@@ -106,16 +108,19 @@ class _Child:
         self._read, write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        # Neither process may meet a signal before it knows what to do about it.
+        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._read)
-            _live_below(write, run, number)
+            _live_below(write, run, number, self._blocked)
         os.close(write)
 
     def wait(self) -> _End:
         """Waits for the end, hands signals on, and ends what hangs."""
-        numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        numbers = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
         previous = {number: signal.signal(number, self._hand_on) for number in numbers}
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
         hung: Mapping[int, Place] = {}
         try:
             text = b""
@@ -159,11 +164,13 @@ class _Child:
             os.kill(self._pid, number)
 
 
-def _live_below(channel: int, run: Callable[[], int], number: int) -> None:
+def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[int]) -> None:
     global _channel, _is_begun_again
     _channel, _is_begun_again = channel, number > 1
     code = 70
     try:
+        stop_at_once_on_signals(announce_end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         from shardkit.process_limits import die_with_parent, let_replace
 
         die_with_parent()
@@ -195,7 +202,9 @@ def _suspect_attempts(folder: Path, end: _End, number: int) -> bool:
 def _what_is_left(folder: Path | None) -> frozenset[str]:
     if folder is None:
         return frozenset()
-    return frozenset(str(p) for name in ("extract", "survey", "shards") for p in (folder / name).glob("*"))
+    # A process short of memory says itself what it was at.
+    patterns = ("extract/*", "survey/*", "shards/*", "isolated/*.suspect")
+    return frozenset(str(p) for pattern in patterns for p in folder.glob(pattern))
 
 
 def _sentence(end: _End) -> str:

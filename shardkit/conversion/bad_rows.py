@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import secrets
+import shlex
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from shardkit import storage
 from shardkit.errors import BadInputError, UsageError
 from shardkit.rejected import RejectedRecord, encode_record
-from shardkit.sources.base import RejectedRow
+from shardkit.sources.base import RawFile, RejectedRow
+from shardkit.sources.sniff import format_of
 from shardkit.sources.streams import printable
 from shardkit.units import format_count, format_number
 
@@ -24,7 +27,7 @@ MAX_SAMPLES = 3
 
 
 class BadLimit:
-    """How many rows may be bad: a number, or a share of all rows. A damaged file counts as one.
+    """How many rows may be bad: a number, or a share of all rows.
 
     Args:
         text: Such as `100` or `0.1%`.
@@ -54,14 +57,15 @@ class BadLimit:
 
 
 def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
-    """Checks that no more rows were rejected than the recipe allows.
+    """Checks that no more rows were rejected than the recipe allows, as far as that can be known.
 
     Raises:
-        BadInputError: If there were; shows a few of them.
+        BadInputError: If there were; shows a few of them. Or if a file of unknown length was rejected as a whole.
     """
     if plan.recipe.max_bad is None:
         return
     limit = BadLimit(plan.recipe.max_bad)
+    check_countable(plan, extracted)
     num_damaged = count_damaged(plan, extracted)
     num_bad = num_damaged + sum(sum(part.rejected_by_file.values()) for part in extracted)
     num_rows = num_damaged + sum(sum(part.rows_by_file.values()) for part in extracted)
@@ -75,6 +79,39 @@ def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
         f"--max-bad {limit.text} allows less",
         next_step="Correct them, or raise --max-bad",
     )
+
+
+def check_countable(plan: Plan, extracted: Sequence[Extracted] = ()) -> None:
+    """Checks that no file whose rows nobody can count was rejected as a whole, where the recipe has a limit.
+
+    Raises:
+        BadInputError: If one was.
+    """
+    if plan.recipe.max_bad is None:
+        return
+    uncounted = {d.file.name: d.reason for d in plan.damaged_files if not _is_one_row(plan, d.file)}
+    if not _has_row_a_file(plan):
+        uncounted |= {plan.files[i].name: reason for part in extracted for i, reason in part.damage.items()}
+    if not uncounted:
+        return
+    name, reason = min(uncounted.items())
+    more = f" and {format_number(len(uncounted) - 1, 'more file')}" if len(uncounted) > 1 else ""
+    raise BadInputError(
+        "rows are lost that cannot be counted",
+        where=f"{printable(name)}{more}",
+        why=f"{reason}; how many rows it has is unknown, so --max-bad {plan.recipe.max_bad.strip()} cannot be kept",
+        next_step=f"Correct it, leave it out with --exclude {shlex.quote(glob.escape(name))}, or leave --max-bad out",
+    )
+
+
+def _has_row_a_file(plan: Plan) -> bool:
+    source = plan.recipe.source
+    return source.format in ("images", "audio") or (source.format == "text" and source.text_record == "file")
+
+
+def _is_one_row(plan: Plan, file: RawFile) -> bool:
+    # An archive that was refused stands among them, and may hold any number.
+    return _has_row_a_file(plan) and (file.member is not None or format_of(b"", file.name) == plan.recipe.source.format)
 
 
 def count_damaged(plan: Plan, extracted: Sequence[Extracted]) -> int:

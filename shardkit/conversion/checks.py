@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shardkit import storage
 from shardkit.codec import DEFAULT_LEVEL, CompressionLevel
 from shardkit.conversion.bad_rows import BadLimit
 from shardkit.errors import UsageError
@@ -91,24 +89,6 @@ def choose_level(options: ConvertOptions) -> CompressionLevel | None:
             next_step="Drop one of them",
         )
     return None
-
-
-def refuse_own_output(inside: Sequence[str]) -> None:
-    """Checks that the dataset is not made among its inputs.
-
-    Args:
-        inside: Paths of inputs that lie in the destination.
-
-    Raises:
-        UsageError: If there are any.
-    """
-    if inside:
-        raise UsageError(
-            "the destination lies among the inputs",
-            where=storage.redact(inside[0]),
-            why="the shards would be read as input",
-            next_step="Choose a destination outside of the input folders",
-        )
 
 
 def _check_membership(options: ConvertOptions) -> None:

@@ -20,8 +20,9 @@ import msgspec
 from shardkit.conversion.attempts import OTHER, Attempt, forget_attempt, is_suspect, read_place, suspect, take_suspicion
 from shardkit.conversion.plan import Plan, load_plan, plan_file
 from shardkit.conversion.verdicts import load_verdict, narrow, narrow_at_first, save_verdict
-from shardkit.errors import ShardkitError, StorageError
+from shardkit.errors import BadInputError, ShardkitError, StorageError
 from shardkit.process_limits import die_with_parent, leave_if_memory_is_short
+from shardkit.units import format_count
 
 Step = Literal["extract", "survey"]
 Origin = Literal["kept", "here", "isolated"]
@@ -78,6 +79,7 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
 
     Raises:
         ShardkitError: What the step raised.
+        BadInputError: If more rows bring a process down than may be bad, or than anyone would wait for.
         StorageError: If processes end for no reason that a row could have.
     """
     split = plan.input_splits[input_split_index]
@@ -97,12 +99,24 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
         if known is None:
             break
         save_verdict(plan, input_split_index, known)
+    else:
+        raise BadInputError(
+            "too many rows bring down the process that works at them",
+            where=_files_of(plan, input_split_index),
+            why=f"{format_count(_MAX_PROCESSES)} processes were not enough to leave them out; the last one {how}",
+            next_step="Correct the rows, or the function that they bring down",
+        )
     raise StorageError(
         "a process that worked at one part of the inputs " + (how or "ended"),
-        where=", ".join(f.name for f in plan.files[split.file_start : split.file_stop][:3]),
+        where=_files_of(plan, input_split_index),
         why="no row of it is to blame",
         next_step="Run the same command again; if it ends the same way, report it",
     )
+
+
+def _files_of(plan: Plan, input_split_index: int) -> str:
+    split = plan.input_splits[input_split_index]
+    return ", ".join(f.name for f in plan.files[split.file_start : split.file_stop][:3])
 
 
 def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
@@ -153,6 +167,7 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
     """Does one step of one input split in this process."""
     # What these steps need is needed by no one who only asks whether to isolate.
     from shardkit.conversion.extract import extract_here
+    from shardkit.conversion.left_out import refuse_too_many
     from shardkit.conversion.survey import survey_here
     from shardkit.transforms.pipeline import load_steps
 
@@ -164,6 +179,7 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
             # What a function of the user imports must not count as time of its first rows.
             attempt.begin(OTHER, max(_LOAD_SECONDS, plan.recipe.max_row_seconds), 0)
             load_steps(plan.transforms)
+        refuse_too_many(plan, input_split_index)
         if step == "extract":
             extract_here(plan, input_split_index)
         else:

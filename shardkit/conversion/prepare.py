@@ -16,12 +16,13 @@ import msgspec
 from shardkit import storage
 from shardkit.codec import Compression, CompressionLevel
 from shardkit.codec_kernel import HAS_KERNEL
-from shardkit.conversion.bad_rows import BadRowPolicy
-from shardkit.conversion.checks import check_options, choose_level, refuse_own_output
+from shardkit.conversion.bad_rows import BadRowPolicy, check_countable
+from shardkit.conversion.checks import check_options, choose_level
 from shardkit.conversion.commit import find_commit, refuse_existing
 from shardkit.conversion.disk_space import check_space
 from shardkit.conversion.extract import Extracted
 from shardkit.conversion.membership import DEFAULT_NAMES, check_columns
+from shardkit.conversion.own_output import refuse_own_output
 from shardkit.conversion.plan import (
     Plan,
     Recipe,
@@ -161,8 +162,9 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
         labels=None if labels is None else storage.normalize(labels),
     )
     expanded = expand_inputs(options.inputs)
-    own = [f.path for f in expanded.files if f.path.startswith(f"{destination}/")]
-    refuse_own_output([path for path in own if not holds_server_rows(path, work_root)])
+    near = (f.path for f in expanded.files if f.path.startswith(destination))
+    own = [path for path in near if not holds_server_rows(path, work_root)]
+    refuse_own_output(options.inputs, own, expanded.root, destination, options.source)
     understood = understand(expanded, tolerant, work_root, allow_empty=options.allow_empty)
     source_options, files, damaged_files = understood.source, understood.files, understood.damaged_files
     schema = _schema_of(options)
@@ -214,10 +216,26 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
     if (version := _version_cut_off(plan)) is not None:
         return Prepared(plan=plan, understood=understood, notes=(), num_finished_splits=0, committed_version=version)
     refuse_existing(plan)
-    check_destination(destination)
-    space_notes = check_space(plan)
+    check_countable(plan)
+    with _no_new_folders(destination):
+        check_destination(destination)
+        space_notes = check_space(plan)
     notes = (*understood.notes, *transform_notes(transforms), *_unsigned_notes(plan), *_kernel_notes(), *space_notes)
     return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=_count_finished(plan))
+
+
+@contextlib.contextmanager
+def _no_new_folders(destination: str) -> Iterator[None]:
+    """Removes the folders that were made for a destination if an error is raised."""
+    path = storage.local_path(destination) if storage.is_local(destination) else None
+    missing = [] if path is None else [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
 
 
 def _schema_of(options: ConvertOptions) -> Schema | None:

@@ -14,7 +14,7 @@ from shardkit.conversion.attempts import READING, TRANSFORMING, Attempt
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.small_files import join_batches
 from shardkit.conversion.split_words import without_unknown_splits
-from shardkit.conversion.verdicts import Verdict, load_verdict, next_slice
+from shardkit.conversion.verdicts import Verdict, crashed_rows, load_verdict, next_slice
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Features
 from shardkit.sources import source_for
@@ -27,6 +27,7 @@ from shardkit.transforms.steps import empty_batch
 _FIRST_ROWS = 1_024
 _SLICE_SECONDS = 2.0  # Far below any time a row is given, so that slow rows are not taken for one that never ends.
 _READ_TIMES = 10  # A batch from a slow store holds many rows.
+_NO_PROCESS = "the row cannot be transformed"
 
 
 def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> Iterator[Applied]:
@@ -54,6 +55,27 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
             applied = without_unknown_splits(plan, input_split, applied)
             if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
                 yield applied
+
+
+def name_left_out(plan: Plan, input_split: InputSplit) -> Iterator[str]:
+    """Yields a sentence for each file and row of an input split that no process survives; transforms nothing."""
+    verdict = load_verdict(plan, input_split.index)
+    files = verdict.files if verdict.damage is None else {input_split.file_start: verdict.damage}
+    for index, how in sorted(files.items()):
+        yield f"{place(plan.files[index])}: the file cannot be read: its reader {how}"
+    crashes = crashed_rows(verdict)
+    if not crashes:
+        return
+    with Attempt(plan.work_dir, input_split.index) as attempt:
+        batches = _read(plan, input_split, verdict, plan.transforms.input_features, attempt, {})
+        for number, rows in enumerate(batches):
+            for crash in crashes:
+                if crash.batch == number:
+                    row = _part(rows, crash.start, crash.stop)
+                    origin = origin_of(row, 0, plan.files, input_split, plan.recipe.source.format)
+                    yield f"{place_of(origin, plan.files)}: {_NO_PROCESS}: the process that tried {crash.how}"
+            if number == crashes[-1].batch:
+                return
 
 
 class _Pace:
@@ -191,7 +213,7 @@ def _together(parts: list[Applied]) -> Applied:
 def _without_row(plan: Plan, split: InputSplit, part: RowBatch, how: str) -> RowBatch:
     origin = origin_of(part, 0, plan.files, split, plan.recipe.source.format)
     error = BadInputError(
-        "the row cannot be transformed",
+        _NO_PROCESS,
         where=place_of(origin, plan.files),
         why=f"the process that tried {how}",
         next_step="Leave the row out with --on-bad-record skip or quarantine",

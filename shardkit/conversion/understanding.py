@@ -18,10 +18,11 @@ from shardkit._version import __version__
 from shardkit.conversion.bad_rows import MAX_SAMPLES
 from shardkit.conversion.checks import check_source_options
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
-from shardkit.errors import BadInputError, NoRowsError
+from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
-from shardkit.sources import choose_source, source_for
+from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
+from shardkit.sources.choice import ROW_FILE_FORMATS, Choice, choose
 from shardkit.sources.listing import Expanded, list_files
 from shardkit.sources.sniff import format_of
 from shardkit.sources.streams import printable
@@ -75,10 +76,13 @@ def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, al
         return found
     listing = list_files(expanded, options)
     listed = _without_labels(with_encoding(listing.files, options.encoding), options)
-    source = _choose_source(listed, options, allow_empty=allow_empty)
+    source, refused = _choose(listed, options, allow_empty=allow_empty)
     options = msgspec.structs.replace(options, format=source.format)
     check_source_options(options)
-    files, damaged_files = listed, tuple(DamagedFile(file=file, reason=reason) for file, reason in listing.damaged)
+    has_row_files = source.format in ROW_FILE_FORMATS or options.text_record == "file"
+    damaged_files = tuple(DamagedFile(file=file, reason=reason) for file, reason in (*refused, *listing.damaged))
+    out = {file.name for file, _ in refused}
+    files = listed = tuple(file for file in listed if file.name not in out) if out else listed
     try:
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
@@ -87,10 +91,11 @@ def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, al
             raise
         features = tuple(make_feature(name, "string", nullable=True) for name in options.columns or ())
         notes, splits, has_features = (), tuple(source.split(files, options)), False
-    except BadInputError:
-        if not options.tolerates_bad_rows:
+    except (BadInputError, UsageError) as error:
+        # Files that are a row each are looked at one by one anyway.
+        if not options.tolerates_bad_rows or (isinstance(error, UsageError) and has_row_files):
             raise
-        files, damaged = _without_damaged(source, listed, options)
+        files, damaged = _without_damaged(source, listed, options, error)
         if not damaged:
             raise
         damaged_files = (*damaged, *damaged_files)
@@ -105,7 +110,7 @@ def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, al
         has_features=has_features,
         input_splits=splits,
         labels_sha256=labels_sha256,
-        notes=(*listing.notes, *notes),
+        notes=(*listing.notes, *(() if has_row_files else listing.empty_notes), *notes),
     )
 
 
@@ -144,6 +149,7 @@ def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | Non
         files,
         os.fsencode(expanded.root),
         len(expanded.repeated),
+        [(os.fsencode(path), os.fsencode(kept)) for path, kept in expanded.linked],
         options,
         labels_sha256,
         allow_empty,
@@ -157,14 +163,14 @@ def _read_plan(
     return source.infer(files, options), source.notes(files, options), tuple(source.split(files, options))
 
 
-def _choose_source(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: bool) -> Source:
+def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: bool) -> Choice:
     try:
-        return choose_source(files, options)
+        return choose(files, options)
     except NoRowsError:
         if not allow_empty:
             raise
         # Only the name is left to tell.
-        return source_for(format_of(b"", files[0].name) or "csv")
+        return Choice(source_for(format_of(b"", files[0].name) or "csv"))
 
 
 def _hash_of_labels(options: SourceOptions) -> str | None:
@@ -188,7 +194,7 @@ def _without_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tuple
 
 
 def _without_damaged(
-    source: Source, files: tuple[RawFile, ...], options: SourceOptions
+    source: Source, files: tuple[RawFile, ...], options: SourceOptions, error: BadInputError | UsageError
 ) -> tuple[tuple[RawFile, ...], tuple[DamagedFile, ...]]:
     # Whatever one of them did, each alone tells which it was; only damage is worth that, so speed is not.
     problems = [None if file.num_bytes == 0 else _problem(source, (file,), options) for file in files]
@@ -198,7 +204,7 @@ def _without_damaged(
     )
     if any(f.num_bytes for f in sound):
         return sound, damaged
-    if len(damaged) > 1:
+    if len(damaged) > 1 and not isinstance(error, UsageError):
         told = [f"{printable(d.file.name)}: {d.reason}" for d in damaged[:MAX_SAMPLES]]
         more = [f"and {format_count(len(damaged) - len(told))} more"] if len(damaged) > len(told) else []
         raise BadInputError("no input file can be read", why="; ".join(told + more))
@@ -212,6 +218,6 @@ def _problem(source: Source, files: tuple[RawFile, ...], options: SourceOptions)
     except NoRowsError:
         # Nothing in it is damaged.
         return None
-    except BadInputError as error:
+    except (BadInputError, UsageError) as error:
         return error.what if error.why is None else f"{error.what}: {error.why}"
     return None

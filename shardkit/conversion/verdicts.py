@@ -94,6 +94,16 @@ def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int
     return Slice(start, stop, num_crashes=len(own) if stop - start > 1 else 0)
 
 
+def crashed_rows(verdict: Verdict) -> list[Crash]:
+    """Returns the rows to leave out, in their order."""
+    return sorted({c for c in verdict.crashes if c.stop - c.start == 1}, key=lambda c: (c.batch, c.start))
+
+
+def num_left_out(verdict: Verdict) -> int:
+    """Returns how many rows and files are to be left out."""
+    return len(crashed_rows(verdict)) + len(verdict.files) + (verdict.damage is not None)
+
+
 def narrow(verdict: Verdict, place: Place, how: str, num_files: int) -> Verdict | None:
     """Returns what is known after one more process has ended.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 from importlib.metadata import entry_points
-from typing import cast
+from typing import NamedTuple, cast
 
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources import sniff
@@ -16,8 +16,11 @@ from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOpti
 from shardkit.sources.offered import OfferedSource
 from shardkit.sources.sampling import sample_files
 from shardkit.sources.streams import place, printable, read_head
+from shardkit.sources.text_heads import check_is_decompressed
 
 ENTRY_POINTS = "shardkit.sources"
+ROW_FILE_FORMATS = ("images", "audio")
+"""Formats whose files are a row each."""
 
 _CLASSES = {
     "csv": "csv_files.CsvSource",
@@ -43,7 +46,9 @@ _RECOGNIZING_TEXT = ("json", "text")
 _CONTROLS = bytes((*range(9), *range(14, 32)))
 _GLANCE_BYTES = 512
 _TEXT_SUFFIXES = frozenset({".csv", ".tsv", ".json", ".jsonl", ".ndjson"})
-_BINARY_SUFFIXES = frozenset({".parquet", ".arrow", ".feather", ".orc", ".avro", ".tfrecord", ".npy", ".npz"})
+_BINARY_SUFFIXES = frozenset(
+    {".parquet", ".arrow", ".feather", ".orc", ".avro", ".tfrecord", ".npy", ".npz", ".wav", ".flac", ".ogg", ".mp3"}
+)
 _TITLES = {
     "parquet": "Parquet",
     "arrow": "Arrow",
@@ -104,57 +109,112 @@ def _offered() -> dict[str, RecognizingSource]:
     return found
 
 
+class Choice(NamedTuple):
+    """Which source reads some files.
+
+    Attributes:
+        source: The one that does.
+        refused: Files that it should not be given, each with the reason; only where bad rows are tolerated.
+    """
+
+    source: Source
+    refused: tuple[tuple[RawFile, str], ...] = ()
+
+
 def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
+    """Returns the source that reads the files; see `choose`."""
+    return choose(files, options).source
+
+
+def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     """Returns the source that reads the files: the one that is asked for, or what their content says.
 
-    Column names, a header and a delimiter ask for CSV.
+    Column names, a header and a delimiter ask for CSV. Where bad rows are tolerated, files that are of no format that
+    is read, or something else than they are called, are refused as long as there are others.
 
     Raises:
         UsageError: If files are of different formats, or of none that is read.
         BadInputError: If there is nothing to read.
+        DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
     """
     if options.format is not None:
-        return source_for(options.format)
+        return Choice(source_for(options.format))
     if options.columns is not None or options.delimiter is not None or options.has_header:
-        return source_for("csv")
+        return Choice(source_for("csv"))
     if options.text_record != "line":
-        return source_for("text")
+        return Choice(source_for("text"))
     filled = [f for f in files if f.num_bytes]
     if not filled:
         raise NoRowsError(why="all input files are empty")
-    looked = _worth_a_look(filled)
-    found = [_format_of(file, options) for file in looked]
-    known = [(file, format) for file, format in zip(looked, found, strict=True) if format is not None]
+    looked = [(file, _kind_of(file, options)) for file in _worth_a_look(filled)]
+    known = [(file, kind) for file, kind in looked if kind.format is not None]
     if not known:
-        raise _unread(filled[0], sniff.UNKNOWN)
-    first, first_format = known[0]
-    for file, other in known[1:]:
-        if other != first_format:
+        raise next(kind.error for _, kind in looked if kind.error is not None)
+    if options.tolerates_bad_rows:
+        # Files that are what they are called tell what the others were meant to be.
+        known = [(file, kind) for file, kind in known if kind.fault is None] or known
+    first, first_format = known[0][0], known[0][1].format or ""
+    for file, kind in known[1:]:
+        if kind.format != first_format:
             raise UsageError(
                 "the inputs are of different formats",
-                why=f"{printable(first.name)} is {first_format}, {printable(file.name)} is {other}",
+                why=f"{printable(first.name)} is {first_format}, {printable(file.name)} is {kind.format}",
                 next_step="Choose some with --include GLOB or --exclude GLOB, or say which it is with --format",
             )
-    return source_for(first_format)
+    return Choice(source_for(first_format), _refused(filled, looked, first_format, options))
+
+
+def _refused(
+    files: list[RawFile], looked: list[tuple[RawFile, _Kind]], format: str, options: SourceOptions
+) -> tuple[tuple[RawFile, str], ...]:
+    # Files that are a row each are refused when they are read, as rows.
+    odd = {_suffix_in(file) for file, kind in looked if kind.refusal(format)}
+    if not odd or format in ROW_FILE_FORMATS:
+        return ()
+    kinds = {file.name: kind for file, kind in looked}
+    alike = [file for file in files if _suffix_in(file) in odd]
+    found = [(file, (kinds.get(file.name) or _kind_of(file, options)).refusal(format)) for file in alike]
+    return tuple((file, reason) for file, reason in found if reason)
 
 
 def _worth_a_look(files: list[RawFile]) -> list[RawFile]:
     # Files that are called alike are of one kind; a sample of each kind is opened, which spares a million requests.
     by_suffix: dict[str, list[RawFile]] = {}
     for file in files:
-        by_suffix.setdefault(file.name.rpartition(".")[2] if "." in file.name else "", []).append(file)
+        by_suffix.setdefault(_suffix_in(file), []).append(file)
     chosen = {f.name for group in by_suffix.values() for f in sample_files(group, _SNIFFED_FILES)}
     return [f for f in files if f.name in chosen]
 
 
-def _format_of(file: RawFile, options: SourceOptions) -> str | None:
-    # None for what may be a damaged file of the others' format, where bad rows are tolerated: reading tells.
+def _suffix_in(file: RawFile) -> str:
+    return file.name.rpartition(".")[2] if "." in file.name else ""
+
+
+class _Kind(NamedTuple):
+    # What a file is, in spite of which name, or why it is nothing that is read.
+    format: str | None
+    fault: str | None = None
+    error: DamagedFileError | UsageError | None = None
+
+    def refusal(self, format: str) -> str | None:
+        # What may be damage is left to reading, which tells more.
+        if isinstance(self.error, UsageError) and sniff.UNKNOWN not in self.error.what:
+            return self.error.what
+        return self.fault if self.format not in (None, format) else None
+
+
+def _kind_of(file: RawFile, options: SourceOptions) -> _Kind:
     try:
         head = read_head(file, sniff.HEAD_BYTES)
-    except DamagedFileError:
+        found = _format_of(head, file)
+    except (DamagedFileError, UsageError) as error:
         if not options.tolerates_bad_rows:
             raise
-        return None
+        return _Kind(None, error=error)
+    return _Kind(found, naming_fault(head, file.name, None) if file.compression in (None, "archive") else None)
+
+
+def _format_of(head: bytes, file: RawFile) -> str:
     for format in _RECOGNIZING_BINARY if _has_controls(head) else _RECOGNIZING_TEXT:
         if cast(RecognizingSource, _own(format)).recognizes(head, file.name):
             return format
@@ -163,9 +223,8 @@ def _format_of(file: RawFile, options: SourceOptions) -> str | None:
             return source.format
     found = sniff.format_of(head, file.name)
     if found is None:
-        kind = sniff.foreign_format(head) or sniff.UNKNOWN
-        if kind != sniff.UNKNOWN or not options.tolerates_bad_rows:
-            raise _unread(file, kind)
+        check_is_decompressed(head, file)
+        raise _unread(file, sniff.foreign_format(head) or sniff.UNKNOWN)
     return found
 
 

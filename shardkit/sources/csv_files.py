@@ -25,6 +25,7 @@ from shardkit.sources.base import (
     choose_split_bytes,
 )
 from shardkit.sources.csv_dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
+from shardkit.sources.csv_misfits import ColumnMisfit, find_line, misfit_notes
 from shardkit.sources.csv_parse import RECORD_ERRORS, CsvParser, is_blank
 from shardkit.sources.csv_sift import is_utf8, sift
 from shardkit.sources.dropped import check_dropped, is_dropped
@@ -32,6 +33,7 @@ from shardkit.sources.folder_columns import FolderColumns, folder_names, with_fo
 from shardkit.sources.quoting import QuotedRecords
 from shardkit.sources.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.streams import guard_unchanged, place, printable, shown
+from shardkit.sources.text_blocks import TextBlock
 from shardkit.sources.text_lines import LineNumbers
 from shardkit.sources.text_rejects import BatchMaker, error_at
 from shardkit.sources.text_splits import numbered, read_blocks, split_file
@@ -43,6 +45,7 @@ from shardkit.sources.text_types import (
     data_like_name,
     decide,
     examine,
+    find_misfit,
     is_data_like,
     unite,
 )
@@ -50,6 +53,7 @@ from shardkit.sources.text_types import (
 _T = TypeVar("_T")
 _REMOTE_THREADS = 32
 _LISTED_COLUMNS = 5
+_FEW_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ class CsvSource:
         if not columns:
             raise BadInputError("no column is left", where=place(written[0][0]))
         sampled = sample_files(written)
-        found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_head, *sampled[i], options))
-        heads = [head for head in _undamaged(found, options) if head is not None]
-        features = tuple(decide(name, unite(h.evidence[name] for h in heads)) for name in columns)
+        found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_evidence, *sampled[i], options))
+        heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
+        features = tuple(decide(name, unite(evidence[name] for evidence in heads)) for name in columns)
         return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
@@ -124,7 +128,8 @@ class CsvSource:
                 f"{shown(name)}; --columns A,B,... is for files without a header"
             )
         kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
-        return (*notes, *column_notes(kept, head.evidence, options.null_values))
+        misfits = _find_misfits(sample_files(written), list(kept), options)
+        return (*notes, *column_notes(kept, head.evidence, options.null_values), *misfit_notes(misfits))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
@@ -252,17 +257,52 @@ class _Head(NamedTuple):
     evidence: dict[str, Evidence]
 
 
+# Asked for the features, and for the notes of what a column is text for.
+@functools.lru_cache(maxsize=64)
+def _read_evidence(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, Evidence]:
+    return _read_head(file, dialect, options).evidence
+
+
+def _find_misfits(
+    written: list[tuple[RawFile, Dialect]], columns: list[str], options: SourceOptions
+) -> list[ColumnMisfit]:
+    # The file of each column in which it turns into text, with what the files before say of it.
+    turned: dict[str, tuple[int, Evidence]] = {}
+    seen: dict[str, Evidence] = dict.fromkeys(columns, Evidence())
+    for index, (file, dialect) in enumerate(written):
+        evidence = _attempt(_read_evidence, file, dialect, options)
+        if isinstance(evidence, DamagedFileError):
+            continue
+        for name in columns:
+            both = unite((seen[name], evidence[name]))
+            if name not in turned and both.kinds and decide(name, both).dtype == "string":
+                turned[name] = index, seen[name]
+            seen[name] = both
+    found = []
+    for name, (index, before) in turned.items():
+        if seen[name].num_leading_zeros:
+            continue
+        file, dialect = written[index]
+        values = _read_head(file, dialect, options).columns[name]
+        # One wrong date makes text of all dates, so the first few are asked.
+        if seen[name].kinds == {"text"} and examine(values[:_FEW_ROWS]).kinds <= {"text"}:
+            continue
+        misfit = find_misfit(values, options.null_values, before if before.kinds else None)
+        if misfit is not None:
+            block = _read_block(file, dialect, options)
+            line = None if block is None else find_line(bytes(block.data), dialect, name, misfit.value)
+            found.append(ColumnMisfit(name, misfit, file, line))
+    return found
+
+
+def _read_block(file: RawFile, dialect: Dialect, options: SourceOptions) -> TextBlock | None:
+    start = dialect.data_start
+    blocks = read_blocks(file, dialect.rule, options, start=start, stop=0, block_bytes=HEAD_BYTES, is_head=True)
+    return next(blocks, None)
+
+
 def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head:
-    blocks = read_blocks(
-        file,
-        dialect.rule,
-        options,
-        start=dialect.data_start,
-        stop=0,
-        block_bytes=HEAD_BYTES,
-        is_head=True,
-    )
-    block = next(blocks, None)
+    block = _read_block(file, dialect, options)
     data, nulls = b"" if block is None else bytes(block.data), options.null_values
     empty = pa.array([], pa.string())
     nothing = _Head(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.errors import BadInputError, UsageError
+from shardkit.local_files import other_names
 from shardkit.sources import sniff
 from shardkit.sources.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.base import RawFile, SourceOptions
@@ -30,11 +33,13 @@ class Expanded(msgspec.Struct, frozen=True, kw_only=True):
         files: Each once.
         root: The folder that their names are relative to; empty if the inputs have none in common.
         repeated: Paths that were named more than once.
+        linked: Paths of files and folders that links made of others, and the paths that these go by.
     """
 
     files: tuple[storage.FileInfo, ...]
     root: str
     repeated: tuple[str, ...]
+    linked: tuple[tuple[str, str], ...] = ()
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +49,15 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         files: Sorted by name, each once; what lies in a compressed tar in the order of that.
         root: The folder that the names are relative to; empty if the inputs have none in common.
         notes: What a user should know about them, one sentence each.
-        damaged: Archives that are refused or cannot be listed, where bad rows are tolerated, each with the reason.
+        empty_notes: The same about files that are empty, where a file is not a row by itself.
+        damaged: Archives that are refused or cannot be listed, and files whose names are no text, where bad rows are
+            tolerated, each with the reason.
     """
 
     files: tuple[RawFile, ...]
     root: str
     notes: tuple[str, ...] = ()
+    empty_notes: tuple[str, ...] = ()
     damaged: tuple[tuple[RawFile, str], ...] = ()
 
 
@@ -58,7 +66,7 @@ class _Looked(NamedTuple):
     file: RawFile
     like_image: bool
     members: Members | None = None
-    refusal: BadInputError | None = None
+    refusal: BadInputError | UsageError | None = None
     naming_fault: str | None = None
 
 
@@ -95,13 +103,31 @@ def expand_inputs(patterns: Sequence[str]) -> Expanded:
         raise UsageError("no input was named", next_step="Name files, folders or globs")
     found: dict[str, storage.FileInfo] = {}
     repeated: list[str] = []
+    linked: dict[str, str] = {}
     for pattern in patterns:
-        for info in storage.expand_input(pattern):
+        files, circles = storage.expand_input(pattern)
+        for info in files:
             if info.path in found:
                 repeated.append(info.path)
             found[info.path] = info
+        linked |= dict(circles)
     root = common_root([_root_of(p, found) for p in patterns])
-    return Expanded(files=tuple(found.values()), root=root, repeated=tuple(dict.fromkeys(repeated)))
+    by_links = _reached_by_links(found.values())
+    return Expanded(
+        files=tuple(info for info in found.values() if info.path not in by_links),
+        root=root,
+        repeated=tuple(dict.fromkeys(repeated)),
+        linked=tuple(sorted((linked | by_links).items())),
+    )
+
+
+def _reached_by_links(files: Collection[storage.FileInfo]) -> dict[str, str]:
+    identities = Counter(info.identity for info in files if info.identity)
+    same: dict[int, list[str]] = {}
+    for info in files:
+        if identities[info.identity] > 1:
+            same.setdefault(info.identity, []).append(info.path)
+    return {path: kept for paths in same.values() for path, kept in other_names(paths).items()}
 
 
 def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
@@ -120,16 +146,23 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     files, left_out = _without_documents(chosen)
     notes = (
         *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
+        *_link_notes(expanded.linked, root),
         *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in looked if item.members is not None and item.members.note),
         *_naming_notes(looked, files),
         *_some_notes(left_out, "is called like a document and was left out"),
-        *_some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows"),
     )
+    empty_notes = _some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows")
     damaged = [(item.file, item.refusal) for item in looked if item.refusal is not None]
     if damaged and not any(f.num_bytes for f in files):
         raise damaged[0][1]
-    return Listing(files=tuple(files), root=root, notes=notes, damaged=tuple((f, _reason(e)) for f, e in damaged))
+    return Listing(
+        files=tuple(files),
+        root=root,
+        notes=notes,
+        empty_notes=empty_notes,
+        damaged=tuple((f, _reason(e)) for f, e in damaged),
+    )
 
 
 def common_root(roots: Sequence[str]) -> str:
@@ -155,12 +188,9 @@ def _root_of(pattern: str, found: dict[str, storage.FileInfo]) -> str:
 
 
 def _raw_file(info: storage.FileInfo, root: str, options: SourceOptions) -> RawFile:
-    name = _name(info.path, root)
-    if not name.isascii() and name != name.encode("utf-8", "replace").decode():
-        raise UsageError(f"the file name {name!r} is not UTF-8", next_step="Rename the file")
     return RawFile(
         path=info.path,
-        name=name,
+        name=_name(info.path, root),
         num_bytes=info.num_bytes,
         version=info.version,
         max_expansion=options.max_expansion,
@@ -183,6 +213,8 @@ def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:
 
 
 def _look(file: RawFile, options: SourceOptions) -> _Looked:
+    if not file.name.isascii() and _escaped(file.name) != file.name:
+        return _refuse_name(file, options)
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
     like_image = sniff.has_image_suffix(file.name)
     if like_image or file.num_bytes == 0:
@@ -201,7 +233,19 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
     return _Looked(file, like_image, naming_fault=naming_fault(head, file.name, file.compression))
 
 
-def _reason(error: BadInputError) -> str:
+def _refuse_name(file: RawFile, options: SourceOptions) -> _Looked:
+    path = _escaped(file.path)
+    error = UsageError("the file name is not UTF-8", where=printable(path), next_step="Rename the file")
+    if not options.tolerates_bad_rows:
+        raise error
+    return _Looked(msgspec.structs.replace(file, path=path, name=_escaped(file.name)), False, refusal=error)
+
+
+def _escaped(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _reason(error: BadInputError | UsageError) -> str:
     return error.what if error.why is None else f"{error.what}: {error.why}"
 
 
@@ -250,7 +294,15 @@ def _naming_notes(looked: list[_Looked], files: Sequence[RawFile]) -> Iterator[s
         if name in read:
             by_fault.setdefault(fault, []).append(name)
     for fault, names in by_fault.items():
-        yield from _some_notes(names, f"{fault}; it is read as what it is")
+        yield from _some_notes(names, f"{fault}; its content counts")
+
+
+def _link_notes(linked: Sequence[tuple[str, str]], root: str) -> Iterator[str]:
+    for path, kept in linked[:_MANY_NOTES]:
+        name, other = (printable(_escaped(_name(p, root) or p)) for p in (path, kept))
+        yield f"{name} is another name of {other}, which is read once"
+    if len(linked) > _MANY_NOTES:
+        yield f"and so with {len(linked) - _MANY_NOTES:,} more names"
 
 
 def _some_notes(names: list[str], what: str) -> tuple[str, ...]:

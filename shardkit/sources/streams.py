@@ -27,7 +27,6 @@ _MAX_HELD_BYTES = 256 * MiB
 _GZIP_WINDOW = 16 + 15
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZ2_MAGIC = b"BZh"
-_FOLLOWED = "other bytes follow the end of its compressed content"
 _CUT_OFF = "Compressed file ended before the end-of-stream marker was reached"
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
@@ -318,7 +317,7 @@ class GzipStream:
             self._rest = data.lstrip(b"\0") if self._num_members else data
             if self._rest:
                 if self._num_members and not self._rest.startswith(_GZIP_MAGIC[: len(self._rest)]):
-                    raise zlib.error(_FOLLOWED)
+                    raise _followed(self._rest, self._raw)
                 self._member = isal_zlib.decompressobj(_GZIP_WINDOW)
                 self._num_members += 1
                 return True
@@ -358,9 +357,17 @@ class _Bz2Stream:
                 return False
         self._rest = rest
         if not self._rest.startswith(_BZ2_MAGIC[: len(self._rest)]):
-            raise zlib.error(_FOLLOWED)
+            raise _followed(self._rest, self._raw)
         self._stream = bz2.BZ2Decompressor()
         return True
+
+
+def _followed(rest: bytes, raw: BinaryIO) -> zlib.error:
+    num_bytes = len(rest)
+    while data := raw.read(_COMPRESSED_BYTES):
+        num_bytes += len(data)
+    follow = "byte follows" if num_bytes == 1 else "bytes follow"
+    return zlib.error(f"{num_bytes:,} other {follow} the end of its compressed content")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardkit.errors import DamagedFileError
+from shardkit.sources import sniff
 from shardkit.sources.base import RawFile
 from shardkit.sources.streams import place
 
@@ -13,11 +14,12 @@ _FEW_NULS = 16
 
 
 def check_is_text(head: bytes, file: RawFile) -> None:
-    """Checks that the first bytes of a file are no UTF-16 and hold no more than 1 % of NUL bytes.
+    """Checks that the first bytes of a file are not compressed, no UTF-16, and hold no more than 1 % of NUL bytes.
 
     Raises:
         DamagedFileError: If not.
     """
+    check_is_decompressed(head, file)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         is_utf32 = head.startswith(b"\xff\xfe\0\0")
         name = "UTF-32" if is_utf32 else "UTF-16"
@@ -37,6 +39,24 @@ def check_is_text(head: bytes, file: RawFile) -> None:
             f"{'like UTF-16 without a byte order mark' if order else 'binary or UTF-16'}",
             next_step=f"If it is text, name its encoding with --encoding {order or 'NAME, such as utf-16-le'}",
         )
+
+
+def check_is_decompressed(head: bytes, file: RawFile) -> None:
+    """Checks that the first bytes of a file, after decompression, are not compressed once more.
+
+    Raises:
+        DamagedFileError: If they are.
+    """
+    inner = sniff.compression_of(head)
+    if inner is None:
+        return
+    is_twice = file.compression not in (None, "archive")
+    raise DamagedFileError(
+        "the content is compressed twice" if is_twice else "the content is compressed",
+        where=place(file),
+        why=f"it is {inner} inside of {file.compression}" if is_twice else f"it is {inner}",
+        next_step="Decompress it once",
+    )
 
 
 def _utf16_order(head: bytes) -> str | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +25,15 @@ FLOAT32_DIGITS = 6
 
 _EXACT_INTEGER = 2**53
 _FLOAT32_SMALLEST, _FLOAT32_LARGEST = 1.1754944e-38, 3.4028234e38
+# A column is nearly of a type if no more than this share of its values are of none of these kinds.
+_MISFIT_SHARE = 0.2
+_KINDS_OF_TYPES: tuple[frozenset[Kind], ...] = (
+    frozenset({"int", "float", "nonfinite"}),
+    frozenset({"int"}),
+    frozenset({"bool"}),
+    frozenset({"date", "timestamp"}),
+    frozenset({"zoned"}),
+)
 _USUAL_NULLS = ("NA", "N/A", "n/a", "na", "NULL", "null", "None", "none", "-", "?", "\\N", "#N/A", ".")
 _SPACE = r"[ \t]*"
 _NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
@@ -43,6 +53,18 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}(:?[0-9]{2})?)$",
     ),
 )
+
+
+class Misfit(NamedTuple):
+    """A value that makes a column text, and the type that it would have but for such values."""
+
+    value: str
+    dtype: str
+
+    @property
+    def is_usual_null(self) -> bool:
+        """Whether it is a usual way to write null."""
+        return self.value in _USUAL_NULLS
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +186,30 @@ def column_notes(
     return notes
 
 
+def find_misfit(values: pa.Array, null_spellings: Sequence[str], others: Evidence | None = None) -> Misfit | None:
+    """Returns the first value that makes a column text although nearly all are of one type; None if there is none.
+
+    Args:
+        values: Text values of a column that is read as strings.
+        null_spellings: What counts as null; so do the usual ones, of which `column_notes` tells, without `others`.
+        others: Evidence of values elsewhere that are of one type, if that is what these do not go with.
+    """
+    said = values.drop_null()
+    empty = pa.array(["", *null_spellings, *(_USUAL_NULLS if others is None else ())], pa.string())
+    said = said.filter(pc.invert(pc.is_in(said, value_set=empty)))
+    for kinds in _KINDS_OF_TYPES:
+        if others is not None and not others.kinds <= kinds:
+            continue
+        fits = _are_of(kinds, said)
+        misfits = said.filter(pc.invert(fits))
+        if not len(misfits) or (others is None and len(misfits) > len(said) * _MISFIT_SHARE):
+            continue
+        dtype = decide("column", examine(said.filter(fits)) if others is None else others).dtype
+        if dtype != "string":
+            return Misfit(value=misfits[0].as_py(), dtype=dtype)
+    return None
+
+
 def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
     """Returns the name of a column that looks like its values, if that holds for all columns that are no text."""
     others = {name: e for name, e in evidence_by_name.items() if decide(name, e).dtype != "string"}
@@ -227,6 +273,22 @@ def _parted(values: pa.Array, matches: pa.Array) -> tuple[pa.Array, pa.Array]:
     return values.filter(matches), values.filter(pc.invert(matches))
 
 
+def _are_of(kinds: frozenset[Kind], values: pa.Array) -> pa.Array:
+    found = pa.array(np.zeros(len(values), dtype=bool))
+    for kind, pattern in _PATTERNS:
+        if kind not in kinds:
+            continue
+        matches = pc.match_substring_regex(values, pattern)
+        alike = pc.utf8_trim_whitespace(values.filter(matches)).unique()
+        if kind in ("int", "float") and len(alike):
+            alike, _ = _within_range(kind, alike)
+        elif kind in ("date", "timestamp", "zoned") and not _is_time(kind, alike):
+            alike = alike.filter(pa.array([_is_time(kind, alike[i : i + 1]) for i in range(len(alike))], pa.bool_()))
+        matches = pc.and_(matches, pc.is_in(pc.utf8_trim_whitespace(values), value_set=alike))
+        found = pc.or_(found, matches)
+    return found
+
+
 def _within_range(kind: Kind, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     # Integers of 19 digits may be beyond int64, floats beyond float64: those stay text.
     if kind == "int":
@@ -244,6 +306,10 @@ def _are_exact(integers: pa.Array) -> bool:
     values = integers.cast(pa.int64())
     bounds = pc.min_max(values).as_py()
     return bool(bounds["min"] >= -_EXACT_INTEGER and bounds["max"] <= _EXACT_INTEGER)
+
+
+def _is_time(kind: Kind, values: pa.Array) -> bool:
+    return _is_valid_time(kind, values, nanoseconds=False) or _is_valid_time(kind, values, nanoseconds=True)
 
 
 def _is_valid_time(kind: Kind, values: pa.Array, nanoseconds: bool) -> bool:

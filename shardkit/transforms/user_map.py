@@ -87,17 +87,15 @@ class MapStep:
         names = _names_of(found)
         wanted = [f.name for f in self.features]
         if sorted(names) != sorted(wanted):
-            raise self._wrong(
-                "gives other columns than for a batch without rows", f"expected {_list(wanted)}, got {_list(names)}"
-            )
+            raise self._differs("other columns", f"expected {_list(wanted)}, got {_list(names)}")
         columns = []
         for feature in self.features:
             what = f"column {shown(feature.name)} from {OPTION} does not fit"
             try:
                 column = fit_result(found.column(feature.name), feature, what).column
             except UsageError as error:
-                raise self._wrong(
-                    "gives another type than for a batch without rows",
+                raise self._differs(
+                    "another type",
                     f"column {shown(feature.name)} is {found.column(feature.name).type}, "
                     f"expected {feature.describe_type()}",
                 ) from error
@@ -179,12 +177,10 @@ class MapStep:
         if found is None or any(pa.types.is_null(field.type) for field in found.schema):
             of_sample = self._ask_sample(before, first_error)
             found = found if of_sample is None else of_sample
+        self._has_told = found is not None
         if found is None:
-            raise self._wrong(
-                "gives no batch",
-                "for a batch without rows it must give one with the columns that it makes",
-                "Return an empty batch rather than None where there are no rows",
-            )
+            # Without a word on columns they are as before; every batch is checked for that.
+            return before
         _names_of(found)
         return tuple(self._feature(field, before) for field in found.schema if not _is_ours(field.name))
 
@@ -215,6 +211,12 @@ class MapStep:
 
     def _wrong(self, what: str, why: str, next_step: str | None = None) -> UsageError:
         return UsageError(f"the function {self._name} of {OPTION} {what}", why=why, next_step=next_step)
+
+    def _differs(self, what: str, why: str) -> UsageError:
+        if self._has_told:
+            return self._wrong(f"gives {what} than for a batch without rows", why)
+        next_step = "Let it return an empty batch with its columns, rather than None, where no row is left"
+        return self._wrong(f"gives {what} than it gets, though None where no row is left", why, next_step)
 
     def _depends(self, why: str) -> UsageError:
         return self._wrong(

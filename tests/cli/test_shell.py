@@ -202,6 +202,7 @@ def test_a_bug_is_called_one_and_shows_its_traceback_on_request(probe, args, set
         (PermissionError(13, "Permission denied", "/x/y"), 5, "refused in /x/y: permission denied."),
         (PermissionError(13, "Permission denied", b"/x/\xff"), 5, r"refused in /x/\udcff: permission denied."),
         (MemoryError(), 6, "not enough memory."),
+        (RuntimeError("can't start new thread"), 6, "not enough memory."),
         (OSError("without a file"), 70, "this is a bug"),
         (RuntimeError(), 70, "RuntimeError: no message"),
         (click.FileError("a.csv", "gone"), 2, "'a.csv': gone."),

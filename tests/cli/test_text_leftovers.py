@@ -1,5 +1,6 @@
 """What a user may ask of text formats, and what `convert` says of inputs that are empty, unnamed or no text."""
 
+import bz2
 import gzip
 import json
 
@@ -138,6 +139,17 @@ def test_a_file_that_is_no_text_costs_only_itself(run, write, tmp_path, content)
     assert "1 row in, 1 example out, 1 file rejected whole" in stdout
     assert "bad.csv" in err
     assert run("convert", bad, tmp_path / "alone", "--on-bad-record", "skip")[0] in (2, 3)
+
+
+def test_what_is_compressed_twice_is_called_so(run, write, tmp_path):
+    packed = gzip.compress(b"a,b\n" + b"1,2\n" * 100)
+    code, _, err = run("convert", write("a.csv.gz", gzip.compress(packed)), tmp_path / "out", "--format", "csv")
+    assert code == 3
+    assert "the content is compressed twice in a.csv.gz: it is gzip inside of gzip." in err
+    assert "Decompress it once" in err
+    assert "encoding" not in err
+    code, _, err = run("convert", write("a.csv.bz2", bz2.compress(packed)), tmp_path / "out", "--format", "csv")
+    assert (code, "it is gzip inside of bz2" in err) == (3, True)
 
 
 def test_a_nul_or_two_cost_their_rows(run, write, tmp_path):

@@ -90,7 +90,7 @@ def test_empty_files_are_kept_and_noted(tmp_path):
     write(tmp_path, "b.csv", "")
     listing = list_inputs([str(tmp_path)])
     assert [f.name for f in listing.files] == ["a.csv", "b.csv"]
-    assert listing.notes == ("b.csv is empty: 0 rows",)
+    assert listing.empty_notes == ("b.csv is empty: 0 rows",)
     source, options = source_for("csv"), SourceOptions()
     features = source.infer(listing.files, options)
     splits = source.split(listing.files, options)
@@ -101,7 +101,7 @@ def test_empty_files_are_kept_and_noted(tmp_path):
 def test_many_notes_are_summed_up(tmp_path):
     for i in range(20):
         write(tmp_path, f"{i:02}.csv", "")
-    notes = list_inputs([str(tmp_path)]).notes
+    notes = list_inputs([str(tmp_path)]).empty_notes
     assert len(notes) == 6
     assert "15 more" in notes[-1]
 
@@ -139,8 +139,18 @@ def test_names_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "x").mkdir()
     with open(bytes(tmp_path / "x") + b"/\xff.csv", "wb") as out:
         out.write(b"a\n1\n")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8") as caught:
         list_inputs([str(tmp_path / "x")])
+    assert caught.value.where == f"{tmp_path}/x/\\xff.csv"
+    tolerant = SourceOptions(tolerates_bad_rows=True)
+    with pytest.raises(UsageError, match="not UTF-8"):
+        list_inputs([str(tmp_path / "x")], tolerant)
+    write(tmp_path, "x/a.csv")
+    listing = list_inputs([str(tmp_path / "x")], tolerant)
+    assert [f.name for f in listing.files] == ["a.csv"]
+    assert [(file.name, reason) for file, reason in listing.damaged] == [("\\xff.csv", "the file name is not UTF-8")]
+    excluded = list_inputs([str(tmp_path / "x")], SourceOptions(exclude=("[!a].csv",)))
+    assert [f.name for f in excluded.files] == ["a.csv"]
 
 
 def test_control_characters_in_names_are_escaped_in_messages(tmp_path):
@@ -275,11 +285,12 @@ def tfrecord() -> bytes:
         ("a.csv", parquet(), "is called .csv but is Parquet"),
         ("a.jsonl", tfrecord(), "is called .jsonl but is TFRecord"),
         ("a.parquet", "a,b\n1,2\n", "is called .parquet but is text"),
+        ("text.wav", "a,b\n1,2\n", "is called .wav but is text"),
     ],
 )
 def test_names_that_say_something_else_than_the_content_are_noted(tmp_path, name, content, fault):
     path = write(tmp_path, name, content)
-    assert list_inputs([path]).notes == (f"{name} {fault}; it is read as what it is",)
+    assert list_inputs([path]).notes == (f"{name} {fault}; its content counts",)
     assert list_inputs([path], SourceOptions(format="csv")).notes == ()
 
 

@@ -237,28 +237,28 @@ ALL = ["a.csv", "b.csv", "c.txt", "sub/d.csv", "sub/deep/e.csv"]
 )
 def test_files_folders_and_globs(tree, pattern, names):
     for spelling in (pattern, str(tree / pattern), f"file://{tree}/{pattern}", f"FILE://{tree}/{pattern}"):
-        found = storage.expand_input(spelling)
+        found = storage.expand_input(spelling).files
         assert [f.path for f in found] == [str(tree / name) for name in names], spelling
         assert [f.num_bytes for f in found] == [os.path.getsize(f.path) for f in found]
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(tree):
     (tree / "x[1]*.csv").write_text("x")
-    assert [f.path for f in storage.expand_input("x[1]*.csv")] == [str(tree / "x[1]*.csv")]
+    assert [f.path for f in storage.expand_input("x[1]*.csv").files] == [str(tree / "x[1]*.csv")]
 
 
 def test_brackets_in_the_current_folder_are_no_pattern(tree, monkeypatch):
     (tree / "[2024]").mkdir()
     (tree / "[2024]" / "x.csv").write_text("x")
     monkeypatch.chdir(tree / "[2024]")
-    assert [f.path for f in storage.expand_input("*.csv")] == [str(tree / "[2024]" / "x.csv")]
+    assert [f.path for f in storage.expand_input("*.csv").files] == [str(tree / "[2024]" / "x.csv")]
 
 
 def test_links_are_followed_and_circles_end(tree):
     (tree / "linked").symlink_to("sub")
     (tree / "sub" / "up").symlink_to("..")
     (tree / "sub" / "z.csv").symlink_to("../a.csv")
-    assert [f.path for f in storage.expand_input("linked")] == [
+    assert [f.path for f in storage.expand_input("linked").files] == [
         str(tree / "linked" / name)
         for name in ("d.csv", "deep/e.csv", "up/a.csv", "up/b.csv", "up/c.txt", "z.csv")
     ]  # fmt: skip
@@ -366,11 +366,11 @@ def test_a_destination_without_permission(locked):
 def test_inputs_in_an_object_store(memory):
     for name in ("a.csv", "b.csv", "sub/c.csv"):
         storage.commit_exclusive(f"{memory}/raw/{name}", b"xyz")
-    assert [f.path for f in storage.expand_input(f"{memory}/raw/*.csv")] == [
+    assert [f.path for f in storage.expand_input(f"{memory}/raw/*.csv").files] == [
         "memory:///shardkit-test/raw/a.csv",
         "memory:///shardkit-test/raw/b.csv",
     ]
-    assert [f.num_bytes for f in storage.expand_input(f"{memory}/raw")] == [3, 3, 3]
+    assert [f.num_bytes for f in storage.expand_input(f"{memory}/raw").files] == [3, 3, 3]
     with pytest.raises(UsageError, match="no file matches"):
         storage.expand_input(f"{memory}/raw/*.parquet")
 

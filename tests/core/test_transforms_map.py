@@ -20,6 +20,18 @@ FEATURES = (
     make_feature("grid", "float32", (2, 2)),
     make_feature("image", "bytes", media_type="image/png"),
 )
+NONE_OR_ROWS = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+def some_or_none(batch):
+    found = batch.filter(pc.greater(pc.fill_null(batch["n"], 0), 25))
+    return found if found.num_rows else None
+
+def renamed_or_none(batch):
+    found = some_or_none(batch)
+    return None if found is None else found.rename_columns(["m", *found.schema.names[1:]])
+"""
 FILES = (RawFile(path="/a", name="a.csv", num_bytes=1, version=""),)
 SPLIT = InputSplit(index=0, file_start=0, file_stop=1)
 
@@ -190,8 +202,19 @@ def test_a_function_need_not_take_a_batch_without_rows(code):
 
 
 def test_none_is_no_row_at_all(code):
-    with pytest.raises(UsageError, match="Return an empty batch rather than None"):
-        run(code, "nothing")
+    applied, plan = run(code, "nothing")
+    assert applied.rows.batch.num_rows == 0
+    assert plan.output_features == FEATURES
+    for function, option in (("some_or_none", "keep"), ("renamed_or_none", "rename")):
+        path = code.with_name(f"{option}.py")
+        path.write_text(NONE_OR_ROWS)
+        if option == "keep":
+            applied, _ = run(path, function)
+            assert applied.rows.batch["n"].to_pylist() == list(range(26, 30))
+            continue
+        with pytest.raises(UsageError, match="other columns than it gets, though None") as caught:
+            run(path, function)
+        assert "empty batch with its columns, rather than None" in str(caught.value)
 
 
 def test_a_row_that_the_function_fails_on_is_found(code):

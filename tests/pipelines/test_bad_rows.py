@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from shardkit.cli import main
 from shardkit.conversion.bad_rows import BadLimit
@@ -127,6 +128,44 @@ def test_a_damaged_file_is_rejected_whole(tmp_path, capsys):
     (record,) = read_rejected(dataset)
     assert (record.file, record.raw) == ("b.csv.gz", None)
     assert convert(tmp_path / "in", tmp_path / "no", "--on-bad-record", "skip", "--max-bad", "0") == 3
+
+
+@pytest.mark.parametrize("limit", ["1", "0.1%", "100000"])
+def test_no_limit_holds_where_rows_cannot_be_counted(tmp_path, capsys, limit):
+    write_csv(tmp_path / "in" / "a.csv", ())
+    other = write_csv(tmp_path / "in" / "b[1].csv", ())
+    other.write_text(other.read_text() + 'oops,"never closed,w\n')
+    options = ("--on-bad-record", "skip", "--max-bad", limit)
+    assert convert(tmp_path / "in", tmp_path / "out", *options) == 3
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"b[1].csv: a quote opened at line {NUM_ROWS + 2} is never closed" in message
+    assert f"how many rows it has is unknown, so --max-bad {limit} cannot be kept" in message
+    assert "Nothing was committed. Correct it, leave it out with --exclude 'b[[]1].csv', or leave --max-bad" in message
+    assert not (tmp_path / "out").exists()
+    assert convert(tmp_path / "in", tmp_path / "out", *options, "--exclude", "b[[]1].csv") == 0
+    assert convert(tmp_path / "in", tmp_path / "without", *options[:2]) == 0
+
+
+def test_a_file_that_is_cut_off_on_the_way_cannot_be_counted(tmp_path, capsys):
+    write_csv(tmp_path / "in" / "a.csv", ())
+    packed = gzip.compress(write_csv(tmp_path / "b.csv", (), num_rows=400_000).read_bytes())
+    (tmp_path / "in" / "b.csv.gz").write_bytes(packed[:-1000])
+    assert convert(tmp_path / "in", tmp_path / "out", "--on-bad-record", "skip", "--max-bad", "1") == 3
+    message = " ".join(capsys.readouterr().err.split())
+    assert "rows are lost that cannot be counted in b.csv.gz: " in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_image_is_one_row_to_the_limit(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        Image.new("L", (4, 4), number).save(tmp_path / "in" / f"{number}.png")
+    path = tmp_path / "in" / "1.png"
+    path.write_bytes(path.read_bytes()[:20])
+    options = ("--on-bad-record", "skip", "--max-bad")
+    assert convert(tmp_path / "in", tmp_path / "out", *options, "0") == 3
+    assert "1 of 4 rows are bad" in " ".join(capsys.readouterr().err.split())
+    assert convert(tmp_path / "in", tmp_path / "out", *options, "25%") == 0
 
 
 def test_a_limit_without_a_policy_is_refused(tmp_path, capsys):

@@ -273,6 +273,6 @@ def test_an_input_without_rows_is_refused(convert, tmp_path):
 
 
 def test_the_output_may_not_lie_among_the_inputs(convert, parquet_files, tmp_path):
-    convert(parquet_files, "input/dataset")
-    with pytest.raises(UsageError, match="among the inputs"):
-        convert(parquet_files, "input/dataset", overwrite=True)
+    with pytest.raises(UsageError, match="inside of an input"):
+        convert(parquet_files, "input/dataset")
+    assert not (tmp_path / "input" / "dataset").exists()

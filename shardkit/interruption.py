@@ -1,0 +1,48 @@
+"""What a signal does while a command is still being loaded: one sentence, and the end.
+
+Imports turn an interrupt into errors of their own or swallow it, and nothing is begun that would have to be cleaned
+up. Needs nothing but the interpreter, so that it is there before anything else is loaded.
+"""
+
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+
+_announce: "Callable[[], None] | None" = None
+
+
+def stop_at_once_on_signals(announce: "Callable[[], None] | None" = None) -> None:
+    """Makes SIGINT, SIGTERM and SIGHUP end this process with a sentence and their exit code.
+
+    Those stay that something else answers to, or that whoever started the process ignores.
+
+    Args:
+        announce: Called before the end.
+    """
+    global _announce
+    _announce = announce
+    for number in _WORDS:
+        if is_unanswered(number):
+            signal.signal(number, stop_at_once)
+
+
+def is_unanswered(number: int) -> bool:
+    """Returns whether nothing but Python's own answer, or `stop_at_once`, waits for a signal."""
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, stop_at_once)
+
+
+def stop_at_once(number: int, frame: object = None) -> None:
+    """Ends this process without cleaning up."""
+    # Ends the line on which the terminal shows ^C.
+    start = "\n" if number == signal.SIGINT and os.isatty(2) else ""
+    try:
+        if _announce is not None:
+            _announce()
+        os.write(2, f"{start}{_WORDS[signal.Signals(number)]}: Stopped before the end.\n".encode())
+    finally:
+        os._exit(128 + number)
