@@ -109,7 +109,7 @@ def command(
     from train.environment import import_quietly
     from train.request import resolve
     from train.run_folder import RunFolder
-    from train.signals import end_promptly
+    from train.signals import end_at_once
 
     options = msgspec.convert(
         {
@@ -135,7 +135,7 @@ def command(
         TrainOptions,
     )
     folder = RunFolder(output)
-    with end_promptly(folder.describe_stop):
+    with end_at_once(folder.describe_stop):
         request = resolve(options)
         folder.open(resume=resume)
         import_quietly()
