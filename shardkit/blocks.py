@@ -16,19 +16,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from shardkit import storage
 from shardkit.codec import GZIP_HEADER_BYTES, inflate_block
+from shardkit.codec_kernel import crc32c
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, StorageError, UsageError
 from shardkit.manifest import ShardInfo
 from shardkit.units import MiB
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 T = TypeVar("T")
 _Outcome = tuple[list[T], Exception | None]
@@ -49,6 +47,7 @@ class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         num_bytes: Its size in the file.
         num_uncompressed_bytes: Size of its framed records.
         num_examples: Its records.
+        crc32c: Of its bytes in the file.
     """
 
     path: str
@@ -59,15 +58,16 @@ class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_bytes: int
     num_uncompressed_bytes: int
     num_examples: int
+    crc32c: int
 
 
 def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
     """Returns the blocks of a shard in their stored order."""
     # Without compression a shard is nothing but its blocks.
     start = GZIP_HEADER_BYTES if shard.num_bytes != sum(shard.block_num_bytes) else 0
-    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples)
+    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples, shard.block_crc32c)
     found = []
-    for block_index, (num_bytes, num_uncompressed_bytes, num_examples) in enumerate(zip(*columns, strict=True)):
+    for block_index, (num_bytes, num_uncompressed_bytes, num_examples, crc) in enumerate(zip(*columns, strict=True)):
         found.append(
             BlockRef(
                 path=shard.path,
@@ -78,6 +78,7 @@ def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
                 num_bytes=num_bytes,
                 num_uncompressed_bytes=num_uncompressed_bytes,
                 num_examples=num_examples,
+                crc32c=crc,
             )
         )
         start += num_bytes
@@ -183,6 +184,13 @@ class _Reader:
         """Yields the framed records of blocks that lie side by side."""
         for ref, data in zip(run, self._stored(run), strict=True):
             where = self._where(ref)
+            if crc32c(data) != ref.crc32c:
+                raise DamageError(
+                    "a block is damaged",
+                    where=where,
+                    why="its bytes do not have the CRC32C that the shard table states",
+                    next_step=f"Run: shardkit verify {storage.redact(self._dataset.url)}",
+                )
             if self._is_gzip:
                 yield inflate_block(data, ref.num_uncompressed_bytes, where)
                 continue
@@ -200,7 +208,7 @@ class _Reader:
             self._file.close()
             self._path = None
 
-    def _stored(self, run: Sequence[BlockRef]) -> Iterator[Buffer]:
+    def _stored(self, run: Sequence[BlockRef]) -> Iterator[bytes | memoryview]:
         if len(run) > 1:
             try:
                 num_bytes = sum(ref.num_bytes for ref in run)

@@ -217,6 +217,7 @@ class ShardInfo(Document, frozen=True, kw_only=True):
             gzip header, or at 0 without compression.
         block_num_uncompressed_bytes: Framed bytes of each block.
         block_num_examples: Records of each block.
+        block_crc32c: Of the bytes of each block as they are stored, unsigned.
     """
 
     split: str
@@ -230,6 +231,7 @@ class ShardInfo(Document, frozen=True, kw_only=True):
     block_num_bytes: tuple[Count, ...]
     block_num_uncompressed_bytes: tuple[Count, ...]
     block_num_examples: tuple[Count, ...]
+    block_crc32c: tuple[Count, ...]
 
 
 SHARD_TABLE_SCHEMA = pa.schema(
@@ -245,6 +247,7 @@ SHARD_TABLE_SCHEMA = pa.schema(
         pa.field("block_num_bytes", pa.list_(pa.int64()), nullable=False),
         pa.field("block_num_uncompressed_bytes", pa.list_(pa.int64()), nullable=False),
         pa.field("block_num_examples", pa.list_(pa.int64()), nullable=False),
+        pa.field("block_crc32c", pa.list_(pa.uint32()), nullable=False),
     ]
 )
 
@@ -355,9 +358,9 @@ def _check_listing(manifest: Manifest, shards: Sequence[ShardInfo], where: str) 
 
 
 def _check_blocks(shard: ShardInfo, where: str) -> None:
-    num_blocks = {len(shard.block_num_bytes), len(shard.block_num_uncompressed_bytes), len(shard.block_num_examples)}
+    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples, shard.block_crc32c)
     if (
-        len(num_blocks) != 1
+        len(set(map(len, columns))) != 1
         or sum(shard.block_num_examples) != shard.num_examples
         or sum(shard.block_num_uncompressed_bytes) != shard.num_uncompressed_bytes
         or sum(shard.block_num_bytes) > shard.num_bytes

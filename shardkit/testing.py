@@ -114,6 +114,7 @@ def _write_shard(
         block_num_bytes=tuple(map(len, packed)),
         block_num_uncompressed_bytes=tuple(map(len, blocks)),
         block_num_examples=tuple(map(len, groups)),
+        block_crc32c=tuple(map(google_crc32c.value, packed)),
     )
 
 

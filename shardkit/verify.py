@@ -238,6 +238,7 @@ class _ShardReader:
             self._add("the gzip header is damaged", byte=0)
         crc: int | None = 0
         for block, at, data in self._blocks(file):
+            num_damages = self._num_damages
             stated = self._shard.block_num_uncompressed_bytes[block]
             try:
                 frames = inflate_block(data, stated, "")
@@ -247,6 +248,8 @@ class _ShardReader:
                 continue
             crc = None if crc is None else crc32(frames, crc)
             self._check_block(frames, block, at)
+            if self._num_damages == num_damages:
+                self._check_stored(data, block, at)
         at = self._position
         trailer = self._take(file, GZIP_TRAILER_BYTES)
         if len(trailer) < GZIP_TRAILER_BYTES or crc is None or self._num_damages:
@@ -258,7 +261,10 @@ class _ShardReader:
         if self._shard.num_bytes != sum(self._shard.block_num_bytes):
             self._add("the blocks of the index do not cover the file")
         for block, at, data in self._blocks(file):
+            num_damages = self._num_damages
             self._check_block(data, block, at)
+            if self._num_damages == num_damages:
+                self._check_stored(data, block, at)
 
     def _blocks(self, file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
         for block, num_bytes in enumerate(self._shard.block_num_bytes):
@@ -287,6 +293,11 @@ class _ShardReader:
             self._add(f"it holds {len(positions)} records, the index says {expected}", block=block, byte=at)
         if not self._is_gzip:
             self._record_index.update(index_lines(at + found.starts - HEADER_BYTES, found.lengths + OVERHEAD_BYTES))
+
+    def _check_stored(self, data: bytes, block: int, at: int) -> None:
+        """Compares the bytes of a block that is otherwise whole with the CRC32C of the index."""
+        if google_crc32c.value(data) != self._shard.block_crc32c[block]:
+            self._add("its bytes do not have the CRC32C that the index states", block=block, byte=at)
 
     def _compare_whole(self) -> None:
         """Compares size and hashes; names what the file is instead, where that explains all other damages."""

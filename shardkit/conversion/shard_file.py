@@ -58,7 +58,7 @@ class ShardFile:
         self._crc32c = 0
         self._crc32 = 0
         self._num_bytes = 0
-        self._blocks: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self._blocks: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         self._record_sizes: list[Int64s] = []
         self._file: io.RawIOBase
 
@@ -82,6 +82,7 @@ class ShardFile:
         self._blocks[0].append(len(block.data))
         self._blocks[1].append(block.num_uncompressed_bytes)
         self._blocks[2].append(len(block.record_sizes))
+        self._blocks[3].append(crc32c(block.data))
         if self._compression == "none":
             self._record_sizes.append(block.record_sizes)
 
@@ -106,6 +107,7 @@ class ShardFile:
             block_num_bytes=tuple(self._blocks[0]),
             block_num_uncompressed_bytes=tuple(self._blocks[1]),
             block_num_examples=tuple(self._blocks[2]),
+            block_crc32c=tuple(self._blocks[3]),
         )
         _check_committed(self._plan, info)
         destination = storage.join(self._plan.destination, path)

@@ -271,3 +271,15 @@ def test_blocks_of_a_mebibyte_are_read(tmp_path):
     assert refs[0].num_uncompressed_bytes > BLOCK_BYTES
     found = map_blocks(dataset, refs, lambda _, b: b, num_threads=2, max_ahead=2)
     assert b"".join(found) == framed(dataset, dataset.shards[0])
+
+
+def test_blocks_that_changed_places_are_found(dataset):
+    """Shards of the same sizes without compression: nothing but the CRC32C of a block tells one from another."""
+    first, other = (refs[0] for refs in map(list_blocks, dataset.shards[:2]))
+    path, other_path = Path(dataset.url, first.path), Path(dataset.url, other.path)
+    size = min(first.num_bytes, other.num_bytes)
+    content = bytearray(path.read_bytes())
+    content[first.start : first.start + size] = other_path.read_bytes()[other.start : other.start + size]
+    replace_shard(dataset, first, bytes(content))
+    with pytest.raises(DamageError, match=f"block is damaged in .*{first.path}, block 0.*CRC32C.*shardkit verify"):
+        read_block(dataset, first)

@@ -36,6 +36,7 @@ def commit(root, version, splits=("train", "test")):
             block_num_bytes=(12,),
             block_num_uncompressed_bytes=(40,),
             block_num_examples=(version,),
+            block_crc32c=(0,),
         )
         for split in splits
         for index in range(2)

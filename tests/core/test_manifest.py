@@ -53,6 +53,7 @@ def make_shard(split="train", index=0, **changes):
         "block_num_bytes": (60, 40),
         "block_num_uncompressed_bytes": (200, 100),
         "block_num_examples": (20, 10),
+        "block_crc32c": (0, 2**32 - 1),
     }
     return ShardInfo(**{**parts, **changes})
 

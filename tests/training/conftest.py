@@ -105,6 +105,7 @@ def write_dataset(
                     block_num_bytes=(len(raw),),
                     block_num_uncompressed_bytes=(framed,),
                     block_num_examples=(len(own),),
+                    block_crc32c=(google_crc32c.value(raw),),
                 )
             )
         own_shards = [s for s in shards if s.split == name]
