@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from shardkit.reading.order import Rows
 
@@ -20,7 +20,7 @@ class Planned(NamedTuple, Generic[B]):
     """
 
     rows: list[Rows]
-    blocks: dict[int, B]
+    blocks: dict[Any, B]
 
 
 class BlocksAhead(Generic[B]):
@@ -42,8 +42,8 @@ class BlocksAhead(Generic[B]):
         self,
         steps: Iterator[int],
         rows_of: Callable[[int], list[Rows]],
-        begin: Callable[[int], B],
-        num_bytes_of: Callable[[int], int],
+        begin: Callable[[Any], B],
+        num_bytes_of: Callable[[Any], int],
         *,
         max_steps: int,
         max_bytes: int,
@@ -57,8 +57,8 @@ class BlocksAhead(Generic[B]):
         self._planned: deque[tuple[list[Rows], int]] = deque()
         self._num_planned = 0
         self._num_taken = 0
-        self._blocks: dict[int, B] = {}
-        self._last_need: dict[int, int] = {}
+        self._blocks: dict[Any, B] = {}
+        self._last_need: dict[Any, int] = {}
         self._waiting_bytes = 0
 
     def __iter__(self) -> Iterator[Planned[B]]:
@@ -68,12 +68,11 @@ class BlocksAhead(Generic[B]):
                 return
             rows, new_bytes = self._planned.popleft()
             self._waiting_bytes -= new_bytes
-            blocks = {row.place: self._blocks[row.place] for row in rows}
-            for place in blocks:
-                if self._last_need[place] == self._num_taken:
-                    del self._blocks[place], self._last_need[place]
+            # Only now is it known whether this step needs the blocks of the one before it.
+            for place in [place for place, step in self._last_need.items() if step < self._num_taken]:
+                del self._blocks[place], self._last_need[place]
             self._num_taken += 1
-            yield Planned(rows, blocks)
+            yield Planned(rows, {row.place: self._blocks[row.place] for row in rows})
 
     def _plan(self) -> None:
         while not self._planned or (len(self._planned) <= self._max_steps and self._waiting_bytes < self._max_bytes):

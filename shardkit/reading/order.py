@@ -12,7 +12,7 @@ gets the same global batches, and the example at any step is found without readi
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -67,12 +67,12 @@ class Rows(NamedTuple):
     """Neighbours in the sequence that lie in one block.
 
     Attributes:
-        place: 0-based position of the block in the epoch's order of blocks.
+        place: What stands for the block: in `EpochOrder` its 0-based position in the epoch's order of blocks.
         start: Of the first row among the block's rows as the epoch orders them.
         stop: After the last.
     """
 
-    place: int
+    place: Any
     start: int
     stop: int
 
@@ -132,6 +132,7 @@ class EpochOrder:
     """
 
     def __init__(self, block_num_examples: Int64s, options: OrderOptions, epoch: int) -> None:
+        self.global_batch_size = options.global_batch_size
         self._options = options
         self._key = _epoch_key(options.seed, epoch)
         sizes = np.asarray(block_num_examples, np.int64)

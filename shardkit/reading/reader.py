@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache, reduce
 from typing import Any, Literal
 
 import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.reading.batches import BlockLoader, ReadingOptions, read_batches
+from shardkit.reading.batches import ReadingOptions, read_batches
 from shardkit.reading.columns import Batch
-from shardkit.reading.order import EpochOrder, OrderOptions, Worker
-from shardkit.reading.split_blocks import SplitBlocks
+from shardkit.reading.order import OrderOptions, Worker
+from shardkit.reading.plan import EpochPlan
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,15 +43,25 @@ class BatchReader:
     Every iterator goes on where the last one stood. One at a time: a new one ends the one before it.
 
     Attributes:
-        num_steps: Batches an epoch, those of all turns; the same for every worker and epoch.
         worker: Whose batches.
         order_options: What the order is made from.
+
+    Args:
+        plan_epoch: Returns this worker's plan of an epoch.
+        features: Which to decode, at least one.
+        dataset: Hash of the shards.
+        split: Name of the split.
+        order: What the order is made from.
+        worker: Whose batches.
+        epochs: Which are read.
+        reading: Changes no batch.
+        is_remote: Whether the blocks lie in a store.
+        turn: Of this reader, see `OrderOptions.num_turns`.
     """
 
     def __init__(
         self,
-        loader: BlockLoader,
-        blocks: SplitBlocks,
+        plan_epoch: Callable[[int], EpochPlan],
         features: Features,
         *,
         dataset: str,
@@ -59,21 +70,28 @@ class BatchReader:
         worker: Worker,
         epochs: range,
         reading: ReadingOptions,
+        is_remote: bool,
         turn: int = 0,
     ) -> None:
         self.worker = worker
         self.order_options = order
-        self.num_steps = EpochOrder(blocks.num_examples, order, 0).num_steps
-        self._loader = loader
-        self._blocks = blocks
+        self._plan_epoch = plan_epoch
+        self._num_steps = lru_cache(2)(lambda epoch: plan_epoch(epoch).num_steps)
         self._features = features
         self._dataset = dataset
         self._split = split
         self._epochs = epochs
         self._reading = reading
+        self._is_remote = is_remote
         self._turn = turn
+        self._hooks: tuple[Callable[[Batch], Batch], ...] = ()
         self._next = (epochs.start, turn)
         self._running: Iterator[Batch] | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Batches of the epoch of the next batch, those of all turns; the same for every worker."""
+        return self._num_steps(self._next[0])
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
@@ -113,10 +131,11 @@ class BatchReader:
                 next_step="Open the same data with the same settings, or begin anew",
             )
         num_turns = self.order_options.num_turns
-        if not 0 <= found.step <= max(self.num_steps, self._turn) or found.step % num_turns != self._turn:
+        num_steps = self._num_steps(found.epoch)
+        if not 0 <= found.step <= max(num_steps, self._turn) or found.step % num_turns != self._turn:
             raise UsageError(
                 "this reader has no such step",
-                why=f"it is {found.step:,} of {self.num_steps:,}, and this is turn {self._turn} of {num_turns}",
+                why=f"it is {found.step:,} of {num_steps:,}, and this is turn {self._turn} of {num_turns}",
                 next_step="Give what `state()` of a reader of the same turn returned",
             )
         self.close()
@@ -132,20 +151,17 @@ class BatchReader:
     def _iterate(self) -> Iterator[Batch]:
         while self._next[0] < self._epochs.stop:
             epoch, first_step = self._next
-            order = EpochOrder(self._blocks.num_examples, self.order_options, epoch)
-            steps = range(first_step, order.num_steps, self.order_options.num_turns)
+            plan = self._plan_epoch(epoch)
+            steps = range(first_step, plan.num_steps, self.order_options.num_turns)
             batches = read_batches(
-                self._loader,
-                order,
-                self.worker,
-                self._features,
-                self._reading,
-                steps=steps,
-                num_rows=self.order_options.global_batch_size // self.worker.num_workers,
+                plan, self._features, self._reading, self._finish, steps=steps, is_remote=self._is_remote
             )
             for step, batch in zip(steps, batches, strict=True):
                 following = step + self.order_options.num_turns
-                self._next = (epoch, following) if following < order.num_steps else (epoch + 1, self._turn)
+                self._next = (epoch, following) if following < plan.num_steps else (epoch + 1, self._turn)
                 yield batch
             if not steps:
                 self._next = (epoch + 1, self._turn)
+
+    def _finish(self, batch: Batch) -> Batch:
+        return reduce(lambda found, hook: hook(found), self._hooks, batch)

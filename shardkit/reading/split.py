@@ -12,9 +12,12 @@ import numpy.typing as npt
 from shardkit.dataset import Dataset
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.reading.batches import Assembler, BlockLoader, Piece, ReadingOptions
+from shardkit.reading.assembler import Assembler, Piece
+from shardkit.reading.batches import ReadingOptions
+from shardkit.reading.blocks import BlockLoader
 from shardkit.reading.columns import Batch, Ragged
-from shardkit.reading.order import OrderOptions, Remainder, Worker, check_options, choose_num_lanes
+from shardkit.reading.order import EpochOrder, OrderOptions, Remainder, Worker, check_options, choose_num_lanes
+from shardkit.reading.plan import SplitPlan
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split_blocks import SplitBlocks
 
@@ -144,8 +147,7 @@ class Split(Sequence[dict[str, Any]]):
                 next_step="Give numbers from 0",
             )
         return BatchReader(
-            self._loader,
-            self._blocks,
+            lambda number: SplitPlan(self._loader, EpochOrder(self._blocks.num_examples, order, number), worker),
             self._chosen(features),
             dataset=self._dataset.manifest.shard_table.sha256,
             split=self.name,
@@ -153,6 +155,7 @@ class Split(Sequence[dict[str, Any]]):
             worker=worker,
             epochs=range(epoch, epoch + num_epochs),
             reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
+            is_remote=self._loader.is_remote,
             turn=turn,
         )
 
