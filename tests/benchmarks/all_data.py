@@ -4,7 +4,8 @@
 
 Every conversion is a run of the command in a process of its own. Stock TensorFlow reads the shards, in a process that
 never imports shardkit; another reader reads the raw file (`independent_readers.py`); both become multisets of hashes of
-stored rows (`stored_rows.py`) and have to be equal. What is refused is converted once more with `--on-bad-record
+stored rows (`stored_rows.py`) and have to be equal. The shuffled batches of three workers of shardkit's own reader have
+to be the same multiset as what TensorFlow reads. What is refused is converted once more with `--on-bad-record
 quarantine`, and then the rows that the other reader finds to fit are those that have to be there. Prints a table in
 Markdown and ends with code 1 if contents differ or a traceback was seen. An empty text field counts as null here,
 because the standard library does not tell `""` from nothing.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import reader_rows
 from data_cases import Case, all_cases
 from stored_rows import Stored, compare, encode, fitting_rows
 
@@ -137,6 +139,9 @@ def _check(case: Case, manifest: dict[str, Any], out: Path, work: Path, tensorfl
     num_found = len(next(iter(found.values())).counts)
     if num_found != manifest["accounting"]["num_examples"]:
         return f"TensorFlow reads {num_found:,} rows", False
+    by_reader = compare(found, reader_rows.read(out, features))
+    if by_reader.num_missing or by_reader.num_extra:
+        return f"the reader's batches differ from TensorFlow's: {by_reader}", False
     if case.reader is None:
         return "count by TensorFlow", True
     try:
