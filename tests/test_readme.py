@@ -61,7 +61,8 @@ def folder(tmp_path_factory):
         head = [next(flights) for _ in range(NUM_FLIGHTS + 1)]
     (folder / "data" / "flights.csv").write_bytes(b"".join(head))
     (folder / "schema.toml").write_text(SCHEMA)
-    shutil.copy(ROOT / "examples" / "my_model.py", folder)
+    (folder / "examples").mkdir()
+    shutil.copy(ROOT / "examples" / "my_model.py", folder / "examples")
     for kind in ("circles", "squares"):
         (folder / "photos" / kind).mkdir(parents=True)
         for number in range(20):

@@ -57,11 +57,6 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Global batches that cover the validation split, the last one padded."""
         return -(-self.num_validation_examples // self.global_batch_size)
 
-    @property
-    def num_padding_examples(self) -> int:
-        """Examples of weight 0 that fill the last validation batch."""
-        return self.num_validation_steps * self.global_batch_size - self.num_validation_examples
-
     def position(self, step: int) -> Position:
         """Returns where the run stands after `step` steps."""
         return Position(*divmod(step, self.steps_per_epoch))

@@ -154,8 +154,8 @@ def begin(
     reporter.say(f"resumed after step {restored.step:,}")
     if before is not None and before.num_epochs != record.num_epochs:
         reporter.note(
-            f"the run began with {before.num_epochs} epochs; the learning rate now follows its schedule over "
-            f"{record.num_epochs}"
+            f"the run began with {format_number(before.num_epochs, 'epoch')}; the learning rate now follows its "
+            f"schedule over {record.num_epochs}"
         )
     return restored, [line for line in folder.read_metrics() if line.step <= restored.step]
 
@@ -174,9 +174,10 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         f"{learner.model.count_params():,} parameters"
     )
     reporter.say(
-        f"{request.splits.train}  {plan.num_train_examples:,} examples, {format_number(plan.num_epochs, 'epoch')} of "
-        f"{plan.steps_per_epoch:,} steps of {plan.global_batch_size}"
-        + (f" ({plan.num_left_out} examples left out, others each time)" if plan.num_left_out else "")
+        f"{request.splits.train}  {format_number(plan.num_train_examples, 'example')}, "
+        f"{format_number(plan.num_epochs, 'epoch')} of {format_number(plan.steps_per_epoch, 'step')} of "
+        f"{plan.global_batch_size}"
+        + (f" ({format_number(plan.num_left_out, 'example')} left out, others each time)" if plan.num_left_out else "")
         + f"  learning rate {learning_rate_of(request):g}  {devices.summary}"
     )
     if request.splits.validation is None:

@@ -136,6 +136,8 @@ def prepare(options: ConvertOptions) -> Prepared:
         ConflictError: If the destination holds a dataset and may not be overwritten.
     """
     destination = storage.normalize(options.destination)
+    if not storage.is_local(destination):
+        storage.protocol_of(destination)  # Nothing is written to web servers, which are read.
     work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)
     with server_rows(options, work_root) as rows:
         if rows is None:

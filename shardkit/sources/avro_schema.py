@@ -121,15 +121,15 @@ class _SchemaReader:
         if found["type"] in ("record", "error"):
             return self._record(found, path, nullable)
         if found["type"] == "array":
-            item, item_null = self._chosen(found.get("items"), path, found["#space"])
+            item, _ = self._chosen(found.get("items"), path, found["#space"])
             if item["type"] not in _KINDS:
                 raise self._refused(path, f"it is an array of {item['type']}")
-            return [self._leaf(item, path, nullable=nullable, is_list=True, has_null=item_null)]
+            return [self._leaf(item, path, nullable=nullable, is_list=True)]
         if found["type"] == "null":
             return [_nothing(path)]
         if found["type"] not in _KINDS:
             raise self._refused(path, f"it is a {found['type']}")
-        return [self._leaf(found, path, nullable=nullable, is_list=False, has_null=False)]
+        return [self._leaf(found, path, nullable=nullable, is_list=False)]
 
     def _record(self, record: dict[str, Any], path: tuple[str, ...], nullable: bool) -> list[Leaf]:
         name, fields = record["#name"], record.get("fields")
@@ -146,9 +146,7 @@ class _SchemaReader:
         self._open.pop()
         return leaves
 
-    def _leaf(
-        self, found: dict[str, Any], path: tuple[str, ...], *, nullable: bool, is_list: bool, has_null: bool
-    ) -> Leaf:
+    def _leaf(self, found: dict[str, Any], path: tuple[str, ...], *, nullable: bool, is_list: bool) -> Leaf:
         item_type, kind = _KINDS[found["type"]]
         logical = found.get("logicalType")
         if logical == "decimal" and found["type"] in ("bytes", "fixed"):
@@ -177,7 +175,7 @@ class _SchemaReader:
             if wider is None:
                 raise self._refused(path, f"it holds values of several types, {', '.join(b['type'] for b in others)}")
             return {"type": wider}, has_null
-        return (others or branches or [{"type": "empty union"}])[0], has_null
+        return (others or branches or [{"type": "union of nothing"}])[0], has_null
 
     def _resolved(self, type_: Any, namespace: str) -> dict[str, Any]:
         # A type as an object that knows its full name and the namespace of names in it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -51,9 +52,9 @@ def misfit_notes(found: Sequence[ColumnMisfit]) -> Iterator[str]:
     for column, misfit, file, line in found[:_LISTED_COLUMNS]:
         value = f"{shown(misfit.value)} in {place(file, line=line)}"
         if misfit.is_usual_null:
-            otherwise = f"--null-value {misfit.value}"
+            otherwise = f"--null-value {shlex.quote(misfit.value)}"
         else:
-            otherwise = f"--schema or --cast {column}={misfit.dtype}"
+            otherwise = f"--schema or --cast {shlex.quote(f'{column}={misfit.dtype}')}"
         yield f"column {shown(column)} is text because {value} is no {misfit.dtype}, unless {otherwise} says otherwise"
     if len(found) > _LISTED_COLUMNS:
         yield f"and so are {len(found) - _LISTED_COLUMNS:,} more columns"

@@ -74,12 +74,10 @@ class Matching(NamedTuple):
 
     Attributes:
         positions: Of the label of each file, -1 where there is none.
-        num_unused: Labels that belong to no file.
         notes: On files without labels, and labels without files.
     """
 
     positions: Positions
-    num_unused: int
     notes: tuple[str, ...]
 
 
@@ -121,7 +119,7 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
         ),
         *_some([labels[i] for i in unused[:_LISTED_NAMES]], len(unused), "labels", "file among the inputs"),
     )
-    return Matching(positions, len(unused), notes)
+    return Matching(positions, notes)
 
 
 def check_header(files: Sequence[str], key: str, where: str) -> None:

@@ -85,7 +85,7 @@ class OfferedSource:
         while True:
             with self._blamed():
                 batch = next(batches, None)
-                fault = None if batch is None else _fault_of(batch, features)
+                fault = None if batch is None else _fault_of(batch, split, features)
             if batch is None:
                 return
             if fault is not None:
@@ -110,7 +110,7 @@ class OfferedSource:
         )
 
 
-def _fault_of(rows: RowBatch, features: Features) -> str | None:
+def _fault_of(rows: RowBatch, split: InputSplit, features: Features) -> str | None:
     batch, schema = rows.batch, arrow_schema(features)
     if not isinstance(batch, pa.RecordBatch):
         return f"it gives a {type(batch).__name__}, expected a RecordBatch"
@@ -121,8 +121,17 @@ def _fault_of(rows: RowBatch, features: Features) -> str | None:
             return f"its column {feature.name!r} is {column.type}, expected {feature.arrow_type}"
         if column.null_count and not feature.nullable:
             return f"its column {feature.name!r} holds nulls, which its feature rules out"
-    if np.shape(rows.identities) != (batch.num_rows,) or np.asarray(rows.identities).dtype != np.uint64:
-        return f"it gives {batch.num_rows:,} rows, but not as many identities of type uint64"
-    if np.shape(rows.file_indices) not in ((), (batch.num_rows,)):
-        return f"it gives {batch.num_rows:,} rows, but not as many indices of files"
+    num_rows = batch.num_rows
+    if not _is_array(rows.identities, num_rows) or rows.identities.dtype != np.uint64:
+        return f"it gives {num_rows:,} rows, but not as many identities of type uint64"
+    indices = rows.file_indices
+    if not isinstance(indices, int) and not (_is_array(indices, num_rows) and indices.dtype.kind in "iu"):
+        return f"it gives {num_rows:,} rows, but not one index of a file, nor as many"
+    named = {*(np.unique(indices).tolist() if num_rows else ()), *(row.file_index for row in rows.rejected)}
+    if not all(split.file_start <= index < split.file_stop for index in named):
+        return "it gives rows of files that are not in their split"
     return None
+
+
+def _is_array(values: object, num_rows: int) -> bool:
+    return isinstance(values, np.ndarray) and values.shape == (num_rows,)

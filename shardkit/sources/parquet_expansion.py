@@ -25,6 +25,8 @@ _STRUCT, _I32 = 12, 5
 _PAGE_UNCOMPRESSED, _PAGE_COMPRESSED = 2, 3
 _PAGE_DATA, _PAGE_DATA_V2, _DATA_NUM_VALUES = 5, 8, 1
 _HEADER_BYTES = 4 * KiB
+# Longer headers, which hold the least and the greatest value, are refused by Arrow itself.
+_MAX_HEADER_BYTES = 16 * MiB
 # In memory; a text counts as its place in a dictionary.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "INT96": 8, "DOUBLE": 8, "BYTE_ARRAY": 4}
 _MAX_TEXT_BYTES = 256 * MiB
@@ -81,16 +83,12 @@ def pages(raw: BinaryIO, start: int, num_bytes: int) -> Iterator[Page]:
     """Yields the pages of a column chunk, up to the first whose header makes no sense: reading tells of that."""
     position, stop = start, start + num_bytes
     while position < stop:
-        raw.seek(position)
-        reader = CompactReader(raw.read(min(_HEADER_BYTES, stop - position)))
-        try:
-            page = _page(reader)
-        except (ValueError, IndexError):
+        found = _page_at(raw, position, stop)
+        if found is None:
             return
-        if page.num_bytes < 0:
-            return
+        page, num_header_bytes = found
         yield page
-        position += reader.position + page.num_bytes
+        position += num_header_bytes + page.num_bytes
 
 
 def expanding_texts(
@@ -107,18 +105,35 @@ def expanding_texts(
         paths: The columns of texts that are to be read, by position.
         num_rows: Rows of a batch.
     """
-    suspects = [path for leaf, path in paths.items() if any(_may_expand(g, leaf, num_rows) for g in groups.values())]
+    suspects = {n: path for n, path in paths.items() if any(_may_expand(g, n, num_rows) for g in groups.values())}
     if not suspects:
         return []
     longest: dict[str, int] = {}
-    parquet = open_with(suspects)
+    parquet = open_with(list(suspects.values()))
     for number, group in groups.items():
-        for path in suspects:
-            leaf = next(n for n, p in paths.items() if p == path)
+        for leaf, path in suspects.items():
             if _may_expand(group, leaf, num_rows):
                 num_values = _num_batch_values(group, leaf, num_rows)
                 longest[path] = max(longest.get(path, 0), num_values * _longest_text(parquet, number, path))
     return [path for path, num_bytes in longest.items() if num_bytes > _MAX_TEXT_BYTES]
+
+
+def _page_at(raw: BinaryIO, position: int, stop: int) -> tuple[Page, int] | None:
+    # With the length of its header.
+    num_bytes = _HEADER_BYTES
+    while True:
+        raw.seek(position)
+        reader = CompactReader(raw.read(min(num_bytes, stop - position)))
+        try:
+            page = _page(reader)
+        except ValueError:
+            return None
+        except IndexError:
+            if num_bytes >= min(stop - position, _MAX_HEADER_BYTES):
+                return None
+            num_bytes *= 16
+            continue
+        return None if page.num_bytes < 0 else (page, reader.position)
 
 
 def _page(reader: CompactReader) -> Page:

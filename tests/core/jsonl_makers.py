@@ -6,36 +6,22 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from source_makers import read_all, write_file
 
 from shardkit.errors import BadInputError
-from shardkit.features import arrow_schema
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
 from shardkit.sources.json_lines import JsonLinesSource
 
 PROPERTY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(folder: Path, content: str | bytes, name: str = "a.jsonl") -> Path:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
+    return write_file(folder, content, name)
 
 
 def read(*paths: Path, features=None, source=None, **options) -> tuple[dict[str, str], list[dict]]:
     """Returns the described features and all rows."""
-    source = source or JsonLinesSource()
-    settings_ = SourceOptions(**options)
-    files = list_inputs([str(p) for p in paths]).files
-    features = features or source.infer(files, settings_)
-    rows = []
-    for split in source.split(files, settings_):
-        for part in source.read(split, files, features, settings_):
-            assert part.batch.schema == arrow_schema(features)
-            part.batch.validate(full=True)
-            assert len(set(part.identities.tolist())) == part.batch.num_rows
-            rows += part.batch.to_pylist()
-    return {f.name: f.describe_type() for f in features}, rows
+    found = read_all(source or JsonLinesSource(), *paths, features=features, **options)
+    return found.types, found.rows
 
 
 def fails(path: Path, error=BadInputError, **options) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
-from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
+from source_makers import Read, read_all, write_file
+
+from shardkit.features import make_feature
 from shardkit.sources.csv_files import CsvSource
 
 FEATURES = (
@@ -18,37 +17,13 @@ FEATURES = (
 )
 
 
-class Read(NamedTuple):
-    """What came of one file."""
-
-    rows: list
-    rejected: list
-    identities: list
-
-
 def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
+    return write_file(folder, content, name)
 
 
 def read(path: Path, source=None, features=FEATURES, **options) -> Read:
-    """Returns rows, rejected rows and identities of a file, in tolerant mode."""
-    source = source or CsvSource()
-    options_ = SourceOptions(tolerates_bad_rows=True, **options)
-    files = list_inputs([str(path)]).files
-    features = features or source.infer(files, options_)
-    found = Read([], [], [])
-    for split in source.split(files, options_):
-        for part in source.read(split, files, features, options_):
-            assert part.batch.schema == arrow_schema(features)
-            part.batch.validate(full=True)
-            assert len(part.identities) == part.batch.num_rows
-            found.rows.extend(part.batch.to_pylist())
-            found.rejected.extend(part.rejected)
-            found.identities.extend(part.identities.tolist())
-    assert len(set(found.identities)) == len(found.rows)
-    return found
+    """Returns what came of a file in tolerant mode."""
+    return read_all(source or CsvSource(), path, features=features, tolerates_bad_rows=True, **options)
 
 
 BAD_FIELDS = [

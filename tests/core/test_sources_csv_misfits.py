@@ -1,5 +1,7 @@
 """Columns that a value or two make text: the note says which, and where it stands."""
 
+import shlex
+
 import pytest
 
 from shardkit.sources import list_inputs
@@ -35,13 +37,22 @@ def test_the_value_and_its_line_are_named(tmp_path, cells, dtype, odd):
     (note,) = notes_of(tmp_path)
     line = 4 + 2 * odd
     assert note.startswith(f"column 'n' is text because {str(cells[odd])!r} in a.csv, line {line} is no {dtype}")
-    assert f"--cast n={dtype}" in note
+    assert shlex.split(note.partition("--cast ")[2])[0] == f"n={dtype}"
 
 
 def test_text_gets_no_note(tmp_path):
     rows = [f"{i},w{i},{i if i % 3 else 'A' + str(i)},00{i},{'NA' if i % 9 else i},{i}" for i in range(100)]
     (tmp_path / "a.csv").write_text("\n".join(["n,word,ticket,zip,null,m", *rows, ""]))
     assert notes_of(tmp_path) == []
+
+
+def test_options_are_written_as_a_shell_takes_them(tmp_path):
+    rows = [f"{i},{i}" for i in range(20)]
+    (tmp_path / "a.csv").write_text("\n".join(["zip code,n", *rows, "x,1", ""]))
+    (tmp_path / "b.csv").write_text("\n".join(["zip code,n", *rows, "1,#N/A", ""]))
+    cast, null = notes_of(tmp_path)
+    assert "--cast 'zip code=int64'" in cast
+    assert "--null-value '#N/A'" in null
 
 
 def test_a_later_file_is_named(tmp_path):

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from listing_makers import write
 
 from shardkit.sources import list_inputs
-
-
-def write(folder: Path, name: str, content: str | bytes = "a,b\n1,2\n") -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
 
 
 def test_links_to_the_same_file_are_read_once_with_a_note(tmp_path):

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from listing_makers import parquet, png, write
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs, sniff, source_for
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.listing import common_root
 from shardkit.tfrecord import masked_crc32c
-
-
-def write(folder: Path, name: str, content: str | bytes = "a,b\n1,2\n") -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def parquet() -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"a": [1]}), buffer)
-    return buffer.getvalue()
-
-
-def png() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", (2, 2)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def test_a_file_is_named_within_its_folder(tmp_path):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import zipfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from archive_makers import zip_of
+from listing_makers import parquet, png, write
 
 from shardkit.conversion.understanding import Understood, understand
 from shardkit.errors import DamagedFileError, UsageError
@@ -20,32 +18,6 @@ from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.choice import choose
 from shardkit.sources.listing import expand_inputs
-
-
-def write(folder: Path, name: str, content: str | bytes = "a,b\n1,2\n") -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def parquet() -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"a": [1]}), buffer)
-    return buffer.getvalue()
-
-
-def png() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", (2, 2)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def zip_file() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("a.csv", "a,b\n1,2\n")
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +60,7 @@ def test_a_tiff_among_images_is_left_to_be_a_row(tmp_path):
 def test_a_zip_inside_of_a_zip_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "n.zip", "w") as archive:
         archive.writestr("a.csv", "a,b\n1,2\n")
-        archive.writestr("in.zip", zip_file())
+        archive.writestr("in.zip", zip_of([("a.csv", "a,b\n1,2\n")]))
     files = list_inputs([str(tmp_path / "n.zip")]).files
     refused = choose(files, SourceOptions(tolerates_bad_rows=True)).refused
     assert [f.name for f, _ in refused] == ["in.zip"]

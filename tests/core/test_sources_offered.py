@@ -10,7 +10,7 @@ import pytest
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
-from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions
+from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions
 from shardkit.sources.offered import OfferedSource
 
 FILE = RawFile(path="/x/a.own", name="a.own", num_bytes=1, version="")
@@ -109,10 +109,34 @@ def test_batches_that_are_not_as_promised(part, why):
 
 
 @pytest.mark.parametrize(
-    "rows", [RowBatch(GOOD, TWO.astype(np.int64), 0), RowBatch(GOOD, TWO, np.zeros(3, np.int64)), "a text", 7]
+    "rows",
+    [
+        RowBatch(GOOD, TWO.astype(np.int64), 0),
+        RowBatch(GOOD, TWO.tolist(), 0),
+        RowBatch(GOOD, TWO, np.zeros(3, np.int64)),
+        RowBatch(GOOD, TWO, np.int64(0)),
+        RowBatch(GOOD, TWO, [0, 0]),
+        RowBatch(GOOD, TWO, np.zeros(2)),
+        "a text",
+        7,
+    ],
 )
 def test_rows_that_are_not_as_promised(rows):
     with pytest.raises(UsageError, match="does not work"):
+        read(offered(read=rows))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        RowBatch(GOOD, TWO, 1),
+        RowBatch(GOOD, TWO, -1),
+        RowBatch(GOOD, TWO, np.array([0, 1])),
+        RowBatch(GOOD, TWO, 0, rejected=(RejectedRow(file_index=1, position="", first_byte=0, reason="x", raw=b""),)),
+    ],
+)
+def test_rows_of_files_that_are_not_in_the_split(rows):
+    with pytest.raises(UsageError, match="files that are not in their split"):
         read(offered(read=rows))
 
 

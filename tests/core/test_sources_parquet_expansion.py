@@ -106,6 +106,14 @@ def test_a_list_of_much_is_refused_before_it_is_read(tmp_path):
     assert peak < 100
 
 
+def test_a_list_of_much_is_refused_though_the_header_of_its_page_is_long(tmp_path):
+    values = pa.repeat(pa.scalar(b"q" * 3000, pa.binary(3000)), 25_000)
+    path = write(tmp_path, lists([25_000], values), **PLAIN)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(DamagedFileError, match=r"too large in a\.parquet, column list\..*--max-expansion"):
+        read(path, max_record_bytes=2**20)
+
+
 def test_a_page_of_much_is_refused_before_it_is_read(tmp_path):
     path = write(tmp_path, {"b": pa.array(["q" * 150_000_000])}, use_dictionary=False, **PLAIN)
     assert path.stat().st_size < 20_000

@@ -225,7 +225,7 @@ def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path
     reporter = Recorder()
     more = train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100)
     assert [line.epoch for line in more] == [0, 1]
-    assert any("began with 1 epochs" in t for t in reporter.texts)
+    assert any("began with 1 epoch;" in t for t in reporter.texts)
 
 
 def test_examples_without_a_label_do_not_count(write, tmp_path) -> None:
