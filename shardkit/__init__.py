@@ -6,23 +6,139 @@ from shardkit._version import __version__
 
 TYPE_CHECKING = False  # As in typing, whose import takes as long as all else here; type checkers know the name.
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from fractions import Fraction
+    from os import PathLike
+
     from shardkit.reading.dataset import Splits
+    from shardkit.reading.images import Fit, ImageDecoder, Mode, OnError, Resample
+    from shardkit.reading.length_buckets import LengthBuckets
+    from shardkit.reading.mixture import Mixture
+    from shardkit.reading.split import Split
 
-__all__ = ["__version__", "open"]
+__all__ = ["LengthBuckets", "__version__", "decode_images", "mix", "open", "open_tfrecords"]
 
 
-def open(url: str, version: int | None = None) -> Splits:
+def open(
+    url: str,
+    version: int | None = None,
+    *,
+    cache_dir: str | PathLike[str] | None = None,
+    cache_bytes: int | str = "20GiB",
+) -> Splits:
     """Returns the splits of a dataset by name; reads its manifest and nothing else.
 
+    Blocks of a store are asked for ahead of need, side by side in one request where they lie so; each is compared with
+    the CRC32C of the index, and asked for again if it differs or the store does not answer.
+
     Args:
-        url: Local folder or address in a store.
+        url: Local folder, address in a store (s3, gs, az, abfs, hdfs) or on a web server (http, https).
         version: None means the newest.
+        cache_dir: A local folder in which blocks that came from a store are kept as they are stored. Any number of
+            processes and datasets may share it. Without meaning for what lies on a mounted file system.
+        cache_bytes: What all files in it together take at most, such as `"50GB"` or a number; the least recently used
+            make room.
 
     Raises:
-        UsageError: If there is no dataset, or no such version, or a newer shardkit wrote it.
+        UsageError: If there is no dataset, or no such version, or a newer shardkit wrote it; or if `cache_dir` cannot
+            be used.
         DamageError: If the manifest is damaged.
     """
     # Here, so that `import shardkit` stays light for the command line.
     from shardkit.reading.dataset import open_splits
 
-    return open_splits(url, version)
+    return open_splits(url, version, cache_dir=cache_dir, cache_bytes=cache_bytes)
+
+
+def open_tfrecords(
+    patterns: str | Sequence[str],
+    *,
+    max_record_bytes: int = 256 * 1024 * 1024,
+    max_expansion: int = 200,
+    num_threads: int = 2,
+) -> Split:
+    """Returns the examples of TFRecord files that others wrote as one split named `train`; nothing is written.
+
+    Every file is read once before this returns: all records are checked and their features inferred. That takes about
+    as long as reading them takes, several files at a time; what is held meanwhile is a few MiB a thread. What is kept
+    is a few hundred bytes a MiB of data. `shardkit index` keeps the result beside the files instead, and knows splits.
+
+    A plain file is read in blocks of about 1 MiB. A gzip file is one block: whoever reads from it holds all of it,
+    uncompressed, and shuffled batches hold up to `num_lanes` of them.
+
+    Args:
+        patterns: A file, a folder, a glob, or several of them; local or in a store. They lie below one folder. In
+            folders and globs, files that hold no TFRecords are passed over unless they are called like some.
+        max_record_bytes: Larger records are refused.
+        max_expansion: A gzip file may become so many times as large; up to 64 MiB are always allowed.
+        num_threads: Files that are read at the same time.
+
+    Raises:
+        UsageError: If there are none, they differ in features or compression, or hold SequenceExamples.
+        BadInputError: At the first record that is damaged, cut off or no Example; names file, record and byte.
+        StorageError: If a file cannot be read.
+    """
+    from shardkit.adoption.open import open_tfrecords as open_them
+
+    return open_them(patterns, max_record_bytes=max_record_bytes, max_expansion=max_expansion, num_threads=num_threads)
+
+
+def mix(sources: Mapping[Split, float | Fraction] | Iterable[tuple[Split, float | Fraction]]) -> Mixture:
+    """Returns several splits as one source of batches: `shardkit.mix({first: 0.7, second: 0.3}).batches(...)`.
+
+    Each source gives its share of the rows of every run of batches, begins again when it is through, in another order,
+    and is read at its own place. Batches, states and numbers of workers are as those of a split. Adapters take it in
+    place of a split.
+
+    Args:
+        sources: Weight of each split, positive, in any unit. A float stands for the decimal number it is written as.
+
+    Raises:
+        UsageError: If there are none, or a weight is no positive number.
+    """
+    from shardkit.reading.mixture import mix as mix_them
+
+    return mix_them(sources)
+
+
+def decode_images(
+    feature: str,
+    size: tuple[int, int] | None = None,
+    *,
+    mode: Mode = "RGB",
+    resample: Resample = "bilinear",
+    fit: Fit = "stretch",
+    on_error: OnError = "raise",
+    max_pixels: int = 64_000_000,
+) -> ImageDecoder:
+    """Returns a function for `map` that makes pixels of encoded images: uint8 `[n, height, width, channels]`.
+
+    JPEG, PNG, WebP, GIF (its first frame) and BMP are decoded by Pillow and turned upright as their EXIF data say.
+    Transparent parts are laid over white; 16 bits become 8. A JPEG is decoded at an eighth, a quarter or half of its
+    size where that still covers `size`: several times as fast, and a pixel differs by a few levels from what decoding
+    all of it gives. An example without an image is black.
+
+    Args:
+        feature: Name of the column, which becomes the pixels.
+        size: Height and width. None wants all images of a batch to have one size.
+        mode: `RGB`, or `L` for grey.
+        resample: `nearest`, `bilinear`, `bicubic` or `lanczos`; all but the first look at every pixel that becomes one.
+        fit: `stretch` fills `size` without keeping the ratio, `crop` keeps it and cuts off what is over on two sides,
+            `pad` keeps it and leaves black bars.
+        on_error: `fill` makes a damaged image black and says so: `present[feature]` is False. `raise` stops.
+        max_pixels: Images that declare more are refused before anything is decoded.
+
+    Raises:
+        UsageError: If a setting cannot be.
+    """
+    from shardkit.reading.images import make_decoder
+
+    return make_decoder(feature, size, mode, resample, fit, on_error, max_pixels)
+
+
+def __getattr__(name: str) -> object:
+    if name == "LengthBuckets":
+        from shardkit.reading.length_buckets import LengthBuckets
+
+        return LengthBuckets
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,38 +1,34 @@
 """Reading the blocks of a dataset: any of them alone, many of them in threads.
 
-A block is read by its byte range and inflated alone, so the blocks of one shard are inflated in parallel. Local shards
-are read block by block through a file that stays open (opening it again costs as much as inflating a stored block
-takes, reading several blocks at once costs twice as much because they leave the cache); blocks that lie side by side in
-an object store are asked for together, because there every request waits.
+A block is read by its byte range and inflated alone, so the blocks of one shard are inflated in parallel.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from shardkit import storage
 from shardkit.codec import GZIP_HEADER_BYTES, inflate_block
-from shardkit.codec_kernel import crc32c
 from shardkit.dataset import Dataset
-from shardkit.errors import DamageError, StorageError, UsageError
+from shardkit.errors import DamageError, UsageError
+from shardkit.gzip_files import inflate_file
 from shardkit.manifest import ShardInfo
+from shardkit.stored_blocks import end_with, open_blocks, where_is
 from shardkit.units import MiB
 
 T = TypeVar("T")
 _Outcome = tuple[list[T], Exception | None]
 
 _REQUEST_BYTES = 4 * MiB
-_KEPT_BYTES = 31 * MiB
+_RUN_BYTES = 8 * MiB
 
 
 class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -48,6 +44,7 @@ class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         num_uncompressed_bytes: Size of its framed records.
         num_examples: Its records.
         crc32c: Of its bytes in the file.
+        sha256: Of the shard.
     """
 
     path: str
@@ -59,11 +56,12 @@ class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_uncompressed_bytes: int
     num_examples: int
     crc32c: int
+    sha256: str
 
 
 def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
     """Returns the blocks of a shard in their stored order."""
-    # Without compression a shard is nothing but its blocks.
+    # A shard without compression is nothing but its blocks, and a gzip file of others is one block from its first byte.
     start = GZIP_HEADER_BYTES if shard.num_bytes != sum(shard.block_num_bytes) else 0
     columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples, shard.block_crc32c)
     found = []
@@ -79,6 +77,7 @@ def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
                 num_uncompressed_bytes=num_uncompressed_bytes,
                 num_examples=num_examples,
                 crc32c=crc,
+                sha256=shard.sha256,
             )
         )
         start += num_bytes
@@ -126,7 +125,7 @@ def map_blocks(
             why=f"num_threads is {num_threads}, max_ahead {max_ahead}; both must be at least 1",
             next_step="Give 1 or more of both",
         )
-    return _map(dataset, _runs(dataset, refs, max(1, max_ahead // num_threads)), function, num_threads, max_ahead)
+    return _map(dataset, list_runs(dataset, refs, max(1, max_ahead // num_threads)), function, num_threads, max_ahead)
 
 
 class BlockReader:
@@ -141,13 +140,23 @@ class BlockReader:
 
         Raises:
             DamageError: If the shard is missing or too short, or the block is not what the index states; names both.
+            StorageError: If the store does not answer, however often it is asked.
         """
         with self.borrow() as reader:
             return next(reader.read([ref]))
 
+    def read_run(self, run: Sequence[BlockRef]) -> Iterator[bytes | bytearray]:
+        """Yields the framed records of blocks that `list_runs` put together.
+
+        Raises:
+            DamageError: In the place of a block that `read` would raise it for.
+        """
+        with self.borrow() as reader:
+            yield from reader.read(run)
+
     def where(self, ref: BlockRef) -> str:
         """Returns file and block, for messages."""
-        return _where(self._dataset, ref)
+        return where_is(self._dataset, ref)
 
     def close(self) -> None:
         """Closes what is open. Nothing may be read at the same time or after."""
@@ -169,110 +178,34 @@ class BlockReader:
 
 
 class _Reader:
-    """Reads blocks for one thread at a time; keeps the last local shard open."""
+    """Reads blocks for one thread at a time."""
 
     def __init__(self, dataset: Dataset) -> None:
-        _keep_freed_memory()
         self._dataset = dataset
         self._is_gzip = dataset.manifest.compression == "gzip"
-        self._is_local = storage.is_local(dataset.url)
-        self._path: str | None = None
-        self._file: BinaryIO
-        self._num_file_bytes = 0
+        self._stored = open_blocks(dataset)
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[bytes | bytearray]:
         """Yields the framed records of blocks that lie side by side."""
-        for ref, data in zip(run, self._stored(run), strict=True):
-            where = self._where(ref)
-            if crc32c(data) != ref.crc32c:
-                raise DamageError(
-                    "a block is damaged",
-                    where=where,
-                    why="its bytes do not have the CRC32C that the shard table states",
-                    next_step=f"Run: shardkit verify {storage.redact(self._dataset.url)}",
-                )
-            if self._is_gzip:
-                yield inflate_block(data, ref.num_uncompressed_bytes, where)
-                continue
-            if ref.num_bytes != ref.num_uncompressed_bytes:
-                raise DamageError(
-                    "a block has the wrong size",
-                    where=where,
-                    why=f"the index states {ref.num_bytes} bytes that hold {ref.num_uncompressed_bytes}",
-                )
-            yield bytes(data)
+        for ref, data in zip(run, self._stored.read(run), strict=True):
+            yield self._unpack(ref, data)
 
     def close(self) -> None:
         """Closes what is open."""
-        if self._path is not None:
-            self._file.close()
-            self._path = None
+        self._stored.close()
 
-    def _stored(self, run: Sequence[BlockRef]) -> Iterator[bytes | memoryview]:
-        if len(run) > 1:
-            try:
-                num_bytes = sum(ref.num_bytes for ref in run)
-                data = memoryview(storage.read_range(self._url(run[0]), run[0].start, num_bytes))
-            except (StorageError, FileNotFoundError):
-                pass  # Each block alone shows which one is cut off.
-            else:
-                for ref in run:
-                    yield data[ref.start - run[0].start :][: ref.num_bytes]
-                return
-        for ref in run:
-            yield self._read_alone(ref)
-
-    def _read_alone(self, ref: BlockRef) -> bytes:
-        where = self._where(ref)
-        try:
-            if not self._is_local:
-                return storage.read_range(self._url(ref), ref.start, ref.num_bytes)
-            data = self._read_local(ref)
-        except FileNotFoundError as error:
-            raise DamageError("a shard is missing", where=where) from error
-        except OSError as error:
-            raise StorageError("a shard cannot be read", where=where, why=error.strerror or str(error)) from error
-        except StorageError as error:
-            raise DamageError("a shard is cut off", where=where, why=error.why) from error
-        if len(data) != ref.num_bytes:
-            raise DamageError("a shard is cut off", where=where, why=f"{len(data)} of {ref.num_bytes} bytes are there")
-        return data
-
-    def _read_local(self, ref: BlockRef) -> bytes:
-        self._open(ref)
-        # What the index states may be no position at all, and must not be allocated.
-        start = min(ref.start, self._num_file_bytes)
-        # Not seek and read: a forked process shares the position of the file.
-        return os.pread(self._file.fileno(), min(ref.num_bytes, self._num_file_bytes - start), start)
-
-    def _open(self, ref: BlockRef) -> None:
-        if self._path == ref.path:
-            return
-        self.close()
-        self._file = storage.open_read(self._url(ref))
-        self._path = ref.path
-        self._num_file_bytes = self._file.seek(0, os.SEEK_END)
-
-    def _url(self, ref: BlockRef) -> str:
-        return storage.join(self._dataset.url, ref.path)
-
-    def _where(self, ref: BlockRef) -> str:
-        return _where(self._dataset, ref)
-
-
-def _where(dataset: Dataset, ref: BlockRef) -> str:
-    return f"{storage.redact(storage.join(dataset.url, ref.path))}, block {ref.block_index}"
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Makes glibc keep the memory of freed blocks for the next ones.
-
-    It gives large allocations back to the system when they are freed, and the pages of the next one are made and
-    cleared anew, which takes several times as long as inflating a stored block. What counts as large is the largest
-    size freed so far, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); these bytes are never touched, so cost no memory.
-    """
-    bytes(_KEPT_BYTES)
+    def _unpack(self, ref: BlockRef, data: bytes | memoryview) -> bytes | bytearray:
+        """Returns the framed records that the bytes of one block hold."""
+        if self._is_gzip:
+            inflate = inflate_block if ref.start else inflate_file
+            return inflate(data, ref.num_uncompressed_bytes, where_is(self._dataset, ref))
+        if ref.num_bytes != ref.num_uncompressed_bytes:
+            raise DamageError(
+                "a block has the wrong size",
+                where=where_is(self._dataset, ref),
+                why=f"the index states {ref.num_bytes} bytes that hold {ref.num_uncompressed_bytes}",
+            )
+        return bytes(data)
 
 
 def _map(
@@ -297,7 +230,7 @@ def _map(
             return results, error
         return results, None
 
-    threads = ThreadPoolExecutor(num_threads, thread_name_prefix="shardkit-blocks")
+    threads = ThreadPoolExecutor(num_threads, "shardkit-blocks", initializer=end_with, initargs=(is_stopped,))
     pending: deque[tuple[int, Future[_Outcome[T]]]] = deque()
     num_pending = 0
     try:
@@ -325,17 +258,25 @@ def _unpack(outcome: _Outcome[T]) -> Iterator[T]:
         raise error
 
 
-def _runs(dataset: Dataset, refs: Iterable[BlockRef], max_blocks: int) -> Iterator[list[BlockRef]]:
-    """Yields blocks that are read together: one by one from local files, side by side from a store."""
+def list_runs(dataset: Dataset, refs: Iterable[BlockRef], max_blocks: int | None = None) -> Iterator[list[BlockRef]]:
+    """Yields blocks that are read together: one by one from local files, side by side from a store.
+
+    Args:
+        dataset: Where they lie.
+        refs: Any blocks in any order.
+        max_blocks: Of a run; None means as many as 4 MiB in the file hold, and 8 MiB of framed records.
+    """
     is_local = storage.is_local(dataset.url)
     run: list[BlockRef] = []
-    num_bytes = 0
+    num_bytes, num_uncompressed_bytes = 0, 0
     for ref in refs:
-        is_next = bool(run) and ref.path == run[-1].path and ref.start == run[-1].start + run[-1].num_bytes
-        if run and (is_local or not is_next or len(run) == max_blocks or num_bytes + ref.num_bytes > _REQUEST_BYTES):
-            yield run
-            run, num_bytes = [], 0
-        run.append(ref)
         num_bytes += ref.num_bytes
+        num_uncompressed_bytes += ref.num_uncompressed_bytes
+        is_next = bool(run) and ref.path == run[-1].path and ref.start == run[-1].start + run[-1].num_bytes
+        is_too_much = num_bytes > _REQUEST_BYTES or num_uncompressed_bytes > _RUN_BYTES
+        if run and (is_local or not is_next or len(run) == max_blocks or is_too_much):
+            yield run
+            run, num_bytes, num_uncompressed_bytes = [], ref.num_bytes, ref.num_uncompressed_bytes
+        run.append(ref)
     if run:
         yield run

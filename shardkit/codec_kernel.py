@@ -26,6 +26,8 @@ else:
 
 BytesLike = bytes | bytearray | memoryview | npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
+RecordsAt = tuple[bytes | bytearray | memoryview, Int64s, Int64s, int, int]
+"""Some records of a buffer: it, start and length of each, the first that is meant, and the one after the last."""
 
 
 def crc32c(data: BytesLike, start: int = 0) -> int:
@@ -47,6 +49,28 @@ def decode(
     """Returns the values of features of many records as columns; see `shardkit.reference.decode`."""
     columns, problems = _codec.decode(frames, starts, lengths, list(specs), refuse_others)
     return Decoded(columns, np.frombuffer(problems, np.int64))
+
+
+def decode_pieces(pieces: list[RecordsAt], specs: Sequence[Spec]) -> Decoded:
+    """Returns the values of features of records of several buffers as columns; see `decode`."""
+    columns, problems = _codec.decode_pieces(pieces, list(specs))
+    return Decoded(columns, np.frombuffer(problems, np.int64))
+
+
+def objects_of(offsets: Any, data: Any, *, is_text: bool) -> npt.NDArray[np.object_]:
+    """Returns slices of `data` as `bytes`, or as `str`; equal ones may be one object.
+
+    Args:
+        offsets: int32; where each slice starts, and where the last one ends.
+        data: Holds the slices.
+        is_text: Whether they are UTF-8 and become `str`.
+
+    Raises:
+        UnicodeDecodeError: If one is not UTF-8.
+    """
+    objects = np.empty(memoryview(offsets).nbytes // 4 - 1, np.object_)
+    _codec.put_objects(objects, offsets, data, is_text)
+    return objects
 
 
 def gather(data: BytesLike | list[BytesLike], starts: Int64s, sizes: Int64s) -> memoryview:

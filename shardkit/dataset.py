@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from shardkit import storage
+from shardkit.block_cache import BlockCache
 from shardkit.errors import DamageError, UsageError
 from shardkit.manifest import (
     MANIFESTS_DIR,
@@ -24,12 +25,19 @@ class Dataset:
         url: Absolute local path or URL of the dataset.
         version: Number of the manifest, from 1.
         manifest: What it holds.
+        block_cache: Where blocks that were read from a store are kept; None keeps none.
+
+    Args:
+        shards: Those of the shard table, where it is not stored; None reads it when it is needed.
     """
 
-    def __init__(self, url: str, version: int, manifest: Manifest) -> None:
+    def __init__(self, url: str, version: int, manifest: Manifest, shards: tuple[ShardInfo, ...] | None = None) -> None:
         self.url = url
         self.version = version
         self.manifest = manifest
+        self.block_cache: BlockCache | None = None
+        if shards is not None:
+            self.shards = shards
 
     @cached_property
     def shards(self) -> tuple[ShardInfo, ...]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardkit.codec_kernel import Int64s, decode, scan
+from shardkit.codec_kernel import Int64s, RecordsAt, decode, decode_pieces, scan
 from shardkit.errors import DamageError
 from shardkit.example import parse_record, stored_values
 from shardkit.features import Feature, Features
@@ -82,6 +82,18 @@ class RecordDecoder:
             raise DamageError(self._problem_of(record), where=locate(i))
         return columns
 
+    def decode_pieces(self, pieces: list[RecordsAt], locate: Callable[[int], str]) -> list[tuple[Any, ...]]:
+        """Returns the stored values of records that lie in several buffers; see `decode_buffers`.
+
+        Args:
+            pieces: Records of a buffer each.
+            locate: Says for messages where a record came from.
+        """
+        columns, problems = decode_pieces(pieces, self._specs)
+        for i in problems.tolist():
+            raise DamageError(self._problem_of(_record_at(pieces, i)), where=locate(i))
+        return columns
+
     def find_problems(self, frames: Frames, starts: Int64s, lengths: Int64s) -> list[tuple[int, str]]:
         """Returns position and problem of every record that does not have these features and no others.
 
@@ -105,6 +117,15 @@ class RecordDecoder:
         return f"it has the feature {unknown!r}, which the manifest does not name"
 
 
+def _record_at(pieces: list[RecordsAt], position: int) -> bytes:
+    for frames, starts, lengths, first, stop in pieces:
+        if position < stop - first:
+            start, length = (int(numbers[first + position]) for numbers in (starts, lengths))
+            return bytes(frames[start : start + length])
+        position -= stop - first
+    raise IndexError(position)
+
+
 def scan_whole(frames: Frames, where: str) -> tuple[Int64s, Int64s]:
     """Returns where each record's own bytes start, and how many they are.
 
@@ -116,11 +137,6 @@ def scan_whole(frames: Frames, where: str) -> tuple[Int64s, Int64s]:
         for _ in iter_records(bytes(frames), where):
             pass
     return starts, lengths
-
-
-def decode_frames(frames: Frames, features: Features, where: str) -> pa.RecordBatch:
-    """Returns the records of a buffer as one batch; see `RecordDecoder.decode`."""
-    return RecordDecoder(features).decode(frames, where)
 
 
 def _spec_of(feature: Feature) -> Spec:
@@ -177,7 +193,7 @@ class _Column:
         if values.type == type_:
             return values
         if pa.types.is_string(type_):
-            return as_text(values)
+            return _as_text(values)
         if pa.types.is_decimal(type_):
             return values.cast(pa.string()).cast(type_)
         if pa.types.is_uint64(type_):
@@ -189,7 +205,7 @@ class _Column:
         return values.cast(type_)
 
 
-def as_text(values: pa.Array) -> pa.Array:
+def _as_text(values: pa.Array) -> pa.Array:
     """Returns binary values as strings.
 
     Raises:

@@ -54,13 +54,6 @@ class TopValue(Document, frozen=True, kw_only=True):
     count: Count
 
 
-class Histogram(Document, frozen=True, kw_only=True):
-    """Counts between edges: `len(edges) == len(counts) + 1`; the last bin includes its right edge."""
-
-    edges: tuple[float, ...]
-    counts: tuple[Count, ...]
-
-
 class Quantiles(Document, frozen=True, kw_only=True, omit_defaults=True):
     """Values that so many percent of the numbers do not exceed; NaN and infinite ones do not count.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import google_crc32c
@@ -138,6 +138,50 @@ def decode(
     problems = [i for i, row in enumerate(rows) if row is None]
     columns = [_column([None if row is None else row[k] for row in rows], spec) for k, spec in enumerate(wanted)]
     return Decoded(columns, np.array(problems, np.int64))
+
+
+def decode_pieces(
+    pieces: list[tuple[Buffer, Buffer, Buffer, int, int]], specs: Iterable[tuple[bytes, int, int, bool]]
+) -> Decoded:
+    """Returns the values of features of records that lie in several buffers as columns; see `decode`.
+
+    Args:
+        pieces: Of each buffer: it, int64 starts and int64 lengths of its records, the first record that is wanted, and
+            the one after the last.
+        specs: What is wanted.
+
+    Raises:
+        ValueError: If a record lies outside of its buffer, or a spec is none.
+        OverflowError: If a column holds more than 2**31 - 1 values or bytes.
+    """
+    records: list[bytes] = []
+    for frames, starts, lengths, first, stop in pieces:
+        found = _pieces([bytes(frames)], starts, lengths)
+        if not 0 <= first <= stop <= len(found):
+            raise ValueError("a record lies outside of the frames")
+        records += found[first:stop]
+    sizes = np.array([len(record) for record in records], np.int64)
+    return decode(b"".join(records), (np.cumsum(sizes) - sizes).data, sizes.data, specs)
+
+
+def put_objects(array: npt.NDArray[np.object_], offsets: Buffer, data: Buffer, is_text: bool) -> None:
+    """Fills an array with slices of `data`: `str` from UTF-8, or bytes.
+
+    Args:
+        array: As many objects as there are slices.
+        offsets: int32; where each slice starts, and where the last one ends.
+        data: Holds the slices.
+        is_text: Whether they become `str`.
+
+    Raises:
+        ValueError: If the numbers do not fit together.
+        UnicodeDecodeError: If one is not UTF-8.
+    """
+    content, bounds = bytes(data), np.frombuffer(memoryview(offsets), np.int32).tolist()
+    if len(bounds) != len(array) + 1 or bounds != sorted(bounds) or not 0 <= bounds[0] <= bounds[-1] <= len(content):
+        raise ValueError("expected an array of objects and the offsets of as many slices")
+    for i, (start, stop) in enumerate(pairwise(bounds)):
+        array[i] = content[start:stop].decode() if is_text else content[start:stop]
 
 
 def crc32c(data: Buffer, start: int = 0) -> int:

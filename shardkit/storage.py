@@ -21,14 +21,15 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 import fsspec
 import msgspec
 
-from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError
+from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError, missing_extra
 from shardkit.local_files import LocalFile, find_local_file, list_local_files
-from shardkit.temporary_files import remove_dead, temporary_beside
+from shardkit.temporary_files import copy_whole, remove_dead, temporary_beside
 from shardkit.units import format_size
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
-_COPY_CHUNK = 4 * 1024 * 1024
+# Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
+_READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -54,15 +55,16 @@ class InputFiles(NamedTuple):
     circles: list[tuple[str, str]]
 
 
-def protocol_of(path: str) -> str:
-    """Returns the protocol of a path, `file` for plain local paths.
+def protocol_of(path: str, *, is_written: bool = True) -> str:
+    """Returns the protocol of a path, `file` for plain local paths; datasets are read over more than is written to.
 
     Raises:
         UnsafeError: If the protocol is not one that shardkit uses, or protocols are chained with `::`.
     """
     match = _PROTOCOL.match(path)
     protocol = match.group(1).lower() if match else "file"
-    if protocol not in _ALLOWED_PROTOCOLS or ("://" in path and "::" in path):
+    is_refused = protocol not in _ALLOWED_PROTOCOLS and (is_written or protocol not in _READ_ONLY_PROTOCOLS)
+    if is_refused or ("://" in path and "::" in path):
         raise UnsafeError(
             f"the location {redact(path)!r} is refused",
             why="only local paths, s3, gs, az, abfs and hdfs are read",
@@ -72,7 +74,7 @@ def protocol_of(path: str) -> str:
 
 def is_local(path: str) -> bool:
     """Whether a path lies on a mounted file system."""
-    return path.startswith("/") or protocol_of(path) == "file"
+    return path.startswith("/") or protocol_of(path, is_written=False) == "file"
 
 
 def local_path(path: str) -> Path:
@@ -133,7 +135,7 @@ def stat_file(path: str) -> FileInfo:
         UsageError: If it is missing or may not be read.
     """
     if not is_local(path):
-        info = _filesystem(path).info(path)
+        info = filesystem_of(path).info(path)
         return FileInfo(path=path, num_bytes=int(info["size"]), version=_remote_version(info))
     return _info_of(find_local_file(str(local_path(path))))
 
@@ -142,7 +144,7 @@ def open_read(path: str) -> BinaryIO:
     """Opens a file for reading bytes; seekable."""
     if is_local(path):
         return local_path(path).open("rb")
-    return cast(BinaryIO, _filesystem(path).open(path, "rb"))
+    return cast(BinaryIO, filesystem_of(path).open(path, "rb"))
 
 
 def read_bytes(path: str) -> bytes:
@@ -153,7 +155,7 @@ def read_bytes(path: str) -> bytes:
     """
     if is_local(path):
         return local_path(path).read_bytes()
-    return cast(bytes, _filesystem(path).cat_file(path))
+    return cast(bytes, filesystem_of(path).cat_file(path))
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -166,7 +168,7 @@ def read_range(path: str, start: int, num_bytes: int) -> bytes:
         with local_path(path).open("rb") as file:
             data = os.pread(file.fileno(), num_bytes, start)
     else:
-        data = cast(bytes, _filesystem(path).cat_file(path, start=start, end=start + num_bytes))
+        data = cast(bytes, filesystem_of(path).cat_file(path, start=start, end=start + num_bytes))
     if len(data) != num_bytes:
         raise StorageError(
             "the store gave a short answer",
@@ -184,14 +186,14 @@ def list_names(folder: str) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             return []
     try:
-        return sorted(p.rstrip("/").rsplit("/", 1)[-1] for p in _filesystem(folder).ls(folder, detail=False))
+        return sorted(p.rstrip("/").rsplit("/", 1)[-1] for p in filesystem_of(folder).ls(folder, detail=False))
     except FileNotFoundError:
         return []
 
 
 def exists(path: str) -> bool:
     """Whether a file or folder is there."""
-    return local_path(path).exists() if is_local(path) else bool(_filesystem(path).exists(path))
+    return local_path(path).exists() if is_local(path) else bool(filesystem_of(path).exists(path))
 
 
 def put_file(local: Path, destination: str) -> None:
@@ -204,7 +206,7 @@ def put_file(local: Path, destination: str) -> None:
         OutOfSpaceError, StorageError, UsageError: If the store cannot take it.
     """
     if not is_local(destination):
-        _filesystem(destination).put_file(str(local), destination)
+        filesystem_of(destination, is_written=True).put_file(str(local), destination)
         return
     target = local_path(destination)
     with translate_os_errors(target):
@@ -213,11 +215,11 @@ def put_file(local: Path, destination: str) -> None:
             os.link(local, target)
         except FileExistsError:
             if hash_file(str(target)) != hash_file(str(local)):
-                _copy_whole(local, target)
+                copy_whole(local, target)
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
                 raise
-            _copy_whole(local, target)
+            copy_whole(local, target)
         fsync_folder(target.parent)
 
 
@@ -229,7 +231,7 @@ def commit_exclusive(path: str, content: bytes) -> None:
     """
     if not is_local(path):
         try:
-            _filesystem(path).pipe_file(path, content, mode="create")
+            filesystem_of(path, is_written=True).pipe_file(path, content, mode="create")
         except FileExistsError:
             _check_own_commit(path, content)
         return
@@ -335,8 +337,8 @@ def _info_of(file: LocalFile) -> FileInfo:
 
 
 def _expand_remote(pattern: str) -> list[FileInfo]:
-    filesystem = _filesystem(pattern)
     protocol = protocol_of(pattern)
+    filesystem = filesystem_of(pattern)
     is_folder = not any(c in pattern for c in "*?[") and filesystem.isdir(pattern)
     found = filesystem.find(pattern, detail=True) if is_folder else filesystem.glob(pattern, detail=True)
     files = [
@@ -370,25 +372,24 @@ def _check_own_commit(path: str, content: bytes) -> None:
         )
 
 
-def _copy_whole(source: Path, target: Path) -> None:
-    with temporary_beside(target) as (temporary, out), source.open("rb") as file:
-        shutil.copyfileobj(file, out, _COPY_CHUNK)
-        out.flush()
-        os.fsync(out.fileno())
-        temporary.replace(target)
-
-
 def remove_dead_temporaries(folder: str) -> None:
     """Removes what processes that were killed while they wrote left in a local folder, and nobody will ever finish."""
     if is_local(folder):
         remove_dead(local_path(folder))
 
 
-def _filesystem(path: str) -> Any:
-    protocol = protocol_of(path)
+def filesystem_of(path: str, *, is_written: bool = False) -> Any:
+    """Returns the fsspec file system of a path; nothing else may touch it but what sends requests.
+
+    Raises:
+        UsageError: If its backend is not installed.
+    """
+    protocol = protocol_of(path, is_written=is_written)
     try:
         return fsspec.filesystem(protocol)
     except (ImportError, ValueError) as error:
+        if protocol in _READ_ONLY_PROTOCOLS:
+            raise missing_extra("http", "aiohttp") from error
         raise UsageError(
             f"{protocol}:// needs an fsspec backend that is not installed",
             why=str(error),

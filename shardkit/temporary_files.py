@@ -6,11 +6,13 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+_COPY_CHUNK = 4 * 1024 * 1024
 _NAME = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
@@ -23,6 +25,15 @@ def temporary_beside(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
             yield path, file
     finally:
         path.unlink(missing_ok=True)
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copies a file to `target`, which has all of it or what it had before."""
+    with temporary_beside(target) as (temporary, out), source.open("rb") as file:
+        shutil.copyfileobj(file, out, _COPY_CHUNK)
+        out.flush()
+        os.fsync(out.fileno())
+        temporary.replace(target)
 
 
 def _create_beside(target: Path) -> tuple[Path, BinaryIO]:

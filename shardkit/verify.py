@@ -24,6 +24,8 @@ from shardkit.codec_kernel import scan
 from shardkit.dataset import Dataset
 from shardkit.decoder import RecordDecoder
 from shardkit.errors import DamageError
+from shardkit.features import Features, make_feature
+from shardkit.gzip_files import inflate_file, is_whole_file
 from shardkit.manifest import ShardInfo
 from shardkit.record_index import index_lines
 from shardkit.reference import WHOLE
@@ -153,7 +155,7 @@ class _Stopped(Exception):  # noqa: N818 - no error: another thread failed
 def _check_shards(
     dataset: Dataset, shards: Sequence[ShardInfo], progress: Callable[[int], None] | None, num_threads: int
 ) -> list[_ShardResult]:
-    decoder = RecordDecoder(dataset.manifest.features)
+    decoder = RecordDecoder((*dataset.manifest.features, *_empty_features(dataset)))
     path_of_hash = {s.sha256: s.path for s in shards}
     results: dict[int, _ShardResult] = {}
     stop = threading.Event()
@@ -220,7 +222,9 @@ class _ShardReader:
         return _ShardResult(self._position, tuple(self._damages), self._num_damages)
 
     def _read(self, file: BinaryIO) -> None:
-        if self._is_gzip:
+        if self._is_gzip and is_whole_file(self._shard):
+            self._read_whole(file)
+        elif self._is_gzip:
             self._read_gzip(file)
         else:
             self._read_plain(file)
@@ -256,6 +260,15 @@ class _ShardReader:
             return
         if trailer != gzip_trailer(crc, self._shard.num_uncompressed_bytes):
             self._add("the gzip trailer is damaged: its CRC32 or size is not that of the records", byte=at)
+
+    def _read_whole(self, file: BinaryIO) -> None:
+        for block, at, data in self._blocks(file):
+            try:
+                frames = inflate_file(data, self._shard.num_uncompressed_bytes, "")
+            except DamageError as error:
+                self._add(_problem_of(error), block=block, byte=at)
+            else:
+                self._check_block(frames, block, at)
 
     def _read_plain(self, file: BinaryIO) -> None:
         if self._shard.num_bytes != sum(self._shard.block_num_bytes):
@@ -358,6 +371,14 @@ class _ShardReader:
         self._num_damages += 1
         self._damages.insert(0 if first else len(self._damages), damage)
         del self._damages[MAX_LISTED:]
+
+
+def _empty_features(dataset: Dataset) -> Features:
+    """Returns what records of others have without a value, as features that are always absent."""
+    names = dataset.manifest.extensions.get("empty_features")
+    known = {f.name for f in dataset.manifest.features}
+    wanted = [n for n in names if isinstance(n, str) and n not in known] if isinstance(names, list) else []
+    return tuple(make_feature(name, "int64", (None,), nullable=True) for name in wanted)
 
 
 def _problem_of(error: DamageError) -> str:

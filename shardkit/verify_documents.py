@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardkit import storage
 from shardkit.dataset import Dataset
-from shardkit.manifest import Manifest, manifest_path
+from shardkit.manifest import MANIFESTS_DIR, Manifest, manifest_path
 from shardkit.rejected import check_file
 
 _BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
@@ -31,7 +31,7 @@ def count_other_files(dataset: Dataset) -> int:
         folder, _, name = path.rpartition("/")
         named.setdefault(folder, set()).add(name)
     return sum(
-        name not in names and not name.endswith(_BESIDE_SHARDS)
+        name not in names and not name.endswith(_BESIDE_SHARDS) and (folder != "" or name != MANIFESTS_DIR)
         for folder, names in named.items()
         for name in storage.list_names(storage.join(dataset.url, folder))
     )

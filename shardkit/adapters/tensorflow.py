@@ -6,14 +6,17 @@ of the time that `tf.convert_to_tensor` takes for 3 MB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.hooks import BatchSource, MappedSource
+from shardkit.reading.length_buckets import length_name
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split import Split
 
@@ -44,12 +47,12 @@ class TensorBatches:
         return self.reader.num_steps
 
 
-def batches(split: Split, *, global_batch_size: int, **settings: Any) -> TensorBatches:
+def batches(split: BatchSource, *, global_batch_size: int | None = None, **settings: Any) -> TensorBatches:
     """Returns what iterates over a worker's batches.
 
     Args:
-        split: What is read.
-        global_batch_size: Examples that all workers together take a step.
+        split: What is read: a split, a mixture, or one of them with functions on its batches. Those get text as bytes.
+        global_batch_size: Examples that all workers together take a step; None if `buckets` say how many.
         **settings: Others of `Split.batches`, such as `seed`, `worker_index`, `num_workers`, `remainder`, `features`.
 
     Raises:
@@ -58,33 +61,36 @@ def batches(split: Split, *, global_batch_size: int, **settings: Any) -> TensorB
     return TensorBatches(split.batches(global_batch_size=global_batch_size, decodes_text=False, **settings))
 
 
-def dataset(split: Split, *, global_batch_size: int, **settings: Any) -> tf.data.Dataset:
+def dataset(split: BatchSource, *, global_batch_size: int | None = None, **settings: Any) -> tf.data.Dataset:
     """Returns a worker's batches as a `tf.data.Dataset`; each iteration reads the same epochs from their start.
 
     Every batch passes through Python and is copied once more: a loop of one's own over `batches` is faster.
 
     Args:
-        split: What is read.
-        global_batch_size: Examples that all workers together take a step.
+        split: What is read: a split, a mixture, or one of them with functions on its batches. Of all but a split the
+            first batch is read here, to learn its columns.
+        global_batch_size: Examples that all workers together take a step; None if `buckets` say how many: then the
+            graph does not know the number of rows.
         **settings: Others of `Split.batches`.
 
     Raises:
-        UsageError: If the numbers do not fit together; says what would.
+        UsageError: If the numbers do not fit together; says what would. If there are no batches to learn from.
     """
     opened = batches(split, global_batch_size=global_batch_size, **settings).reader
-    names = settings.get("features")
-    features = split.features if names is None else [f for name in names for f in split.features if f.name == name]
-    num_rows = global_batch_size // settings.get("num_workers", 1)
-    signature = {f.name: _spec_of(f, num_rows) for f in features}
-    signature |= {f"{f.name}/present": tf.TensorSpec([num_rows], tf.bool) for f in features if f.nullable}
+    num_rows = None if global_batch_size is None else global_batch_size // settings.get("num_workers", 1)
+    buckets = settings.get("buckets")
+    if isinstance(split, Split):
+        signature = _signature(split, num_rows, settings.get("features"), () if buckets is None else buckets.padded)
+    else:
+        signature = _learnt_signature(opened, None if isinstance(split, MappedSource) else num_rows)
     if settings.get("remainder") == "pad":
-        signature["mask"] = tf.TensorSpec([num_rows], tf.bool)
+        signature["mask"] = tf.TensorSpec([None] if isinstance(split, MappedSource) else [num_rows], tf.bool)
 
     def generate() -> Iterator[Tensors]:
         reader = batches(split, global_batch_size=global_batch_size, **settings)
         for tensors in reader:
             if "mask" in signature and "mask" not in tensors:
-                tensors["mask"] = tf.ones([num_rows], tf.bool)
+                tensors["mask"] = tf.ones([_num_rows(next(iter(tensors.values())))], tf.bool)
             yield tensors
 
     made = tf.data.Dataset.from_generator(generate, output_signature=signature)
@@ -121,8 +127,42 @@ def _taken_over(column: np.ndarray[Any, Any]) -> tf.Tensor:
     return tf.convert_to_tensor(column)
 
 
-def _spec_of(feature: Feature, num_rows: int) -> Any:
+def _signature(
+    split: Split, num_rows: int | None, names: Sequence[str] | None, padded: Sequence[str]
+) -> dict[str, Any]:
+    features = split.features if names is None else [f for name in names for f in split.features if f.name == name]
+    signature = {f.name: _spec_of(f, num_rows, is_padded=f.name in padded) for f in features}
+    signature |= {length_name(name): tf.TensorSpec([num_rows], tf.int32) for name in padded}
+    return signature | {f"{f.name}/present": tf.TensorSpec([num_rows], tf.bool) for f in features if f.nullable}
+
+
+def _learnt_signature(reader: BatchReader, num_rows: int | None) -> dict[str, Any]:
+    first = next(iter(reader), None)
+    reader.close()
+    if first is None:
+        raise UsageError(
+            "the columns cannot be learnt, for there are no batches",
+            next_step="Read it with `batches`, or leave it out while it has fewer examples than a batch",
+        )
+    is_one_shape = reader.buckets is None
+    return {name: _spec_like(value, num_rows, is_one_shape) for name, value in to_tensors(first).items()}
+
+
+def _spec_like(value: Any, num_rows: int | None, is_one_shape: bool) -> Any:
+    sizes = value.shape[1:] if is_one_shape else [None] * (value.shape.rank - 1)
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([num_rows, *sizes], value.dtype, row_splits_dtype=value.row_splits.dtype)
+    return tf.TensorSpec([num_rows, *sizes], value.dtype)
+
+
+def _num_rows(value: Any) -> Any:
+    return value.nrows() if isinstance(value, tf.RaggedTensor) else value.shape[0]
+
+
+def _spec_of(feature: Feature, num_rows: int | None, *, is_padded: bool = False) -> Any:
     dtype = tensor_dtype(feature)
+    if is_padded:
+        return tf.TensorSpec([num_rows, None], dtype)
     if feature.num_values is None:
         return tf.RaggedTensorSpec([num_rows, None], dtype, row_splits_dtype=tf.int32)
     return tf.TensorSpec([num_rows, *(size or 0 for size in feature.shape)], dtype)

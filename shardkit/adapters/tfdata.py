@@ -212,7 +212,7 @@ def parse_examples(serialized: tf.Tensor, features: Features) -> ParsedBatch:
         column = raw[feature.name]
         if feature.nullable:
             present[feature.name] = column.row_lengths() > 0
-        values[feature.name] = _logical_values(column, feature)
+        values[feature.name] = logical_values(column, feature)
     return ParsedBatch(values, present)
 
 
@@ -272,7 +272,8 @@ def _stored_feature(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFea
     return tf.io.FixedLenFeature([] if is_packed else list(feature.shape), dtype)
 
 
-def _logical_values(column: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
+def logical_values(column: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
+    """Returns a parsed column in the shape and of the dtype that the feature has."""
     if feature.stored_as == "little_endian_bytes":
         column = _unpack_doubles(column, feature)
     if isinstance(column, tf.RaggedTensor) and feature.num_values is not None:

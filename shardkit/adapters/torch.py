@@ -10,6 +10,7 @@ once. All ranks have the same number of batches.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardkit.errors import UsageError
 from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.hooks import BatchSource
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split import Split
 
@@ -42,21 +44,28 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
     """Batches of one epoch after the other, as a dict of tensors by feature name.
 
     Numbers and bools are tensors that share the memory of the NumPy columns; times are int64 counts of their unit since
-    the epoch or of their duration; text and bytes are lists; lists of any length are `RaggedTensors`. Where a feature
-    is nullable, `NAME/present` is a bool tensor; where the last batch is filled up, `mask` is one.
+    the epoch or of their duration; text, bytes and decimals are lists of `str`, `bytes` and `Decimal`; lists of any
+    length are `RaggedTensors`. Where a feature is nullable, `NAME/present` is a bool tensor, and a null itself is 0,
+    NaN, empty or, of times, -2**63; where the last batch is filled up, `mask` is a bool tensor.
 
     With k workers of a `DataLoader`, batch i of a rank comes from worker i % k, which reads lanes of its own: the order
     depends on k, the number of batches does not.
 
     It has `state_dict` and `load_state_dict` as torchdata's `StatefulDataLoader` uses them.
 
+    Functions on batches, as in `BatchDataset(train.map(function).filter(other), ...)`, run in the processes that make
+    the batches. Where a `DataLoader` starts those anew (`spawn`), they are functions of a module.
+
     Args:
-        split: What is read.
-        global_batch_size: Examples that all ranks together take a step.
+        split: What is read: a split, a mixture, or one of them with functions on its batches.
+        global_batch_size: Examples that all ranks together take a step; None if `buckets` say how many.
         rank: Of this process; None asks `torch.distributed`, then the environment.
         world_size: How many ranks there are; None likewise.
         epoch: The first one. `set_epoch` changes it.
-        **settings: Others of `Split.batches`, such as `seed`, `shuffle`, `remainder`, `num_lanes`, `features`.
+        pin_memory: Whether tensors are copied into page-locked memory, for `tensor.to(device, non_blocking=True)`, in a
+            loop over the dataset itself. Without a CUDA device it warns and does nothing, as a `DataLoader` does. With
+            workers of a `DataLoader`, pinning is for that: `DataLoader(..., pin_memory=True)`.
+        **settings: Others of `Split.batches`, such as `seed`, `shuffle`, `remainder`, `buckets`, `features`.
 
     Raises:
         UsageError: If the numbers do not fit together; says what would fit.
@@ -64,12 +73,13 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
 
     def __init__(
         self,
-        split: Split,
+        split: BatchSource,
         *,
-        global_batch_size: int,
+        global_batch_size: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         epoch: int = 0,
+        pin_memory: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -77,6 +87,7 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         self._global_batch_size = global_batch_size
         self._rank, self._world_size = _place(rank, world_size)
         self._epoch = epoch
+        self._pin_memory = pin_memory
         self._settings = settings
         self._reader: BatchReader | None = None
         self._state: dict[str, Any] | None = None
@@ -84,12 +95,14 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
 
     def __iter__(self) -> Iterator[dict[str, Value]]:
         info = get_worker_info()
+        pins = self._pin_memory and _can_pin(is_loader_worker=info is not None)
         self._reader = self._open(*((0, 1) if info is None else (info.id, info.num_workers)))
         if self._state is not None:
             self._reader.restore(self._state)
             self._state = None
         for batch in self._reader:
-            yield to_tensors(batch)
+            tensors = to_tensors(batch)
+            yield {name: _pinned(value) for name, value in tensors.items()} if pins else tensors
 
     def __len__(self) -> int:
         return self._open(0, 1).num_steps
@@ -108,8 +121,12 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         """Makes the next iterator go on where another one stood, of as many `DataLoader` workers."""
         self._state = state
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A process that is started anew opens its own.
+        return {**vars(self), "_reader": None}
+
     def _open(self, worker_id: int, num_workers: int) -> BatchReader:
-        return self._split.batches(
+        reader: BatchReader = self._split.batches(
             global_batch_size=self._global_batch_size,
             worker_index=self._rank,
             num_workers=self._world_size,
@@ -118,10 +135,15 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
             epoch=self._epoch,
             **self._settings,
         )
+        return reader
 
 
 class ExampleDataset(Dataset[dict[str, Value]]):
-    """The examples of a split by position: for samplers of PyTorch. Whole batches of positions are read at once."""
+    """The examples of a split by position: for samplers of PyTorch. Whole batches of positions are read at once.
+
+    Values are those of `BatchDataset`, without the first axis. Lists of any length differ in length from example to
+    example, which the `DataLoader` stacks only with a `collate_fn` of one's own.
+    """
 
     def __init__(self, split: Split) -> None:
         self._split = split
@@ -151,11 +173,31 @@ def to_tensors(batch: Batch) -> dict[str, Value]:
 def _to_tensor(column: Any) -> Value:
     if isinstance(column, Ragged):
         return RaggedTensors(_to_tensor(column.values), torch.from_numpy(column.row_splits))
-    if column.dtype == object:
+    if column.dtype.kind in "OUS":
         return column.tolist()
     if column.dtype.kind in "mM":
         return torch.from_numpy(column.view(np.int64))
     return torch.from_numpy(column)
+
+
+def _can_pin(*, is_loader_worker: bool) -> bool:
+    # Asked no sooner than here: a process that has asked for CUDA devices cannot fork others that use them.
+    if is_loader_worker:
+        raise UsageError(
+            "a worker of a DataLoader cannot pin memory",
+            why="its tensors pass to another process in memory of their own",
+            next_step="Give pin_memory=True to the DataLoader instead",
+        )
+    has_cuda = torch.cuda.is_available()
+    if not has_cuda:
+        warnings.warn("pin_memory=True does nothing: there is no CUDA device", stacklevel=3)
+    return has_cuda
+
+
+def _pinned(value: Value) -> Value:
+    if isinstance(value, RaggedTensors):
+        return RaggedTensors(_pinned(value.values), _pinned(value.row_splits))
+    return value.pin_memory() if isinstance(value, torch.Tensor) else value
 
 
 def _row(value: Value, index: int) -> Value:

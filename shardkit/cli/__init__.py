@@ -31,6 +31,8 @@ COMMANDS = {
     "convert": Entry("shardkit.cli.convert", "Turn raw files into evenly sized TFRecord shards."),
     "inspect": Entry("shardkit.cli.inspect", "Show what a dataset holds."),
     "verify": Entry("shardkit.cli.verify", "Re-read every byte of a dataset and compare it with its manifest."),
+    "index": Entry("shardkit.cli.index", "Make TFRecord files a dataset where they lie."),
+    "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and how many accelerators that feeds."),
     "train": Entry("shardkit.cli.train", "Train a model on a dataset."),
 }
 

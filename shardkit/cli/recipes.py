@@ -94,6 +94,8 @@ def render_recipe(manifest: Manifest) -> str:
 
     recipe: dict[str, Any] = dict(manifest.recipe)
     inputs = " ".join(shlex.quote(i) for i in manifest.created.inputs)
+    if recipe.get("source") == "index":
+        return _render_index(manifest, inputs)
     options = options_of(recipe)
     document = {key: value for key, value in options.items() if value is not None and value != []}
     features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
@@ -104,6 +106,30 @@ def render_recipe(manifest: Manifest) -> str:
         f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
         f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
     ) + tomli_w.dumps(document)
+
+
+def _render_index(manifest: Manifest, inputs: str) -> str:
+    import re
+    import shlex
+
+    import tomli_w
+
+    splits = manifest.recipe.get("splits") or []
+    assert isinstance(splits, list)
+    options = "".join(f" --split {shlex.quote(f'{name}={glob}')}" for name, glob in splits)
+    return (
+        f"# {manifest.name} was indexed where it lies, fingerprint {manifest.fingerprint}. To do it again:\n"
+        f"#   shardkit index {inputs}{options}\n"
+        "# To convert it with the same features:\n"
+        f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
+    ) + tomli_w.dumps(
+        {
+            "format": "tfrecord",
+            # What else lies in the folder, the manifests among it, are no records.
+            "include": sorted({re.sub(r"\d+", "*", i.name.rpartition("/")[2]) for i in manifest.accounting.inputs}),
+            "features": {f.name: _declaration(f) for f in manifest.features},
+        }
+    )
 
 
 def options_of(recipe: dict[str, Any]) -> dict[str, Any]:

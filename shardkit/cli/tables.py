@@ -110,6 +110,8 @@ def _print_head(console: Console, dataset: Dataset) -> None:
     account = manifest.accounting
     num_input_bytes = sum(i.num_bytes for i in account.inputs)
     compression = {"gzip": "TFRecord, gzip in blocks", "none": "TFRecord, not compressed"}[manifest.compression]
+    if manifest.recipe.get("source") == "index" and manifest.compression == "gzip":
+        compression = "TFRecord, gzip as others wrote it, one block a file"
     facts = (
         ("location", storage.redact(dataset.url)),
         ("created", manifest.created.at.replace("T", " ").replace("Z", " UTC")),

@@ -61,12 +61,12 @@ def command(
     if as_json:
         _print_json(opened, report, seconds)
     else:
-        _print_report(report, dataset, seconds)
+        _print_report(report, dataset, seconds, is_indexed=opened.manifest.recipe.get("source") == "index")
     if not report.is_whole:
         ctx.exit(1)
 
 
-def _print_report(report: VerifyReport, location: str, seconds: float) -> None:
+def _print_report(report: VerifyReport, location: str, seconds: float, *, is_indexed: bool) -> None:
     from shardkit.cli.errors import visible
     from shardkit.units import format_count, format_duration, format_number, format_size
 
@@ -92,6 +92,9 @@ def _print_report(report: VerifyReport, location: str, seconds: float) -> None:
     num_whole = report.num_read_shards - report.num_damaged_shards
     rest = f"{format_count(num_whole)} of {shards} are whole" if report.num_read_shards else "no shard was read"
     click.echo(f"damaged: {format_number(report.num_damages, 'damage')}; {rest}")
+    if is_indexed:
+        click.echo("Next: get these files again from where they came, or, if they are meant to differ: shardkit index")
+        return
     click.echo(
         "Next: run the same `shardkit convert` again with --overwrite; it keeps what is whole and writes the rest "
         f"anew.\nHow it was made: shardkit inspect {location} --json"

@@ -1,6 +1,7 @@
 // Framed tf.train.Example records to column buffers: lists are found record by record, decoded column by column.
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -67,6 +68,12 @@ bool read_request(PyObject* specs, Request* request) {
   return true;
 }
 
+// Where a record lies, and the end of what may be read there.
+struct Place {
+  Span bytes;
+  const uint8_t* safe_end;
+};
+
 struct Decoded {
   std::vector<Filled> columns;
   std::vector<int64_t> problems;
@@ -74,13 +81,13 @@ struct Decoded {
 
 class Decoder {
  public:
-  Decoder(const Request& request, Span frames, size_t count)
+  Decoder(const Request& request, size_t num_records)
       : request_(request),
         names_(request.names),
-        records_({count, frames}),
+        num_records_(num_records),
         slots_(names_.size()),
         columns_(request.specs.size()),
-        is_bad_(count, 0) {
+        is_bad_(num_records, 0) {
     std::vector<int> num_uses(names_.size(), 0);
     for (const ColumnSpec& spec : request.specs) ++num_uses[spec.slot];
     for (size_t i = 0; i < request.specs.size(); ++i) {
@@ -90,17 +97,17 @@ class Decoder {
     }
   }
 
-  Decoded decode(const int64_t* starts, const int64_t* lengths) {
-    parse(starts, lengths);
+  Decoded decode(const Place* places) {
+    parse(places);
     // A record with a problem in one column is empty in all: where one was found, the columns are filled again.
     for (std::vector<uint8_t> before; !is_filled_ || before != is_bad_; is_filled_ = true) {
       before = is_bad_;
       for (size_t i = 0; i < columns_.size(); ++i)
         if (!is_direct_[i])
-          columns_[i] = fill_column(request_.specs[i], records_, slots_[request_.specs[i].slot].cells, &is_bad_);
+          columns_[i] = fill_column(request_.specs[i], num_records_, slots_[request_.specs[i].slot].cells, &is_bad_);
     }
     Decoded decoded;
-    for (size_t record = 0; record < records_.count; ++record) {
+    for (size_t record = 0; record < num_records_; ++record) {
       if (!is_bad_[record]) continue;
       decoded.problems.push_back(static_cast<int64_t>(record));
       for (size_t i = 0; i < columns_.size(); ++i)
@@ -114,8 +121,8 @@ class Decoder {
   void add_numbers(size_t i) {
     const ColumnSpec& spec = request_.specs[i];
     Filled& column = columns_[i];
-    column.validity = Validity(records_.count);
-    column.buffers.emplace_back(records_.count * spec.value_size());
+    column.validity = Validity(num_records_);
+    column.buffers.emplace_back(num_records_ * spec.value_size());
     slots_[spec.slot].mode = spec.kind == kFloat ? Slot::kFloat : Slot::kInt64;
     slots_[spec.slot].numbers = column.buffers[0].data();
     column_of_slot_.resize(names_.size(), 0);
@@ -125,18 +132,24 @@ class Decoder {
   void add_cells(size_t slot) {
     if (slots_[slot].cells != nullptr) return;
     // Not a multiple of 4 KiB apart: all columns of a record would share one set of the cache.
-    cells_.emplace_back((records_.count + 1) * sizeof(Cell));
+    cells_.emplace_back((num_records_ + 1) * sizeof(Cell));
     slots_[slot].cells = cells_.back().as<Cell>();
   }
 
-  void parse(const int64_t* starts, const int64_t* lengths) {
-    RecordParser parser(names_, {records_.safe.end, request_.refuses_others}, slots_, &arena_);
-    for (size_t record = 0; record < records_.count; ++record) {
-      const uint8_t* const begin = records_.safe.begin + starts[record];
-      const Parsed parsed = parser.parse({begin, begin + lengths[record]}, record);
+  void parse(const Place* places) {
+    RecordParser parser(names_, request_.refuses_others, slots_, &arena_);
+    for (size_t record = 0; record < num_records_; ++record) {
+      if (record + kAhead < num_records_) ask_for(places[record + kAhead].bytes);
+      const Parsed parsed = parser.parse(places[record].bytes, places[record].safe_end, record);
       is_bad_[record] = parsed == Parsed::kDamaged;
       if (parsed == Parsed::kMixed) take_states(parser.states(), record);
     }
+  }
+
+  // Records lie anywhere in tens of megabytes: they are asked for before they are needed.
+  static void ask_for(Span bytes) {
+    const size_t size = std::min(bytes.size(), kAskedBytes);
+    for (size_t i = 0; i < size; i += 64) __builtin_prefetch(bytes.begin + i);
   }
 
   // Only single numbers are judged here; cells are when they are decoded.
@@ -159,7 +172,7 @@ class Decoder {
 
   const Request& request_;
   const Names names_;
-  const Records records_;
+  const size_t num_records_;
   std::vector<Slot> slots_;
   std::vector<size_t> column_of_slot_;
   std::vector<Block> cells_;
@@ -168,6 +181,9 @@ class Decoder {
   std::vector<uint8_t> is_bad_;
   Arena arena_;
   bool is_filled_ = false;
+
+  static constexpr size_t kAhead = 4;
+  static constexpr size_t kAskedBytes = 1024;
 };
 
 PyObject* to_tuple(Filled* filled) {
@@ -202,55 +218,124 @@ PyObject* to_python(Decoded* decoded) {
   return Py_BuildValue("(NN)", columns, problems.release());
 }
 
-bool check_records(const int64_t* starts, const int64_t* lengths, size_t count, size_t num_bytes) {
-  const auto end = static_cast<int64_t>(num_bytes);
-  for (size_t i = 0; i < count; ++i)
-    if (starts[i] < 0 || lengths[i] < 0 || starts[i] > end || lengths[i] > end - starts[i]) return false;
+// Records of one buffer or of several, and what keeps them.
+class Places {
+ public:
+  // Adds the records of `frames` with the starts and lengths from `first` on, before `stop` or all if that is negative;
+  // false with a Python error set if one lies outside.
+  bool add(PyObject* frames_object, PyObject* starts_object, PyObject* lengths_object, Py_ssize_t first,
+           Py_ssize_t stop) {
+    View* const frames = open(frames_object);
+    View* const starts_view = frames == nullptr ? nullptr : open(starts_object);
+    View* const lengths_view = starts_view == nullptr ? nullptr : open(lengths_object);
+    if (lengths_view == nullptr) return false;
+    size_t count, num_lengths;
+    const int64_t* const starts = starts_view->int64s(&count);
+    if (starts == nullptr) return false;
+    const int64_t* const lengths = lengths_view->int64s(&num_lengths);
+    if (lengths == nullptr) return false;
+    if (stop < 0) stop = static_cast<Py_ssize_t>(count);
+    const bool are_there =
+        count == num_lengths && first >= 0 && first <= stop && stop <= static_cast<Py_ssize_t>(count);
+    if (are_there && add_records(*frames, starts + first, lengths + first, static_cast<size_t>(stop - first)))
+      return true;
+    PyErr_SetString(PyExc_ValueError, "a record lies outside of the frames");
+    return false;
+  }
+
+  const Place* data() const { return places_.data(); }
+  size_t size() const { return places_.size(); }
+
+ private:
+  View* open(PyObject* object) {
+    views_.emplace_back(new View);
+    return views_.back()->open(object) ? views_.back().get() : nullptr;
+  }
+
+  bool add_records(const View& frames, const int64_t* starts, const int64_t* lengths, size_t count) {
+    const auto size = static_cast<int64_t>(frames.size());
+    const uint8_t* const safe_end = frames.data() + size;
+    for (size_t i = 0; i < count; ++i) {
+      if (starts[i] < 0 || lengths[i] < 0 || starts[i] > size || lengths[i] > size - starts[i]) return false;
+      const uint8_t* const begin = frames.data() + starts[i];
+      places_.push_back({{begin, begin + lengths[i]}, safe_end});
+    }
+    return true;
+  }
+
+  std::vector<std::unique_ptr<View>> views_;
+  std::vector<Place> places_;
+};
+
+bool add_pieces(PyObject* pieces, Places* places) {
+  if (!PyList_Check(pieces)) {
+    PyErr_SetString(PyExc_TypeError, "pieces are a list");
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyList_Size(pieces); ++i) {
+    PyObject* const piece = PyList_GetItem(pieces, i);
+    PyObject *frames, *starts, *lengths;
+    Py_ssize_t first, stop;
+    if (!PyTuple_Check(piece)) {
+      PyErr_SetString(PyExc_TypeError, "a piece is (frames, starts, lengths, first, stop)");
+      return false;
+    }
+    if (!PyArg_ParseTuple(piece, "OOOnn", &frames, &starts, &lengths, &first, &stop)) return false;
+    if (stop < 0) {
+      PyErr_SetString(PyExc_ValueError, "a record lies outside of the frames");
+      return false;
+    }
+    if (!places->add(frames, starts, lengths, first, stop)) return false;
+  }
   return true;
+}
+
+PyObject* decode_places(const Places& places, PyObject* specs, bool refuses_others) {
+  enum { kDone, kNoMemory, kTooLarge } outcome = kDone;
+  Request request;
+  if (!read_request(specs, &request)) return nullptr;
+  request.refuses_others = refuses_others;
+  Decoded decoded;
+  Py_BEGIN_ALLOW_THREADS;
+  try {
+    decoded = Decoder(request, places.size()).decode(places.data());
+  } catch (const TooLarge&) {
+    outcome = kTooLarge;
+  } catch (const std::bad_alloc&) {
+    outcome = kNoMemory;
+  }
+  Py_END_ALLOW_THREADS;
+  if (outcome == kDone) return to_python(&decoded);
+  if (outcome == kNoMemory) return PyErr_NoMemory();
+  PyErr_SetString(PyExc_OverflowError, "a column is larger than 2 GiB or has more than 2**31 values");
+  return nullptr;
 }
 
 }  // namespace
 
 PyObject* decode(PyObject*, PyObject* args) {
-  PyObject *frames_object, *starts_object, *lengths_object, *specs_object;
+  PyObject *frames, *starts, *lengths, *specs;
   int refuses_others = 0;
-  if (!PyArg_ParseTuple(args, "OOOO|p:decode", &frames_object, &starts_object, &lengths_object, &specs_object,
-                        &refuses_others))
-    return nullptr;
-  View frames, starts_view, lengths_view;
-  if (!frames.open(frames_object) || !starts_view.open(starts_object) || !lengths_view.open(lengths_object))
-    return nullptr;
-  size_t count, num_lengths;
-  const int64_t* starts = starts_view.int64s(&count);
-  if (starts == nullptr) return nullptr;
-  const int64_t* lengths = lengths_view.int64s(&num_lengths);
-  if (lengths == nullptr) return nullptr;
-  if (count != num_lengths || !check_records(starts, lengths, count, frames.size())) {
-    PyErr_SetString(PyExc_ValueError, "a record lies outside of the frames");
-    return nullptr;
-  }
-  enum { kDone, kNoMemory, kTooLarge } outcome = kDone;
+  if (!PyArg_ParseTuple(args, "OOOO|p:decode", &frames, &starts, &lengths, &specs, &refuses_others)) return nullptr;
   try {
-    Request request;
-    if (!read_request(specs_object, &request)) return nullptr;
-    request.refuses_others = refuses_others != 0;
-    Decoded decoded;
-    Py_BEGIN_ALLOW_THREADS;
-    try {
-      decoded = Decoder(request, {frames.data(), frames.data() + frames.size()}, count).decode(starts, lengths);
-    } catch (const TooLarge&) {
-      outcome = kTooLarge;
-    } catch (const std::bad_alloc&) {
-      outcome = kNoMemory;
-    }
-    Py_END_ALLOW_THREADS;
-    if (outcome == kDone) return to_python(&decoded);
+    Places places;
+    if (!places.add(frames, starts, lengths, 0, -1)) return nullptr;
+    return decode_places(places, specs, refuses_others != 0);
   } catch (const std::bad_alloc&) {
-    outcome = kNoMemory;
+    return PyErr_NoMemory();
   }
-  if (outcome == kNoMemory) return PyErr_NoMemory();
-  PyErr_SetString(PyExc_OverflowError, "a column is larger than 2 GiB or has more than 2**31 values");
-  return nullptr;
+}
+
+PyObject* decode_pieces(PyObject*, PyObject* args) {
+  PyObject *pieces, *specs;
+  if (!PyArg_ParseTuple(args, "OO:decode_pieces", &pieces, &specs)) return nullptr;
+  try {
+    Places places;
+    if (!add_pieces(pieces, &places)) return nullptr;
+    return decode_places(places, specs, false);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
 }
 
 }  // namespace shardkit

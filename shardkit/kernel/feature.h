@@ -19,8 +19,13 @@ struct Cell {
   const uint8_t* begin;
   uint32_t size;
   ListKind kind;
+  bool is_roomy = false;  // Whether at least `kRoom` bytes behind the list may be read.
 
+  // The end of what may be read.
+  const uint8_t* safe_end() const { return begin + size + (is_roomy ? kRoom : 0); }
   Span span() const { return {begin, begin + size}; }
+
+  static constexpr int kRoom = 8;
 };
 
 constexpr Cell kEmptyCell = {nullptr, 0, kNone};

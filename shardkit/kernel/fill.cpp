@@ -9,9 +9,9 @@ enum class State { kAbsent, kPresent, kBad };
 
 class Filler {
  public:
-  Filler(const ColumnSpec& spec, const Records& records, const Cell* cells, std::vector<uint8_t>* is_bad)
-      : spec_(spec), records_(records), cells_(cells), is_bad_(*is_bad), numbers_(spec.kind, records.safe) {
-    filled_.validity = Validity(records.count);
+  Filler(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad)
+      : spec_(spec), num_records_(num_records), cells_(cells), is_bad_(*is_bad), numbers_(spec.kind) {
+    filled_.validity = Validity(num_records);
   }
 
   Filled fill() {
@@ -39,7 +39,7 @@ class Filler {
   // Calls `take(record, cell)` for each record that has the feature and `skip(record)` for all others.
   template <typename Take, typename Skip>
   void each(Take take, Skip skip) {
-    for (size_t record = 0; record < records_.count; ++record) {
+    for (size_t record = 0; record < num_records_; ++record) {
       const State state = state_of(record);
       if (state == State::kPresent && take(record, cells_[record])) continue;
       if (state != State::kAbsent) is_bad_[record] = 1;
@@ -52,7 +52,7 @@ class Filler {
 
   void fill_dense() {
     const size_t row = static_cast<size_t>(spec_.num_values) * spec_.value_size();
-    Block values(row * records_.count);
+    Block values(row * num_records_);
     uint8_t* const out = values.data();
     each([&](size_t record, const Cell& cell) { return numbers_.put(cell, spec_.num_values, out + record * row); },
          [&](size_t record) { std::memset(out + record * row, 0, row); });
@@ -62,7 +62,7 @@ class Filler {
   // Offsets of the rows, from the count of values that `count_of(cell)` gives, or -1 for a problem.
   template <typename CountOf>
   Block count_rows(CountOf count_of) {
-    Block offsets(4 * (records_.count + 1));
+    Block offsets(4 * (num_records_ + 1));
     auto* const out = offsets.as<int32_t>();
     int64_t total = 0;
     out[0] = 0;
@@ -85,8 +85,8 @@ class Filler {
   void fill_ragged() {
     Block offsets = count_rows([this](const Cell& cell) { return numbers_.count(cell); });
     const int32_t* const starts = offsets.as<int32_t>();
-    Block values(static_cast<size_t>(starts[records_.count]) * spec_.value_size());
-    for (size_t record = 0; record < records_.count; ++record) {
+    Block values(static_cast<size_t>(starts[num_records_]) * spec_.value_size());
+    for (size_t record = 0; record < num_records_; ++record) {
       const int32_t count = starts[record + 1] - starts[record];
       if (count == 0) continue;
       uint8_t* const out = values.data() + static_cast<size_t>(starts[record]) * spec_.value_size();
@@ -104,8 +104,8 @@ class Filler {
       return one_value(cell, &value) ? static_cast<int64_t>(value.size()) : -1;
     });
     const int32_t* const starts = offsets.as<int32_t>();
-    Block data(static_cast<size_t>(starts[records_.count]));
-    for (size_t record = 0; record < records_.count; ++record) {
+    Block data(static_cast<size_t>(starts[num_records_]));
+    for (size_t record = 0; record < num_records_; ++record) {
       Span value;
       if (starts[record + 1] == starts[record] || !one_value(cells_[record], &value)) continue;
       copy_bytes(data.data() + starts[record], value.begin, value.size());
@@ -141,7 +141,7 @@ class Filler {
   }
 
   const ColumnSpec& spec_;
-  const Records& records_;
+  const size_t num_records_;
   const Cell* cells_;
   std::vector<uint8_t>& is_bad_;
   const NumberReader numbers_;
@@ -161,8 +161,8 @@ void Validity::set_null(size_t row) {
   bits_.data()[row / 8] &= static_cast<uint8_t>(~(1 << row % 8));
 }
 
-Filled fill_column(const ColumnSpec& spec, const Records& records, const Cell* cells, std::vector<uint8_t>* is_bad) {
-  return Filler(spec, records, cells, is_bad).fill();
+Filled fill_column(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad) {
+  return Filler(spec, num_records, cells, is_bad).fill();
 }
 
 }  // namespace shardkit

@@ -22,11 +22,6 @@ struct ColumnSpec {
   size_t value_size() const { return kind == kFloat ? 4 : 8; }
 };
 
-struct Records {
-  size_t count;
-  Span safe;  // The buffer in which most lists lie: what may be read beyond their end.
-};
-
 // Thrown where a column does not fit 32-bit offsets.
 struct TooLarge {};
 
@@ -52,6 +47,6 @@ struct Filled {
 
 // Decodes the cells of one column, one a record. Records that do not fit are marked in `is_bad`; those marked before
 // are treated as absent.
-Filled fill_column(const ColumnSpec& spec, const Records& records, const Cell* cells, std::vector<uint8_t>* is_bad);
+Filled fill_column(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad);
 
 }  // namespace shardkit

@@ -37,7 +37,7 @@ bool NumberReader::put(const Cell& cell, int64_t count, uint8_t* out) const {
   }
   Span run;
   if (as_packed(cell, &run)) {
-    if (kind_ == kInt64) return read_varints(run, safe_end(cell), count, reinterpret_cast<int64_t*>(out));
+    if (kind_ == kInt64) return read_varints(run, cell.safe_end(), count, reinterpret_cast<int64_t*>(out));
     if (run.size() != 4 * static_cast<size_t>(count)) return false;
     copy_bytes(out, run.begin, run.size());
     return true;

@@ -23,8 +23,7 @@ inline bool one_value(const Cell& cell, Span* value) {
 
 class NumberReader {
  public:
-  // `safe` is the buffer in which most lists lie: what may be read beyond their end.
-  NumberReader(SpecKind kind, Span safe) : kind_(kind), safe_(safe) {}
+  explicit NumberReader(SpecKind kind) : kind_(kind) {}
 
   // How many values a list has, -1 if it is malformed (over-long varints are found later).
   int64_t count(const Cell& cell) const;
@@ -34,13 +33,7 @@ class NumberReader {
  private:
   bool put_irregular(const Cell& cell, uint8_t* out) const;
 
-  const uint8_t* safe_end(const Cell& cell) const {
-    const bool is_inside = cell.begin >= safe_.begin && cell.begin < safe_.end;
-    return is_inside ? safe_.end : cell.begin + cell.size;
-  }
-
   SpecKind kind_;
-  Span safe_;
 };
 
 }  // namespace shardkit

@@ -24,6 +24,8 @@ class View {
   // Sets a Python error and returns false if the object has no contiguous bytes.
   bool open(PyObject* object, int flags = PyBUF_SIMPLE) { return PyObject_GetBuffer(object, &view_, flags) == 0; }
 
+  // Whether the items are Python objects; only if opened with PyBUF_FORMAT.
+  bool has_objects() const { return view_.format != nullptr && view_.format[0] == 'O' && view_.format[1] == 0; }
   const uint8_t* data() const { return static_cast<const uint8_t*>(view_.buf); }
   size_t size() const { return static_cast<size_t>(view_.len); }
 
@@ -47,6 +49,8 @@ PyObject* crc32c(PyObject*, PyObject* args);
 PyObject* scan(PyObject*, PyObject* args);
 PyObject* gather(PyObject*, PyObject* args);
 PyObject* decode(PyObject*, PyObject* args);
+PyObject* decode_pieces(PyObject*, PyObject* args);
+PyObject* put_objects(PyObject*, PyObject* args);
 PyObject* decode_avro(PyObject*, PyObject* args);
 PyObject* count_keys(PyObject*, PyObject* args);
 PyObject* hash_slices(PyObject*, PyObject* args);

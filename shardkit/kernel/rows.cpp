@@ -60,7 +60,8 @@ bool read_plain(Span bytes, Entry* entry) {
 
 }  // namespace
 
-Parsed RecordParser::parse(Span bytes, size_t record) {
+Parsed RecordParser::parse(Span bytes, const uint8_t* safe_end, size_t record) {
+  safe_end_ = safe_end;
   record_ = record;
   next_ = num_found_ = 0;
   std::fill(states_.begin(), states_.end(), kUnset);
@@ -99,56 +100,68 @@ bool RecordParser::parse_features(Span bytes) {
 // Takes entries as the encoder writes them: of the next name or, where some are absent, of one soon after it, with a
 // short value. Returns the first other entry, or the end.
 const uint8_t* RecordParser::take_regular(Span entries) {
+  // Held apart: what is stored below is bytes, which might be anything for all that the compiler knows.
+  const uint8_t* const safe_end = safe_end_;
+  const Slot* const slots = slots_.data();
+  uint8_t* const states = states_.data();
+  const size_t num_names = states_.size(), record = record_;
   const uint8_t* p = entries.begin;
-  size_t next = next_;
-  while (options_.safe_end - p >= kSafeBytes && p != entries.end) {
-    const size_t stop = std::min(next + kLookAhead, names_.size());
+  size_t next = next_, num_found = 0;
+  while (safe_end - p >= kSafeBytes && p != entries.end) {
     size_t slot = next;
-    while (slot < stop && !names_.matches(slot, p, options_.safe_end)) ++slot;
-    if (slot == stop || p[1] > 0x7F || states_[slot] != kUnset) break;
+    if (slot == num_names || !names_.matches(slot, p, safe_end)) {
+      const size_t stop = std::min(next + kLookAhead, num_names);
+      while (slot < stop && !names_.matches(slot, p, safe_end)) ++slot;
+      if (slot == stop) break;
+    }
+    if (p[1] > 0x7F || states[slot] != kUnset) break;
     const uint8_t* const value = p + names_.prefix_size(slot);
     const uint8_t* const end = p + 2 + p[1];
-    if (value >= end || end > entries.end || !take_short(slots_[slot], {value, end})) break;
-    states_[slot] = kFound;
-    num_found_ += 1;
+    if (value >= end || end > entries.end || !take_short(slots[slot], {value, end}, safe_end, record)) break;
+    states[slot] = kFound;
+    num_found += 1;
     next = slot + 1;
     p = end;
   }
+  num_found_ += num_found;
   next_ = next;
   return p;
 }
 
 // A feature of one list; a number stands in one packed run. False if it has another form.
-inline bool RecordParser::take_short(const Slot& slot, Span value) const {
+inline bool RecordParser::take_short(const Slot& slot, Span value, const uint8_t* safe_end, size_t record) {
   const size_t size = *value.begin;
-  if (value.size() != size + 1 || options_.safe_end - value.begin < kSafeBytes) return false;
+  if (value.size() != size + 1 || safe_end - value.begin < kSafeBytes) return false;
   const auto head = load<uint64_t>(value.begin);
   if (slot.mode == Slot::kCells) {
     const auto tag = static_cast<uint8_t>(head >> 8);
     if ((tag != 0x0A && tag != 0x12 && tag != 0x1A) || size < 2 || value.begin[2] != size - 2) return false;
-    slot.cells[record_] = {value.begin + 3, static_cast<uint32_t>(size - 2), static_cast<ListKind>(tag >> 3)};
+    const bool is_roomy = safe_end - value.end >= Cell::kRoom;
+    slot.cells[record] = {value.begin + 3, static_cast<uint32_t>(size - 2), static_cast<ListKind>(tag >> 3), is_roomy};
     return true;
   }
   if (slot.mode == Slot::kFloat) {
     if ((head & kFiveBytes) != short_feature(8, 0x12)) return false;
-    std::memcpy(slot.numbers + 4 * record_, value.begin + 5, 4);
+    std::memcpy(slot.numbers + 4 * record, value.begin + 5, 4);
     return true;
   }
   if (size < 5 || size > 14 || (head & kFiveBytes) != short_feature(size, 0x1A)) return false;
-  return read_varint(value.begin + 5, static_cast<int>(size - 4), slot.numbers + 8 * record_);
+  return read_varint(value.begin + 5, static_cast<int>(size - 4), slot.numbers + 8 * record);
 }
 
 bool RecordParser::take_any(Span bytes) {
   Entry entry;
   bool is_checked = false;
-  if (!read_plain(bytes, &entry)) {
+  if (read_plain(bytes, &entry)) {
+    entry.cell.is_roomy = safe_end_ - bytes.end >= Cell::kRoom;
+  } else {
     if (!parse_entry(bytes, arena_, &entry)) return false;
     is_checked = true;
   }
   const int found = names_.find(entry.key);
   const auto slot = static_cast<size_t>(found);
   // Cells are checked when they are decoded; but not those that are not wanted, or are replaced before.
-  if (found < 0) return !options_.refuses_others && (is_checked || is_well_formed(entry.cell));
+  if (found < 0) return !refuses_others_ && (is_checked || is_well_formed(entry.cell));
   if (slots_[slot].mode == Slot::kCells && states_[slot] == kFound && !is_well_formed(slots_[slot].cells[record_]))
     return false;
   next_ = slot + 1;
@@ -171,7 +184,7 @@ bool RecordParser::set_cell(size_t slot, const Cell& cell) {
   states_[slot] = kAbsent;
   if (cell.kind == kNone) return true;
   if (!is_well_formed(cell)) return false;
-  const NumberReader reader(is_float ? kFloat : kInt64, {cell.begin, cell.begin + cell.size});
+  const NumberReader reader(is_float ? kFloat : kInt64);
   const bool fits = cell.kind == (is_float ? kFloatList : kInt64List) && reader.count(cell) == 1;
   states_[slot] = fits && reader.put(cell, 1, out) ? kFound : kUnfit;
   return true;

@@ -59,11 +59,6 @@ struct Slot {
   uint8_t* numbers = nullptr;
 };
 
-struct ParseOptions {
-  const uint8_t* safe_end;  // The end of what may be read.
-  bool refuses_others;      // Whether a feature that is not wanted is a problem.
-};
-
 // What one record says of one name. A later entry replaces what an earlier one said.
 enum State : uint8_t { kUnset = 0, kFound = 1, kAbsent = 2, kUnfit = 3 };
 
@@ -72,27 +67,33 @@ enum class Parsed { kDamaged, kComplete, kMixed };
 
 class RecordParser {
  public:
-  RecordParser(const Names& names, const ParseOptions& options, std::vector<Slot> slots, Arena* arena)
-      : names_(names), options_(options), slots_(std::move(slots)), arena_(arena), states_(names.size()) {}
+  // `refuses_others` says whether a feature that is not wanted is a problem.
+  RecordParser(const Names& names, bool refuses_others, std::vector<Slot> slots, Arena* arena)
+      : names_(names),
+        refuses_others_(refuses_others),
+        slots_(std::move(slots)),
+        arena_(arena),
+        states_(names.size()) {}
 
-  // Reads a record. Of a damaged one, the slots hold nothing that counts.
-  Parsed parse(Span bytes, size_t record);
+  // Reads a record, up to `safe_end` also behind it. Of a damaged one, the slots hold nothing that counts.
+  Parsed parse(Span bytes, const uint8_t* safe_end, size_t record);
 
   // Of the last record if it is mixed, by slot; kFound of cells says nothing of their contents.
   const std::vector<uint8_t>& states() const { return states_; }
 
  private:
   const uint8_t* take_regular(Span entries);
-  bool take_short(const Slot& slot, Span value) const;
+  static bool take_short(const Slot& slot, Span value, const uint8_t* safe_end, size_t record);
   bool parse_features(Span bytes);
   bool take_any(Span entry);
   bool set_cell(size_t slot, const Cell& cell);
 
   const Names& names_;
-  const ParseOptions options_;
+  const bool refuses_others_;
   const std::vector<Slot> slots_;
   Arena* arena_;
   std::vector<uint8_t> states_;
+  const uint8_t* safe_end_ = nullptr;
   size_t record_ = 0;
   size_t next_ = 0;       // The name that is expected.
   size_t num_found_ = 0;  // Names found by take_regular and not replaced since.

@@ -1,23 +1,20 @@
-"""Batches of rows that lie in several blocks: gathered, then decoded together.
+"""Batches of rows that lie in several blocks: decoded together, where they lie.
 
-What is decoded has just been in the cache, and nothing is decoded that is not delivered.
+Nothing is decoded that is not delivered.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from shardkit.codec_kernel import BytesLike, Int64s, gather
+from shardkit.codec_kernel import RecordsAt
 from shardkit.decoder import RecordDecoder
 from shardkit.errors import DamageError
 from shardkit.features import Features
 from shardkit.reading.blocks import Block
 from shardkit.reading.columns import Batch, BatchMaker
-
-_NONE: Int64s = np.zeros(0, np.int64)
 
 
 class Piece(NamedTuple):
@@ -46,15 +43,9 @@ class Assembler:
         Raises:
             DamageError: If a record is no example with these features; names shard, block and record.
         """
-        frames: list[BytesLike] = []
-        starts: list[Int64s] = [_NONE]
-        lengths = np.concatenate([_NONE, *(p.block.lengths[p.start : p.stop] for p in pieces)])
-        num_bytes = 0
-        for block, start, stop in pieces:
-            starts.append(block.starts[start:stop] + num_bytes)
-            frames.append(block.frames)
-            num_bytes += len(block.frames)
-        records = gather(frames or [b""], np.concatenate(starts), lengths)
+        records: list[RecordsAt] = [
+            (block.frames, block.starts, block.lengths, start, stop) for block, start, stop in pieces
+        ]
 
         def locate(row: int) -> str:
             for block, start, stop in pieces:
@@ -63,9 +54,9 @@ class Assembler:
                 row -= stop - start
             raise IndexError(row)
 
-        columns = self._decoder.decode_buffers(records, np.cumsum(lengths) - lengths, lengths, locate)
+        columns = self._decoder.decode_pieces(records, locate)
         try:
-            return self._maker.make(columns, len(lengths))
-        except pa.ArrowException as error:
+            return self._maker.make(columns, sum(stop - start for _, start, stop in pieces))
+        except (pa.ArrowException, UnicodeDecodeError) as error:
             blocks = ", ".join(sorted({piece.block.where for piece in pieces}))
             raise DamageError("text cannot be read", where=blocks, why=str(error)) from error

@@ -1,66 +1,76 @@
-"""Batches of one epoch: blocks are loaded ahead in threads, rows are gathered and decoded a batch at a time.
+"""Batches of epochs: blocks are loaded ahead in threads, rows are gathered and decoded a batch at a time.
 
 A block is inflated and its records are found once; what is held is its framed records, never its columns.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from shardkit.features import Features
-from shardkit.reading.ahead import BlocksAhead, Planned
+from shardkit.reading.ahead import BlocksAhead, Planned, Step
 from shardkit.reading.assembler import Assembler, Piece
 from shardkit.reading.blocks import Block
 from shardkit.reading.columns import Batch, pad
-from shardkit.reading.plan import EpochPlan
+from shardkit.reading.order import Rows
+from shardkit.reading.plan import EpochPlan, RunsPlan
+from shardkit.stored_blocks import end_with
 from shardkit.units import MiB
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Of a small split in a store, thousands would fit into the bytes that may be loaded ahead.
+_MAX_STEPS_AHEAD = 1024
+
 
 class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How batches are made; changes no order.
 
+    What is held is the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches;
+    from a store those of `ahead_bytes` and one batch more, and their bytes as they are stored until they have come.
+
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
         num_ahead: Batches that are made before they are asked for.
-        num_requests: Blocks that are asked of a store at once.
-        ahead_bytes: Blocks of a store that are loaded before their first batch is made, at most so many bytes and one
-            batch more.
+        num_requests: Requests that are with a store at once; of up to 4 MiB where blocks lie side by side.
+        ahead_bytes: Blocks of a store that are loaded before their first batch is made, at most so many bytes of framed
+            records and one batch more, those that are asked for included.
         decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
     """
 
     num_threads: int = 2
     num_ahead: int = 4
-    num_requests: int = 16
+    num_requests: int = 64
     ahead_bytes: int = 64 * MiB
     decodes_text: bool = True
 
 
 def read_batches(
-    plan: EpochPlan,
+    plan_of: Callable[[int], EpochPlan],
+    steps: Iterator[Step],
     features: Features,
     options: ReadingOptions,
-    finish: Callable[[Batch], Batch],
+    finish: Callable[[Batch, Step, list[Rows]], Batch],
     *,
-    steps: range,
     is_remote: bool,
-) -> Iterator[Batch]:
-    """Yields a worker's batches of one epoch.
+) -> Iterator[tuple[Step, Batch]]:
+    """Yields a worker's batches; those of an epoch are begun while the last ones of the epoch before are given.
 
     Args:
-        plan: Of the epoch.
+        plan_of: Returns the plan of an epoch, the same one each time.
+        steps: Which; nothing of those before them is read.
         features: Which to decode, at least one.
         options: Change no batch.
-        finish: What is done to a batch, in the thread that made it, before it is given.
-        steps: Which; nothing of those before them is read.
+        finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given.
         is_remote: Whether the blocks lie in a store, where a request waits longer than it works.
 
     Raises:
@@ -68,14 +78,15 @@ def read_batches(
     """
     assembler = Assembler(features, decodes_text=options.decodes_text)
 
-    def make(step: int, planned: Planned[Future[Block]]) -> Batch:
-        blocks = {place: block.result() for place, block in planned.blocks.items()}
+    def make(plan: EpochPlan, planned: Planned[_Loading]) -> Batch:
+        step = planned.step
+        blocks = {place: loading.block() for place, loading in planned.blocks.items()}
         batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in planned.rows])
         num_real = sum(stop - start for _, start, stop in planned.rows)
-        num_rows = plan.num_rows(step)
+        num_rows = plan.num_rows(step.step)
         if num_real != num_rows:
             batch = pad(batch, features, num_real, num_rows, decodes_text=options.decodes_text)
-        return finish(batch)
+        return finish(plan.finish(step.step, batch), step, planned.rows)
 
     num_ahead = options.num_ahead if options.num_threads else 0
     with ExitStack() as stack:
@@ -85,27 +96,76 @@ def read_batches(
         if is_remote and options.num_threads:
             requests = _threads(options.num_requests, stack)
         ahead = BlocksAhead(
-            iter(steps),
-            plan.rows,
-            lambda place: requests.submit(plan.load, place),
-            plan.num_bytes,
-            max_steps=len(steps) if requests is not threads else 0,
+            steps,
+            lambda step: plan_of(step.epoch).rows(step.step),
+            lambda epoch, places: list(map(_Loading, _begin(plan_of(epoch), places, requests, is_remote))),
+            lambda epoch, place: plan_of(epoch).num_bytes(place),
+            max_steps=_MAX_STEPS_AHEAD if requests is not threads else 0,
             max_bytes=options.ahead_bytes,
         )
-        pending: deque[Future[Batch]] = deque()
-        for step, planned in zip(steps, ahead, strict=True):
-            pending.append(threads.submit(make, step, planned))
+        pending: deque[tuple[Step, Future[Batch]]] = deque()
+        for planned in ahead:
+            pending.append((planned.step, threads.submit(make, plan_of(planned.step.epoch), planned)))
             if len(pending) > num_ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+                step, batch = pending.popleft()
+                yield step, batch.result()
+        for step, batch in pending:
+            yield step, batch.result()
+
+
+class _Loading:
+    """A block that is there or will be. Asking its future for every batch costs as much as decoding two records."""
+
+    __slots__ = ("_block", "_future")
+
+    def __init__(self, future: Future[Block]) -> None:
+        self._future = future
+        self._block: Block | None = None
+
+    def block(self) -> Block:
+        if self._block is None:
+            self._block = self._future.result()
+        return self._block
+
+
+def _begin(plan: EpochPlan, places: list[Any], requests: Executor, is_remote: bool) -> list[Future[Block]]:
+    """Begins to load blocks, with one request of a store for those that the plan loads together."""
+    if not is_remote or not isinstance(plan, RunsPlan):
+        return [requests.submit(plan.load, place) for place in places]
+    found: list[Future[Block]] = []
+    for run in plan.runs(places):
+        blocks: list[Future[Block]] = [Future() for _ in run]
+        requests.submit(_load_run, plan, run, blocks).add_done_callback(partial(_pass_cancel_on, blocks))
+        found.extend(blocks)
+    return found
+
+
+def _pass_cancel_on(blocks: list[Future[Block]], loading: Future[None]) -> None:
+    # Whoever waits for a block of a run that will not be loaded any more must not wait for ever.
+    if loading.cancelled():
+        for block in blocks:
+            block.cancel()
+
+
+def _load_run(plan: RunsPlan, run: list[Any], blocks: list[Future[Block]]) -> None:
+    num_done = 0
+    while num_done < len(run):
+        try:
+            for block in plan.load_run(run[num_done:]):
+                blocks[num_done].set_result(block)
+                num_done += 1
+        except Exception as error:  # noqa: BLE001 - whoever asks for the block gets it
+            blocks[num_done].set_exception(error)
+            num_done += 1
 
 
 def _threads(num_threads: int, stack: ExitStack) -> Executor:
     if num_threads == 0:
         return _AtOnce()
-    threads = ThreadPoolExecutor(num_threads, thread_name_prefix="shardkit-batches")
+    ending = threading.Event()
+    threads = ThreadPoolExecutor(num_threads, "shardkit-batches", initializer=end_with, initargs=(ending,))
     stack.callback(threads.shutdown, wait=True, cancel_futures=True)
+    stack.callback(ending.set)
     return threads
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardkit.decoder import as_text
+from shardkit.codec_kernel import objects_of
+from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 
 Bools = npt.NDArray[np.bool_]
@@ -47,6 +48,23 @@ class Ragged(NamedTuple):
         """Returns the length of each list."""
         return np.diff(self.row_splits)
 
+    def to_dense(self, length: int, fill: Any = 0) -> npt.NDArray[Any]:
+        """Returns the lists as an array `[n, length]`, filled up with `fill`.
+
+        Raises:
+            UsageError: If a list is longer.
+        """
+        lengths = self.row_lengths()
+        if len(lengths) and lengths.max() > length:
+            raise UsageError(
+                f"a list has no room in an array [n, {length}]",
+                why=f"the longest of {len(lengths):,} has {lengths.max():,} values",
+                next_step="Give at least its length",
+            )
+        dense = np.full((len(lengths), length), fill, self.values.dtype)
+        dense[np.arange(length) < lengths[:, None]] = self.values[self.row_splits[0] : self.row_splits[-1]]
+        return dense
+
 
 Column = npt.NDArray[Any] | Ragged
 
@@ -61,12 +79,21 @@ class Batch(Mapping[str, Column]):
     Attributes:
         present: By name of every nullable feature: bool `[n]`, False where the example lacks it.
         mask: bool `[n]`: False for rows that only fill up the last batch; None where every row is an example.
+        pad_to: Boundary of the batch's length bucket, the same for all workers; None without buckets. What
+            `batch["tokens"].to_dense(batch.pad_to)` gives has one shape a bucket.
     """
 
-    def __init__(self, columns: dict[str, Column], present: dict[str, Bools], mask: Bools | None = None) -> None:
+    def __init__(
+        self,
+        columns: dict[str, Column],
+        present: dict[str, Bools],
+        mask: Bools | None = None,
+        pad_to: int | None = None,
+    ) -> None:
         self._columns = columns
         self.present = present
         self.mask = mask
+        self.pad_to = pad_to
 
     def __getitem__(self, name: str) -> Column:
         return self._columns[name]
@@ -118,9 +145,12 @@ class _ColumnMaker:
         self._stored = _STORED.get(feature.stored_as)
         self._dtype = _numpy_dtype(feature)
         self._empty = empty_value(feature, decodes_text=decodes_text)
+        self._is_plain = not self._shape and self._dtype == self._stored
 
     def make(self, buffers: list[Any], num_rows: int, present: Bools | None) -> Column:
         """Returns the column; `present` is None if no row is null."""
+        if self._is_plain and present is None:
+            return np.frombuffer(buffers[0], self._dtype)
         if self._size is None:
             splits = np.frombuffer(buffers[0], np.int32)
             return Ragged(self._values(buffers[1:], None), splits)
@@ -151,16 +181,16 @@ class _ColumnMaker:
         return other
 
     def _objects(self, buffers: list[Any], present: Bools | None) -> npt.NDArray[Any]:
+        if not self._is_decimal:
+            return objects_of(buffers[0], buffers[1], is_text=self._is_text)
         offsets, content = (pa.py_buffer(buffer) for buffer in buffers)
         array = pa.Array.from_buffers(pa.binary(), offsets.size // 4 - 1, [None, offsets, content])
-        if self._is_text:
-            array = as_text(array)
-        elif self._is_decimal:
-            if present is not None:
-                array = pc.if_else(pa.array(present), array, b"0")
-            array = array.cast(pa.string()).cast(self._feature.value_type)
-        objects: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
-        return objects
+        if present is not None:
+            array = pc.if_else(pa.array(present), array, b"0")
+        decimals: npt.NDArray[Any] = (
+            array.cast(pa.string()).cast(self._feature.value_type).to_numpy(zero_copy_only=False)
+        )
+        return decimals
 
     def _fixed_objects(self, buffers: list[Any], num_rows: int) -> npt.NDArray[Any]:
         # Null rows have no values at all.

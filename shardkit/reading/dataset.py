@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 
+from shardkit import storage
+from shardkit.block_cache import DEFAULT_CACHE_BYTES, open_cache
 from shardkit.dataset import Dataset, open_dataset
 from shardkit.features import Features
 from shardkit.manifest import Manifest
@@ -42,6 +45,17 @@ class Splits(Mapping[str, Split]):
         return self.dataset.manifest.features
 
 
-def open_splits(url: str, version: int | None = None) -> Splits:
+def open_splits(
+    url: str,
+    version: int | None = None,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str = DEFAULT_CACHE_BYTES,
+) -> Splits:
     """Opens a dataset for reading; see `shardkit.open`."""
-    return Splits(open_dataset(url, version))
+    cache = None
+    if cache_dir is not None and not storage.is_local(storage.normalize(url)):
+        cache = open_cache(cache_dir, cache_bytes)
+    dataset = open_dataset(url, version)
+    dataset.block_cache = cache
+    return Splits(dataset)

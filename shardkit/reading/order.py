@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from shardkit.errors import UsageError
 from shardkit.hashing import mix64, row_keys, stable_order
+from shardkit.reading.length_buckets import BucketOrder
 
 Int64s = npt.NDArray[np.int64]
 Remainder = Literal["drop", "pad"]
@@ -33,7 +34,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What decides the order beside the data.
 
     Attributes:
-        global_batch_size: Examples that all workers together take a step.
+        global_batch_size: Examples that all workers together take a step; 0 where `buckets` decide.
         seed: Any integer.
         shuffle: False gives the stored order.
         remainder: What becomes of examples that do not fill a batch: `drop` leaves them out of this epoch (others in
@@ -41,6 +42,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         num_lanes: Runs that are read side by side; without meaning unless shuffled.
         num_turns: Groups of lanes that give whole batches in turn, so that several processes of one worker can make
             batches side by side without reading the same blocks.
+        buckets: See `shardkit.reading.bucketing`.
     """
 
     global_batch_size: int
@@ -49,6 +51,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     remainder: Remainder = "drop"
     num_lanes: int = DEFAULT_NUM_LANES
     num_turns: int = 1
+    buckets: BucketOrder | None = None
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,13 +91,13 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
     Raises:
         UsageError: If they do not; names what would.
     """
-    size, lanes, num_workers = options.global_batch_size, options.num_lanes, worker.num_workers
-    numbers = {
-        "global_batch_size": size,
-        "num_lanes": lanes,
-        "num_workers": num_workers,
-        "num_turns": options.num_turns,
-    }
+    buckets = options.buckets
+    lanes, num_workers = options.num_lanes, worker.num_workers
+    # What the workers share evenly: a batch, or groups of which each gives as many rows to every batch.
+    name, size = (
+        ("global_batch_size", options.global_batch_size) if buckets is None else ("num_groups", buckets.num_groups)
+    )
+    numbers = {name: size, "num_lanes": lanes, "num_workers": num_workers, "num_turns": options.num_turns}
     if min(numbers.values()) < 1:
         raise UsageError(
             "there is no such order of reading",
@@ -110,16 +113,49 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
     if size % num_workers:
         raise UsageError(
             "the workers cannot share a batch evenly",
-            why=f"global_batch_size {size} is no multiple of the {num_workers} workers",
+            why=f"{name} {size} is no multiple of the {num_workers} workers",
             next_step=f"Use {_nearest_multiple(size, num_workers)}",
         )
-    num_readers = num_workers * options.num_turns
+    num_readers = (num_workers if buckets is None else buckets.num_groups) * options.num_turns
     if options.shuffle and lanes % num_readers:
+        readers = "processes that read" if buckets is None else "groups, counted once a turn"
         raise UsageError(
             "the workers cannot share the lanes evenly",
-            why=f"num_lanes {lanes} is no multiple of the {num_readers} processes that read",
+            why=f"num_lanes {lanes} is no multiple of the {num_readers} {readers}",
             next_step=f"Use num_lanes={_nearest_multiple(lanes, num_readers)}; it changes the order",
         )
+
+
+class EpochSequence:
+    """All examples of a split, block after block, in the order of an epoch.
+
+    Attributes:
+        blocks: Stored positions of the blocks that have examples, in the epoch's order.
+        sizes: Examples of each of them.
+        ends: Position in the sequence after the last example of each.
+        num_examples: Of the split.
+
+    Args:
+        block_num_examples: Of all blocks of the split, in the stored order.
+        options: Of which `seed` and `shuffle` count.
+        epoch: Gives another order for the same seed.
+    """
+
+    def __init__(self, block_num_examples: Int64s, options: OrderOptions, epoch: int) -> None:
+        self._shuffle = options.shuffle
+        self._key = _epoch_key(options.seed, epoch)
+        sizes = np.asarray(block_num_examples, np.int64)
+        used = np.flatnonzero(sizes)
+        self.blocks: Int64s = used[_permutation(len(used), self._key)] if options.shuffle else used
+        self.sizes = sizes[self.blocks]
+        self.ends: Int64s = np.cumsum(self.sizes)
+        self.num_examples = int(sizes.sum())
+
+    def block_order(self, place: int) -> Int64s | None:
+        """Returns the stored positions of a block's rows in the epoch's order, None if it is the stored one."""
+        if not self._shuffle:
+            return None
+        return _permutation(int(self.sizes[place]), mix64(self._key ^ np.uint64(self.blocks[place])))
 
 
 class EpochOrder:
@@ -134,21 +170,20 @@ class EpochOrder:
     def __init__(self, block_num_examples: Int64s, options: OrderOptions, epoch: int) -> None:
         self.global_batch_size = options.global_batch_size
         self._options = options
-        self._key = _epoch_key(options.seed, epoch)
-        sizes = np.asarray(block_num_examples, np.int64)
-        used = np.flatnonzero(sizes)
-        self.blocks: Int64s = used[_permutation(len(used), self._key)] if options.shuffle else used
-        self._sizes = sizes[self.blocks]
-        self._ends = np.cumsum(self._sizes)
+        sequence = EpochSequence(block_num_examples, options, epoch)
+        self.blocks = sequence.blocks
+        self.block_order = sequence.block_order
+        self._sizes = sequence.sizes
+        self._ends = sequence.ends
         self._firsts = self._ends - self._sizes
-        self.num_examples = int(sizes.sum())
+        self.num_examples = sequence.num_examples
         size = options.global_batch_size
         self._num_full, self._rest = divmod(self.num_examples, size)
         if options.remainder == "drop":
             self._rest = 0
         self.num_steps = self._num_full + bool(self._rest)
         num_lanes = options.num_lanes // options.num_turns if options.shuffle else 1
-        self._shares, self._rest_shares = _shares(size, num_lanes), _shares(self._rest, num_lanes)
+        self._shares, self._rest_shares = lane_shares(size, num_lanes), lane_shares(self._rest, num_lanes)
         turns = np.arange(options.num_turns if options.shuffle else 1)[:, None]
         num_full_steps = (self._num_full + options.num_turns - 1 - turns) // options.num_turns
         is_rest_turn = turns == self._num_full % options.num_turns
@@ -170,6 +205,8 @@ class EpochOrder:
         starts, stops = self._runs(step, worker)
         places = np.searchsorted(self._ends, starts, side="right")
         firsts = self._firsts[places]
+        if (stops - firsts <= self._sizes[places]).all():
+            return list(map(Rows, places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist()))
         found = []
         in_block = zip(places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist(), strict=True)
         for place, start, stop in in_block:
@@ -197,14 +234,8 @@ class EpochOrder:
         is_taken = stops > starts
         return starts[is_taken], stops[is_taken]
 
-    def block_order(self, place: int) -> Int64s | None:
-        """Returns the stored positions of a block's rows in the epoch's order, None if it is the stored one."""
-        if not self._options.shuffle:
-            return None
-        return _permutation(int(self._sizes[place]), mix64(self._key ^ np.uint64(self.blocks[place])))
 
-
-def _shares(total: int, num_lanes: int) -> Int64s:
+def lane_shares(total: int, num_lanes: int) -> Int64s:
     """Returns each lane's part of `total`; the sums of any equal runs of lanes that cut it evenly are equal."""
     return np.diff(total * np.arange(num_lanes + 1, dtype=np.int64) // num_lanes)
 

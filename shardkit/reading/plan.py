@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
 
 from shardkit.reading.blocks import Block, BlockLoader
+from shardkit.reading.columns import Batch
 from shardkit.reading.order import EpochOrder, Rows, Worker
 
 
@@ -34,6 +37,24 @@ class EpochPlan(Protocol):
     def num_bytes(self, place: Any) -> int:
         """Returns about how many bytes that is in memory."""
 
+    def finish(self, step: int, batch: Batch) -> Batch:
+        """Returns the batch of a step as it is given to the functions on batches."""
+
+
+@runtime_checkable
+class RunsPlan(EpochPlan, Protocol):
+    """A plan that can load several blocks with one request to a store."""
+
+    def runs(self, places: list[Any]) -> list[list[Any]]:
+        """Returns places, in their order, in groups that are loaded together."""
+
+    def load_run(self, run: list[Any]) -> Iterator[Block]:
+        """Yields what lies at the places of a group that `runs` made, or at the last ones of it.
+
+        Raises:
+            DamageError, StorageError: In the place of a block that `load` would raise it for.
+        """
+
 
 class SplitPlan:
     """The plan of one split in the order of `EpochOrder`; see `EpochPlan`."""
@@ -56,5 +77,16 @@ class SplitPlan:
     def load(self, place: int) -> Block:
         return self._loader.load(int(self._order.blocks[place]), self._order.block_order(place))
 
+    def runs(self, places: list[int]) -> list[list[int]]:
+        rest = iter(places)
+        runs = self._loader.runs(int(self._order.blocks[place]) for place in places)
+        return [list(islice(rest, num_blocks)) for num_blocks in runs]
+
+    def load_run(self, run: list[int]) -> Iterator[Block]:
+        return self._loader.load_run([(int(self._order.blocks[p]), self._order.block_order(p)) for p in run])
+
     def num_bytes(self, place: int) -> int:
         return self._loader.num_bytes(int(self._order.blocks[place]))
+
+    def finish(self, step: int, batch: Batch) -> Batch:
+        return batch

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache, reduce
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, Self
 
 import msgspec
+import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
+from shardkit.reading.ahead import Step
 from shardkit.reading.batches import ReadingOptions, read_batches
 from shardkit.reading.columns import Batch
-from shardkit.reading.order import OrderOptions, Worker
+from shardkit.reading.hooks import (
+    Filter,
+    FilterFunction,
+    Hook,
+    Made,
+    Map,
+    MapFunction,
+    keys_of,
+    num_rows_of,
+    run_hooks,
+)
+from shardkit.reading.length_buckets import BucketSizes
+from shardkit.reading.order import OrderOptions, Rows, Worker
 from shardkit.reading.plan import EpochPlan
 
 
@@ -45,6 +60,7 @@ class BatchReader:
     Attributes:
         worker: Whose batches.
         order_options: What the order is made from.
+        buckets: The examples by bucket, how many are left out, and the padding; None without `LengthBuckets`.
 
     Args:
         plan_epoch: Returns this worker's plan of an epoch.
@@ -57,6 +73,7 @@ class BatchReader:
         reading: Changes no batch.
         is_remote: Whether the blocks lie in a store.
         turn: Of this reader, see `OrderOptions.num_turns`.
+        buckets: Of the order.
     """
 
     def __init__(
@@ -72,9 +89,11 @@ class BatchReader:
         reading: ReadingOptions,
         is_remote: bool,
         turn: int = 0,
+        buckets: BucketSizes | None = None,
     ) -> None:
         self.worker = worker
         self.order_options = order
+        self.buckets = buckets
         self._plan_epoch = plan_epoch
         self._num_steps = lru_cache(2)(lambda epoch: plan_epoch(epoch).num_steps)
         self._features = features
@@ -84,7 +103,7 @@ class BatchReader:
         self._reading = reading
         self._is_remote = is_remote
         self._turn = turn
-        self._hooks: tuple[Callable[[Batch], Batch], ...] = ()
+        self._hooks: tuple[Hook, ...] = ()
         self._next = (epochs.start, turn)
         self._running: Iterator[Batch] | None = None
 
@@ -97,6 +116,37 @@ class BatchReader:
         self.close()
         self._running = self._iterate()
         return self._running
+
+    def map(self, function: MapFunction) -> Self:
+        """Returns a reader that does something to each batch, in the threads that make it, ahead of the consumer.
+
+        It stands where this one stands and has the same states; this one stays as it is.
+
+        Args:
+            function: Takes a `Batch`, for any number of threads. Returns a `Batch`, or a dict of columns of equal
+                length (NumPy arrays `[n, ...]` or `Ragged`): then `mask`, and `present` of the names that remain, are
+                kept. If it has a parameter `rng`, it gets a `RowRandom`: random numbers that a resumed run repeats. An
+                exception reaches whoever asks for the batch, with a note of the function, the epoch and the step.
+        """
+        return self.with_hooks((Map(function),))
+
+    def filter(self, function: FilterFunction) -> Self:
+        """Returns a reader that leaves rows out; see `map`.
+
+        Batches become smaller, down to no rows. Their number stays, so that it is the same on every worker: one that
+        has fewer steps than another would keep it waiting forever.
+
+        Args:
+            function: Takes a `Batch`, and `rng` as for `map`. Returns bool `[n]`; rows where it is False leave.
+        """
+        return self.with_hooks((Filter(function),))
+
+    def with_hooks(self, hooks: tuple[Hook, ...]) -> Self:
+        """Returns a reader that does these after what this one does."""
+        other = copy.copy(self)
+        other._hooks = (*self._hooks, *hooks)
+        other._running = None
+        return other
 
     def state(self) -> dict[str, Any]:
         """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
@@ -120,9 +170,12 @@ class BatchReader:
                 next_step="Give what `state()` of a reader returned",
             ) from error
         mine = msgspec.convert(self.state(), ReaderState)
-        pairs = {"dataset": (found.dataset, mine.dataset), "split": (found.split, mine.split)}
-        for name in OrderOptions.__struct_fields__:
-            pairs[name] = (getattr(found.order, name), getattr(mine.order, name))
+        pairs: dict[str, tuple[Any, Any]] = {
+            "dataset": (found.dataset, mine.dataset),
+            "split": (found.split, mine.split),
+        }
+        then, now = _settings(found.order), _settings(mine.order)
+        pairs |= {name: (then.get(name), now.get(name)) for name in {**now, **then}}
         differences = [f"{name} was {then!r} and is {now!r}" for name, (then, now) in pairs.items() if then != now]
         if differences:
             raise UsageError(
@@ -149,19 +202,44 @@ class BatchReader:
             self._running = None
 
     def _iterate(self) -> Iterator[Batch]:
-        while self._next[0] < self._epochs.stop:
-            epoch, first_step = self._next
-            plan = self._plan_epoch(epoch)
-            steps = range(first_step, plan.num_steps, self.order_options.num_turns)
-            batches = read_batches(
-                plan, self._features, self._reading, self._finish, steps=steps, is_remote=self._is_remote
-            )
-            for step, batch in zip(steps, batches, strict=True):
-                following = step + self.order_options.num_turns
-                self._next = (epoch, following) if following < plan.num_steps else (epoch + 1, self._turn)
-                yield batch
-            if not steps:
-                self._next = (epoch + 1, self._turn)
+        plans: dict[int, EpochPlan] = {}
 
-    def _finish(self, batch: Batch) -> Batch:
-        return reduce(lambda found, hook: hook(found), self._hooks, batch)
+        def plan_of(epoch: int) -> EpochPlan:
+            if epoch not in plans:
+                plans[epoch] = self._plan_epoch(epoch)
+            return plans[epoch]
+
+        def steps() -> Iterator[Step]:
+            epoch, first_step = self._next
+            while epoch < self._epochs.stop:
+                for step in range(first_step, plan_of(epoch).num_steps, self.order_options.num_turns):
+                    yield Step(epoch, step)
+                epoch, first_step = epoch + 1, self._turn
+
+        batches = read_batches(plan_of, steps(), self._features, self._reading, self._finish, is_remote=self._is_remote)
+        for (epoch, step), batch in batches:
+            following = step + self.order_options.num_turns
+            self._next = (epoch, following)
+            if following >= plans[epoch].num_steps:
+                self._next = (epoch + 1, self._turn)
+                for past in [number for number in plans if number <= epoch]:
+                    del plans[past]
+            yield batch
+        if self._next[0] < self._epochs.stop:
+            self._next = (self._epochs.stop, self._turn)
+
+    def _finish(self, batch: Batch, at: Step, rows: list[Rows]) -> Batch:
+        if not self._hooks:
+            return batch
+        num_rows = num_rows_of(batch)
+        keys = np.zeros(num_rows, np.uint64)
+        if any(hook.takes_random for hook in self._hooks):
+            keys = keys_of(rows, num_rows, self.order_options.seed, at.epoch)
+        return run_hooks(self._hooks, Made(batch, at.epoch, at.step, keys))
+
+
+def _settings(order: OrderOptions) -> dict[str, Any]:
+    """Returns all of an order by name."""
+    settings: dict[str, Any] = msgspec.to_builtins(order)
+    buckets = settings.pop("buckets")
+    return settings | {f"buckets.{name}": value for name, value in (buckets or {}).items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, overload
 
 import numpy as np
@@ -15,9 +15,13 @@ from shardkit.features import Features
 from shardkit.reading.assembler import Assembler, Piece
 from shardkit.reading.batches import ReadingOptions
 from shardkit.reading.blocks import BlockLoader
+from shardkit.reading.bucket_plan import BucketPlans
 from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
+from shardkit.reading.length_buckets import LengthBuckets, check_padded, checked, one_size, order_of
+from shardkit.reading.lengths import SplitBuckets, check_too_long, put_in_buckets
 from shardkit.reading.order import EpochOrder, OrderOptions, Remainder, Worker, check_options, choose_num_lanes
-from shardkit.reading.plan import SplitPlan
+from shardkit.reading.plan import EpochPlan, SplitPlan
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split_blocks import SplitBlocks
 
@@ -40,6 +44,22 @@ class Split(Sequence[dict[str, Any]]):
         self.num_examples = dataset.manifest.split(name).num_examples
         self.features: Features = dataset.manifest.features
         self._dataset = dataset
+        self._bucketed: dict[tuple[str, tuple[int, ...] | None], SplitBuckets] = {}
+
+    @property
+    def dataset(self) -> Dataset:
+        """Whose split it is."""
+        return self._dataset
+
+    @property
+    def block_num_examples(self) -> npt.NDArray[np.int64]:
+        """Examples of each block, in the stored order."""
+        return self._blocks.num_examples
+
+    @property
+    def block_loader(self) -> BlockLoader:
+        """What loads its blocks."""
+        return self._loader
 
     def __len__(self) -> int:
         return self.num_examples
@@ -84,7 +104,8 @@ class Split(Sequence[dict[str, Any]]):
     def batches(
         self,
         *,
-        global_batch_size: int,
+        global_batch_size: int | None = None,
+        buckets: LengthBuckets | None = None,
         seed: int = 0,
         epoch: int = 0,
         num_epochs: int = 1,
@@ -102,8 +123,13 @@ class Split(Sequence[dict[str, Any]]):
     ) -> BatchReader:
         """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
 
+        With `buckets`, batches are of examples of similar length, and their rows differ from bucket to bucket; all
+        workers have the same bucket at a step. To know the lengths, the first such call reads the whole split once;
+        what is kept is a byte an example, and 4 more for the epoch that is read.
+
         Args:
-            global_batch_size: Examples that all workers together take a step.
+            global_batch_size: Examples that all workers together take a step; or None, and `buckets` say how many.
+            buckets: See `LengthBuckets`.
             seed: Any integer.
             epoch: The first one; each has another order.
             num_epochs: How many are read.
@@ -113,7 +139,7 @@ class Split(Sequence[dict[str, Any]]):
             remainder: `drop` leaves out what does not fill the last batch, `pad` fills it up and gives a mask.
             num_lanes: Blocks that a global batch is mixed from, a multiple of `num_workers`, times `num_turns`. Each
                 costs the memory of one block's framed records, on one worker. None means 48 a turn, or the next
-                multiple of `num_workers`.
+                multiple of `num_workers` (with `buckets`, of their `num_groups`).
             turn: Of this process among those that make one worker's batches in turn, from 0.
             num_turns: How many those are; this reader gives every `num_turns`-th batch.
             features: Names of those to decode; None means all.
@@ -124,13 +150,17 @@ class Split(Sequence[dict[str, Any]]):
         Raises:
             UsageError: If the numbers do not fit together, or there is no such feature; says what would fit.
         """
+        buckets = None if buckets is None else checked(buckets)
+        bucket_order = None if buckets is None else order_of(buckets, max(1, num_workers))
+        num_sharing = max(1, num_workers) if bucket_order is None else bucket_order.num_groups
         order = OrderOptions(
-            global_batch_size=global_batch_size,
+            global_batch_size=one_size(global_batch_size, buckets),
             seed=seed,
             shuffle=shuffle,
             remainder=remainder,
-            num_lanes=choose_num_lanes(max(1, num_workers), num_turns) if num_lanes is None else num_lanes,
+            num_lanes=choose_num_lanes(num_sharing, num_turns) if num_lanes is None else num_lanes,
             num_turns=num_turns,
+            buckets=bucket_order,
         )
         worker = Worker(index=worker_index, num_workers=num_workers)
         check_options(order, worker)
@@ -146,9 +176,17 @@ class Split(Sequence[dict[str, Any]]):
                 why=f"num_threads {num_threads}, num_ahead {num_ahead}, num_epochs {num_epochs}: none may be negative",
                 next_step="Give numbers from 0",
             )
+        chosen = self._chosen(features)
+        plan_epoch: Callable[[int], EpochPlan] = partial(self._plan, order, worker)
+        sizes = None
+        if buckets is not None:
+            check_padded(buckets, chosen)
+            found = self._in_buckets(buckets, num_threads)
+            plans = BucketPlans(self._loader, self._blocks.num_examples, found, buckets, order, worker, turn)
+            order, sizes, plan_epoch = plans.order, plans.sizes, plans.plan
         return BatchReader(
-            lambda number: SplitPlan(self._loader, EpochOrder(self._blocks.num_examples, order, number), worker),
-            self._chosen(features),
+            plan_epoch,
+            chosen,
             dataset=self._dataset.manifest.shard_table.sha256,
             split=self.name,
             order=order,
@@ -157,7 +195,34 @@ class Split(Sequence[dict[str, Any]]):
             reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
             is_remote=self._loader.is_remote,
             turn=turn,
+            buckets=sizes,
         )
+
+    def _plan(self, order: OrderOptions, worker: Worker, epoch: int) -> EpochPlan:
+        return SplitPlan(self._loader, EpochOrder(self._blocks.num_examples, order, epoch), worker)
+
+    def _in_buckets(self, buckets: LengthBuckets, num_threads: int) -> SplitBuckets:
+        key = (buckets.feature, buckets.boundaries)
+        if key not in self._bucketed:
+            feature = self._dataset.manifest.feature(buckets.feature)
+            self._bucketed[key] = put_in_buckets(
+                self._loader, self._blocks.num_examples, feature, buckets.boundaries, num_threads
+            )
+        check_too_long(self._bucketed[key], buckets)
+        return self._bucketed[key]
+
+    def map(self, function: MapFunction) -> MappedSource:
+        """Returns the split with a function on its batches, for adapters; see `BatchReader.map`."""
+        return MappedSource(self).map(function)
+
+    def filter(self, function: FilterFunction) -> MappedSource:
+        """Returns the split with a condition on the rows of its batches, for adapters; see `BatchReader.filter`."""
+        return MappedSource(self).filter(function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was opened stays: another process, such as a worker of a PyTorch `DataLoader`, opens its own.
+        kept = ("name", "num_examples", "features", "_dataset", "_bucketed")
+        return {name: value for name, value in vars(self).items() if name in kept}
 
     def _chosen(self, names: Sequence[str] | None) -> Features:
         if names is None:

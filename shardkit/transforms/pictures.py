@@ -17,6 +17,7 @@ import functools
 import io
 import struct
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -91,6 +92,39 @@ def rewrite(data: bytes, options: PictureOptions) -> Picture:
         why = f"it would have {len(picture.data):,} bytes, more than the {options.max_bytes:,} that a record may have"
         raise RowError("the image becomes too large", why, data)
     return picture
+
+
+def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tuple[int, int]]) -> Image.Image:
+    """Returns the pixels of an image, upright and without alpha, as L or RGB.
+
+    Args:
+        data: The encoded image.
+        max_pixels: One that declares more is refused before anything is decoded.
+        reduced: Says of the height and width of an upright JPEG which are needed at least: it is decoded at an eighth,
+            a quarter or half of its size where that is enough.
+
+    Raises:
+        RowError: If it is no image, has too many pixels, or cannot be decoded.
+    """
+    try:
+        header = read_header(data, max_pixels)
+    except ImageHeaderError as error:
+        raise RowError("the image cannot be used", str(error), data) from error
+    try:
+        image: Image.Image = _open(data, header.media_type)
+        orientation = _orientation_of(image, data)
+        if header.media_type == "image/jpeg":
+            is_turned = orientation >= 5
+            needed = reduced(image.width, image.height) if is_turned else reduced(image.height, image.width)
+            image.draft(None, needed if is_turned else needed[::-1])
+        image.load()
+        image = _upright(image, orientation)
+        is_plain = image.mode in _PLAIN_MODES["jpeg"] and "transparency" not in image.info
+        return image if is_plain else _for_jpeg(_converted(image))
+    except Exception as error:
+        # Decoders raise all kinds of errors at damaged data.
+        why = str(error)[:200] or type(error).__name__
+        raise RowError("the image cannot be decoded", why, data) from error
 
 
 def _rewrite(data: bytes, header: ImageHeader, options: PictureOptions) -> Picture:

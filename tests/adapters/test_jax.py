@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 jax = pytest.importorskip("jax")
 
 from shardkit.adapters.jax import batches  # noqa: E402
 from shardkit.errors import BadInputError, UsageError  # noqa: E402
+from shardkit.features import arrow_schema, make_feature  # noqa: E402
+from shardkit.reading.dataset import Splits  # noqa: E402
+from shardkit.testing import write_dataset  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +52,26 @@ def test_numbers_of_more_than_32_bits_are_not_cut(splits, sharding):
     with jax.enable_x64(True):
         first = next(iter(batches(split, global_batch_size=8, sharding=sharding, features=["key"], shuffle=False)))
         assert first["key"].tolist() == [2**40 + i for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits", "exceeds"),
+    [
+        ("uint64", [0, 2**32 - 1], 2**32),
+        ("int64", [-(2**31), 2**31 - 1], -(2**31) - 1),
+        ("float64", [-3e38, float("inf")], 1e300),
+    ],
+)
+def test_the_range_of_32_bits_is_that_of_each_type(tmp_path, sharding, dtype, fits, exceeds):
+    feature = make_feature("a", dtype, nullable=True)
+
+    def read(name, *values):
+        rows = pa.record_batch([pa.array(values, feature.arrow_type)], arrow_schema((feature,)))
+        split = Splits(write_dataset(tmp_path / name, (feature,), {"train": rows}, num_shards=1))["train"]
+        return next(iter(batches(split, global_batch_size=len(values), sharding=sharding, shuffle=False)))
+
+    found = read("fits", *fits, None)
+    assert found["a"].tolist()[:2] == pytest.approx(fits)
+    assert found["a/present"].tolist() == [True, True, False]
+    with pytest.raises(BadInputError, match="more than 32 bits"):
+        read("exceeds", *fits, exceeds)

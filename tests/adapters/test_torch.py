@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +16,9 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E4
 
 from shardkit.adapters.torch import BatchDataset, ExampleDataset, RaggedTensors, to_tensors  # noqa: E402
 from shardkit.errors import UsageError  # noqa: E402
+from shardkit.features import arrow_schema, make_feature  # noqa: E402
+from shardkit.reading.dataset import Splits  # noqa: E402
+from shardkit.testing import write_dataset  # noqa: E402
 
 
 def read_ids(loader):
@@ -91,6 +97,31 @@ def test_columns_become_tensors(splits):
     assert batch["tokens"].row_splits.tolist() == np.cumsum([0, *(i % 3 for i in range(8))]).tolist()
 
 
+def test_what_is_no_number_has_its_form_too(tmp_path):
+    rows = {
+        make_feature("raw", "bytes", (2,)): [[b"a", b"b"], [b"", b"c"]],
+        make_feature("price", "decimal(5,2)", nullable=True): [Decimal("1.50"), None],
+        make_feature("day", "date"): [date(1970, 1, 3), date(1969, 12, 31)],
+        make_feature("at", "timestamp[ms]", nullable=True): [None, datetime(1970, 1, 1, 0, 0, 1)],
+        make_feature("share", "float64", nullable=True): [None, 0.5],
+        make_feature("words", "string", (None,), nullable=True): [["x", "y"], None],
+    }
+    arrays = [pa.array(values, feature.arrow_type) for feature, values in rows.items()]
+    table = pa.record_batch(arrays, arrow_schema(tuple(rows)))
+    split = Splits(write_dataset(tmp_path / "set", tuple(rows), {"train": table}, num_shards=1))["train"]
+    (batch,) = BatchDataset(split, global_batch_size=2, shuffle=False)
+    assert batch["raw"] == [[b"a", b"b"], [b"", b"c"]]
+    assert batch["price"] == [Decimal("1.50"), Decimal(0)]
+    assert batch["day"].tolist() == [2, -1]
+    assert batch["at"].tolist() == [-(2**63), 1000]
+    assert batch["share"].isnan().tolist() == [True, False]
+    assert (batch["words"].values, batch["words"].row_splits.tolist()) == (["x", "y"], [0, 2, 2])
+    for name in ("price", "words"):
+        assert batch[f"{name}/present"].tolist() == [True, False]
+    example = ExampleDataset(split)[0]
+    assert (example["raw"], example["words"], example["day"].item()) == ([b"a", b"b"], ["x", "y"], 2)
+
+
 def test_numbers_are_not_copied(splits):
     batch = next(iter(splits["train"].batches(global_batch_size=8)))
     tensors = to_tensors(batch)
@@ -129,6 +160,32 @@ def test_samplers_find_examples_by_position(splits):
     seen = [example["id"].item() for batch in loader for example in batch]
     assert sorted(seen) == list(range(len(splits["train"])))
     assert seen != sorted(seen)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA devices")
+def test_pinning_without_a_device_warns_and_changes_nothing(splits):
+    options = {"global_batch_size": 8, "shuffle": False}
+    with pytest.warns(UserWarning, match="pin_memory=True does nothing"):
+        found = read_ids(loader_of(BatchDataset(splits["train"], pin_memory=True, **options)))
+    assert found == read_ids(loader_of(BatchDataset(splits["train"], **options)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_every_tensor_is_pinned(splits):
+    options = {"global_batch_size": 8, "shuffle": False, "remainder": "pad"}
+    plain = list(BatchDataset(splits["train"], **options))[-1]
+    pinned = list(BatchDataset(splits["train"], pin_memory=True, **options))[-1]
+    assert pinned.keys() == plain.keys() >= {"word/present", "mask"}
+    assert (pinned["word"], type(pinned["tokens"])) == (plain["word"], RaggedTensors)
+    tensors = [v for v in pinned.values() if isinstance(v, torch.Tensor)] + [*pinned["tokens"]]
+    assert all(tensor.is_pinned() for tensor in tensors)
+    assert torch.equal(pinned["id"].to("cuda", non_blocking=True).cpu(), plain["id"])
+
+
+def test_loader_workers_leave_pinning_to_their_loader(splits):
+    dataset = BatchDataset(splits["train"], global_batch_size=8, pin_memory=True)
+    with pytest.raises(UsageError, match="Give pin_memory=True to the DataLoader"):
+        next(iter(loader_of(dataset, num_workers=1)))
 
 
 def test_half_a_place_is_refused(splits):

@@ -120,8 +120,8 @@ def _shardkit() -> str:
 class Reader:
     """A process that reads on request."""
 
-    def __init__(self, name: str) -> None:
-        command = [sys.executable, __file__, "--serve", name]
+    def __init__(self, name: str, program: str = __file__) -> None:
+        command = [sys.executable, program, "--serve", name]
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -13,7 +13,7 @@ def memory_store():
     """Yields the URL of an empty folder of an object store that lives in this process."""
     url = "memory://shardkit-test"
     yield url
-    filesystem = storage._filesystem(url)
+    filesystem = storage.filesystem_of(url)
     if filesystem.exists(url):
         filesystem.rm(url, recursive=True)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.decoder import RecordDecoder, decode_frames
+from shardkit.decoder import RecordDecoder
 from shardkit.encoder import encode_batch
 from shardkit.errors import DamageError
 from shardkit.example import decode_record
@@ -57,14 +57,15 @@ def tables(draw):
 def test_what_was_encoded_comes_back(table, random):
     batch, features = table
     encoded = encode_batch(batch, features)
-    decoded = decode_frames(encoded.data, features, "block")
+    decoded = RecordDecoder(features).decode(encoded.data, "block")
     decoded.validate(full=True)
     assert decoded.schema.types == batch.schema.types
     assert decoded.to_pylist() == batch.to_pylist()
     records = [decode_record(r, features, "x") for r in iter_records(bytes(encoded.data), "block")]
     assert records == batch.to_pylist()
     some = tuple(random.sample(features, random.randint(1, len(features))))
-    assert decode_frames(encoded.data, some, "block").to_pylist() == batch.select([f.name for f in some]).to_pylist()
+    found = RecordDecoder(some).decode(encoded.data, "block")
+    assert found.to_pylist() == batch.select([f.name for f in some]).to_pylist()
 
 
 def encoded_numbers(count):
@@ -79,17 +80,17 @@ def test_damage_is_named_with_its_record():
     broken = bytearray(data)
     broken[3 * size + 20] ^= 1
     with pytest.raises(DamageError, match="a record is damaged") as caught:
-        decode_frames(bytes(broken), features, "shard, block 7")
+        RecordDecoder(features).decode(bytes(broken), "shard, block 7")
     assert caught.value.where == f"shard, block 7, uncompressed byte {3 * size}"
     with pytest.raises(DamageError, match="a record is cut off"):
-        decode_frames(data[:-1], features, "shard, block 7")
+        RecordDecoder(features).decode(data[:-1], "shard, block 7")
 
 
 def test_a_record_that_does_not_fit_is_named_with_its_position_and_reason():
     data, features = encoded_numbers(5)
     for record, problem in ((b"\x0a\x00", "feature 'a' is absent"), (b"\xff", "not a tf.train.Example")):
         with pytest.raises(DamageError, match=problem) as caught:
-            decode_frames(data + frame(record) + data, features, "block 7")
+            RecordDecoder(features).decode(data + frame(record) + data, "block 7")
         assert caught.value.where == "block 7, record 5"
 
 
@@ -97,7 +98,7 @@ def test_text_that_is_no_text_is_refused_when_it_is_read_as_text():
     batch = pa.record_batch({"s": pa.array([b"\xff"], pa.binary())})
     data = encode_batch(batch, (make_feature("s", "bytes"),)).data
     with pytest.raises(DamageError, match="feature 's' cannot be read"):
-        decode_frames(data, (make_feature("s", "string"),), "block 7")
+        RecordDecoder((make_feature("s", "string"),)).decode(data, "block 7")
 
 
 def test_columns_outlive_the_next_block():
@@ -114,13 +115,13 @@ def test_without_the_kernel_the_reference_decodes():
         "import sys; sys.modules['shardkit._kernel'] = None\n"
         "import pyarrow as pa\n"
         "from shardkit.codec_kernel import HAS_KERNEL\n"
-        "from shardkit.decoder import decode_frames\n"
+        "from shardkit.decoder import RecordDecoder\n"
         "from shardkit.encoder import encode_batch\n"
         "from shardkit.features import make_feature\n"
         "assert not HAS_KERNEL\n"
         "features = (make_feature('a', 'int64', (None,)), make_feature('s', 'string', nullable=True))\n"
         "batch = pa.record_batch({'a': pa.array([[1, 2], []]), 's': pa.array([None, 'x'])})\n"
-        "print(decode_frames(encode_batch(batch, features).data, features, 'x').to_pylist())"
+        "print(RecordDecoder(features).decode(encode_batch(batch, features).data, 'x').to_pylist())"
     )
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert run.stdout == "[{'a': [1, 2], 's': None}, {'a': [], 's': 'x'}]\n"

@@ -256,3 +256,69 @@ def test_the_comparison_sees_every_difference(part):
 
     assert find_difference(reference, *lay_out(records), specs) is None
     assert find_difference(Wrong, *lay_out(records), specs) is not None
+
+
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_reads_records_of_several_buffers_as_the_reference_does(rng):
+    writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.02]))
+    pieces = []
+    for _ in range(rng.randrange(4)):
+        frames, starts, lengths = lay_out([writer.record() for _ in range(rng.randrange(12))])
+        first = rng.randint(0, len(starts))
+        pieces.append((frames, starts, lengths, first, rng.randint(first, len(starts))))
+    specs = random_specs(rng)
+    expected, found = reference.decode_pieces(pieces, specs), _kernel.decode_pieces(pieces, specs)
+    assert bytes(found[1]) == bytes(expected.problems)
+    columns = [[None if b is None else bytes(b) for b in column] for column in found[0]]
+    assert columns == [[None if b is None else bytes(b) for b in column] for column in expected.columns]
+
+
+@pytest.mark.parametrize("codec", [_kernel, reference])
+@pytest.mark.parametrize(("first", "stop"), [(-1, 1), (0, 3), (2, 1), (0, -1)])
+def test_records_that_are_not_there_are_refused(codec, first, stop):
+    frames, starts, lengths = lay_out([b"", b""])
+    with pytest.raises(ValueError, match="outside"):
+        codec.decode_pieces([(frames, starts, lengths, first, stop)], WANTED)
+    with pytest.raises(ValueError, match="outside"):
+        codec.decode_pieces([(frames, starts + 10**6, lengths, 0, 1)], WANTED)
+
+
+_TEXTS = st.text(max_size=5) | st.sampled_from(["", "word", "wörter", "x" * 40])
+
+
+@pytest.mark.parametrize("codec", [_kernel, reference])
+@given(texts=st.lists(_TEXTS, max_size=40), repeats=st.integers(1, 20))
+def test_slices_become_objects(codec, texts, repeats):
+    values = [text.encode() for text in texts] * repeats
+    offsets, data = np.cumsum([0, *map(len, values)], dtype=np.int32), b"".join(values)
+    for is_text, expected in ((False, values), (True, texts * repeats)):
+        objects = np.empty(len(values), object)
+        codec.put_objects(objects, offsets, data, is_text)
+        assert objects.tolist() == expected
+
+
+@pytest.mark.parametrize("codec", [_kernel, reference])
+def test_slices_that_are_no_objects_are_refused(codec):
+    objects = np.empty(2, object)
+    for offsets in ([0, 1], [0, 2, 1], [-1, 0, 1], [0, 1, 9], [0, 1, 1, 1]):
+        with pytest.raises(ValueError, match="offsets"):
+            codec.put_objects(objects, np.array(offsets, np.int32), b"ab", False)
+    with pytest.raises(UnicodeDecodeError):
+        codec.put_objects(objects, np.array([0, 1, 2], np.int32), b"a\xff", True)
+
+
+def test_numbers_are_not_taken_for_objects():
+    with pytest.raises(ValueError, match="objects"):
+        _kernel.put_objects(np.zeros(2, np.int64), np.zeros(3, np.int32), b"", False)
+
+
+def test_objects_that_are_given_several_times_live_as_long_as_someone_has_them():
+    words = [b"a longer word %d" % (i % 3) for i in range(999)]
+    offsets, data = np.cumsum([0, *map(len, words)], dtype=np.int32), b"".join(words)
+    objects = np.empty(len(words), object)
+    for _ in range(100):
+        _kernel.put_objects(objects, offsets, data, False)
+    kept = objects.tolist()
+    del objects
+    assert kept == words

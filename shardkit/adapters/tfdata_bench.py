@@ -1,0 +1,116 @@
+"""Stock tf.data as people write it for speed, to compare with: nothing of it is shardkit's but the list of files.
+
+Shards are read in turn and in parallel (`interleave` over `TFRecordDataset`, in any order that is fast, in chunks,
+because single records take more CPU time), batches are parsed as a whole (`parse_example`) and prefetched. Nothing is
+shuffled but the order of the shards; more would cost more. Where a feature is nullable, a default stands for nulls, and
+which ones they were is not told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from shardkit.adapters.tfdata import CYCLE_LENGTH, ShardFiles, find_damage, logical_values, shard_files
+from shardkit.bench.rates import Batches, Open
+from shardkit.bench.run import Work
+from shardkit.dataset import Dataset, open_dataset
+from shardkit.features import Feature, Features
+
+_STORED = {
+    "int64_list": tf.int64,
+    "float_list": tf.float32,
+    "bytes_list": tf.string,
+    "little_endian_bytes": tf.string,
+}
+
+
+def check_readable(dataset: Dataset) -> None:
+    """Checks that TensorFlow can open the store.
+
+    Raises:
+        UsageError: If it cannot.
+    """
+    shard_files(dataset, dataset.manifest.splits[0].name)
+
+
+def open_stock(work: Work) -> Open:
+    """Returns what opens the dataset and yields parsed batches, eager tensors by feature name, without end."""
+
+    return lambda: _read(work, lambda files: tuned(files, work))
+
+
+def open_naive(work: Work) -> Open:
+    """Returns the same, but for reading one file after the other, and nothing before it is asked for."""
+    return lambda: _read(work, lambda files: naive(files, work))
+
+
+def _read(work: Work, make: Callable[[ShardFiles], tf.data.Dataset]) -> Batches:
+    dataset = open_dataset(work.location, work.version)
+    batches = make(shard_files(dataset, work.split)).with_options(threading_options(work.num_threads))
+    try:
+        yield from batches
+    except tf.errors.OpError as error:
+        raise find_damage(error, dataset, work.split) from error
+
+
+def threading_options(num_threads: int) -> tf.data.Options:
+    """Returns options under which any order is right, and at most so many threads read, if there are more cores."""
+    options = tf.data.Options()
+    options.deterministic = False
+    if num_threads < len(os.sched_getaffinity(0)):
+        options.threading.private_threadpool_size = num_threads
+        options.autotune.cpu_budget = num_threads
+    return options
+
+
+def tuned(files: ShardFiles, work: Work) -> tf.data.Dataset:
+    """Returns batches of parsed columns, epoch after epoch, read in parallel and ahead."""
+    shards = tf.data.Dataset.from_tensor_slices(list(files.urls))
+    if work.shuffle:
+        shards = shards.shuffle(len(files.urls))
+    records = shards.interleave(
+        lambda url: tf.data.TFRecordDataset(url, files.compression).batch(files.num_chunk_examples),
+        cycle_length=min(CYCLE_LENGTH, len(files.urls)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=False,
+    )
+    batches = records.rebatch(work.batch_size, drop_remainder=True).repeat()
+    return batches.map(_parser(work.features), num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def naive(files: ShardFiles, work: Work) -> tf.data.Dataset:
+    """Returns the same batches read one after the other when they are asked for."""
+    options = tf.data.Options()
+    # Both would put a prefetch where none is written.
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    records = tf.data.TFRecordDataset(list(files.urls), files.compression).with_options(options)
+    return records.batch(work.batch_size, drop_remainder=True).repeat().map(_parser(work.features))
+
+
+def _parser(features: Features) -> Callable[[tf.Tensor], dict[str, tf.Tensor | tf.RaggedTensor]]:
+    spec = {f.name: _spec_of(f) for f in features}
+
+    def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        columns = tf.io.parse_example(serialized, spec)
+        return {f.name: logical_values(columns[f.name], f) for f in features}
+
+    return parse
+
+
+def _spec_of(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    dtype = _STORED[feature.stored_as]
+    if feature.num_values is None:
+        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int32)
+    is_packed = feature.stored_as == "little_endian_bytes"
+    shape = [] if is_packed else list(feature.shape)
+    if not feature.nullable:
+        return tf.io.FixedLenFeature(shape, dtype)
+    if is_packed:
+        return tf.io.FixedLenFeature(shape, dtype, np.full(feature.num_values, np.nan, "<f8").tobytes())
+    empty = {tf.string: b"", tf.float32: np.nan}.get(dtype, 0)
+    return tf.io.FixedLenFeature(shape, dtype, np.full([size or 0 for size in feature.shape], empty).tolist())

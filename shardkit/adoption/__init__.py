@@ -1,0 +1,1 @@
+"""TFRecord files that others wrote become a dataset where they lie: scanned once, never rewritten."""

@@ -1,0 +1,167 @@
+"""`shardkit index`: TFRecord files that others wrote become a dataset where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.options import SizeType
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shardkit.adoption.open import Indexed
+
+
+class _SplitGlob(click.ParamType[tuple[str, str]]):
+    """A split and the files that it is made of, such as `test=part-9*`."""
+
+    name = "split"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Returns name and glob."""
+        if isinstance(value, tuple):
+            return value
+        name, sign, glob = str(value).partition("=")
+        if not sign or not glob:
+            self.fail(f"{value!r} names no files; write it like test='*-test-*'", param, ctx)
+        return name, glob
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit index tensorflow_datasets/mnist/3.0.1
+        shardkit index 'imagenet/*-of-*'
+        shardkit index logs/ --split train='2024-*' --split test='2025-*'
+        shardkit index gs://bucket/records --workers 16
+    """,
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="FOLDER|FILE|GLOB...")
+@click.option(
+    "--split",
+    "splits",
+    type=_SplitGlob(),
+    multiple=True,
+    metavar="NAME=GLOB",
+    help="Files with such a name or path make this split; repeat for more. Other files go by their names: "
+    "train-00000-of-00005, NAME-test.tfrecord-00000-of-00005, validation/a.tfrecord; all else is split 'train'.",
+)
+@click.option("--max-record-size", type=SizeType(), default="256MiB", show_default=True, help="Refuse larger records.")
+@click.option(
+    "--max-expansion",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Refuse gzip files that become more times as large, and more than 64 MiB.",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Files read at the same time; the number of cores if not given."
+)
+def command(
+    inputs: tuple[str, ...],
+    splits: tuple[tuple[str, str], ...],
+    max_record_size: int,
+    max_expansion: int,
+    workers: int | None,
+) -> None:
+    """Make TFRecord files that others wrote a dataset, without rewriting them.
+
+    Reads every file once and writes manifests/ into the folder that all of them lie below: features, splits,
+    statistics, checksums, and where the blocks of records start. Then everything that reads a dataset reads them. Plain
+    and gzip files of tf.train.Example; never changes a file. Run it again when files were added or changed: that makes
+    the next version.
+    """
+    import os
+    import time
+
+    from rich.console import Console
+
+    from shardkit.adoption.listing import AdoptOptions
+    from shardkit.adoption.open import index_tfrecords, list_for_index
+
+    options = AdoptOptions(splits=splits, max_record_bytes=max_record_size, max_expansion=max_expansion)
+    started = time.monotonic()
+    listed = list_for_index(inputs, options)
+    num_bytes = sum(f.num_bytes for f in listed.files)
+    with _progress_bar(num_bytes) as progress:
+        made = index_tfrecords(
+            inputs,
+            listed,
+            options,
+            num_threads=min(workers or len(os.sched_getaffinity(0)), len(listed.files)),
+            progress=progress,
+        )
+    seconds = time.monotonic() - started
+    _show_notes(Console(stderr=True, highlight=False), made)
+    _show(Console(highlight=False), made, seconds)
+
+
+def _show_notes(console: Console, made: Indexed) -> None:
+    from shardkit.cli.conversion_report import show_note
+
+    for note in made.notes:
+        show_note(console, note)
+
+
+def _show(console: Console, made: Indexed, seconds: float) -> None:
+    import shlex
+
+    from rich.table import Table
+
+    from shardkit import storage
+    from shardkit.cli.errors import visible
+    from shardkit.cli.phases import rate_text
+    from shardkit.units import format_count, format_duration, format_number, format_size
+
+    dataset = made.dataset
+    manifest = dataset.manifest
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("split", "files", "examples", "size", "uncompressed", "blocks"):
+        table.add_column(heading, justify="left" if heading == "split" else "right", overflow="fold")
+    for split in manifest.splits:
+        blocks = sum(len(s.block_num_bytes) for s in dataset.split_shards(split.name))
+        sizes = map(format_size, (split.num_bytes, split.num_uncompressed_bytes))
+        counts = map(format_count, (split.num_shards, split.num_examples))
+        table.add_row(visible(split.name), *counts, *sizes, format_count(blocks))
+    console.print(table)
+    num_bytes = sum(s.num_bytes for s in manifest.splits)
+    url = visible(storage.redact(dataset.url))
+    features = format_number(len(manifest.features), "feature")
+    took = f"{format_duration(seconds)} ({rate_text(num_bytes / max(seconds, 1e-6))})"
+    if made.is_new:
+        text = f"{features}; version {dataset.version} of {url} in {took}; no file was changed"
+    else:
+        text = f"nothing to do: version {dataset.version} of {url} is of these very files, all of them read in {took}"
+    console.print(text, soft_wrap=True, markup=False)
+    console.print(f"Next: shardkit inspect {shlex.quote(url)}", soft_wrap=True, markup=False)
+
+
+@contextmanager
+def _progress_bar(num_bytes: int) -> Iterator[Callable[[int], None] | None]:
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=num_bytes)
+
+        def advance(num_read_bytes: int) -> None:
+            bar.advance(task, num_read_bytes)
+
+        yield advance

@@ -1,0 +1,190 @@
+"""Encoded images of a batch as pixels. Pillow lets other threads work while it decodes and resizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.reading.columns import Batch, Ragged
+from shardkit.transforms.pictures import open_upright
+from shardkit.transforms.steps import RowError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Mode = Literal["RGB", "L"]
+Resample = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+Fit = Literal["stretch", "crop", "pad"]
+OnError = Literal["raise", "fill"]
+Pixels = npt.NDArray[np.uint8]
+
+_MAX_SIDE = 65_535
+# TensorFlow takes over memory without a copy only if it is aligned so.
+_ALIGNMENT = 64
+_CHANNELS: dict[Mode, int] = {"RGB": 3, "L": 1}
+
+
+@dataclass(frozen=True)
+class ImageDecoder:
+    """Makes pixels of a column of encoded images; see `shardkit.decode_images`. For any number of threads.
+
+    Attributes:
+        feature: Name of the column.
+        size: Height and width; None keeps that of the images.
+        mode: Of the pixels.
+        resample: How pixels are computed from others.
+        fit: What becomes of the ratio.
+        on_error: What becomes of a damaged image.
+        max_pixels: That an image may declare.
+    """
+
+    feature: str
+    size: tuple[int, int] | None
+    mode: Mode
+    resample: Resample
+    fit: Fit
+    on_error: OnError
+    max_pixels: int
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Returns the batch with pixels, uint8 `[n, height, width, channels]`, in the place of the images.
+
+        Raises:
+            BadInputError: At the first damaged image, unless those become black; names its row in the batch.
+            UsageError: If the column holds no images, or the images have several sizes and none was asked for.
+        """
+        encoded = self._encoded(batch)
+        wanted = np.ones(len(encoded), np.bool_) if batch.mask is None else batch.mask.copy()
+        if self.feature in batch.present:
+            wanted &= batch.present[self.feature]
+        pixels = None if self.size is None else self._black(len(encoded), *self.size)
+        first_row = 0
+        for row in np.flatnonzero(wanted).tolist():
+            image = self._decode(encoded[row], row)
+            if image is None:
+                wanted[row] = False
+                continue
+            if pixels is None:
+                first_row, pixels = row, self._black(len(encoded), image.height, image.width)
+            if image.size != pixels.shape[2:0:-1]:
+                raise _several_sizes(self.feature, (first_row, pixels.shape[1:3]), (row, (image.height, image.width)))
+            pixels[row] = np.asarray(image).reshape(pixels.shape[1:])
+        if pixels is None:
+            pixels = self._black(len(encoded), 0, 0)
+        present = batch.present if self.on_error == "raise" else {**batch.present, self.feature: wanted}
+        return Batch({**batch, self.feature: pixels}, present, batch.mask, batch.pad_to)
+
+    def _encoded(self, batch: Batch) -> npt.NDArray[Any]:
+        if self.feature not in batch:
+            raise UsageError(
+                f"there is no column {self.feature!r} to decode",
+                why=f"the batch has {', '.join(map(repr, batch))}",
+                next_step="Name one of them in decode_images",
+            )
+        column = batch[self.feature]
+        first = column[:1].tolist() if isinstance(column, np.ndarray) and column.ndim == 1 else [None]
+        if isinstance(column, Ragged) or not all(isinstance(value, bytes) for value in first):
+            dtype = column.values.dtype if isinstance(column, Ragged) else column.dtype
+            shape = "lists" if isinstance(column, Ragged) else list(column.shape)
+            raise UsageError(
+                f"column {self.feature!r} holds no encoded images",
+                why=f"expected bytes [n], got {type(first[0]).__name__ if first[0] is not None else dtype} {shape}",
+                next_step="Name a column of bytes in decode_images; each is decoded once",
+            )
+        return column
+
+    def _decode(self, data: bytes, row: int) -> Image.Image | None:
+        try:
+            image = open_upright(data, self.max_pixels, self._needed)
+        except RowError as error:
+            if self.on_error == "fill":
+                return None
+            raise BadInputError(
+                error.what,
+                where=f"column {self.feature!r}, row {row} of the batch",
+                why=error.why,
+                next_step="Give on_error='fill' to decode_images, or convert again without it (--on-bad-record skip)",
+            ) from error
+        image = self._fitted(image)
+        return image if image.mode == self.mode else image.convert(self.mode)
+
+    def _needed(self, height: int, width: int) -> tuple[int, int]:
+        """Returns the height and width that a JPEG must still have when it is decoded."""
+        if self.size is None:
+            return height, width
+        if self.fit == "stretch":
+            return self.size
+        choose = max if self.fit == "crop" else min
+        scale = choose(self.size[0] / height, self.size[1] / width)
+        return max(1, round(height * scale)), max(1, round(width * scale))
+
+    def _fitted(self, image: Image.Image) -> Image.Image:
+        from PIL import ImageOps
+        from PIL.Image import Resampling
+
+        if self.size is None or image.size == self.size[::-1]:
+            return image
+        size, method = self.size[::-1], Resampling[self.resample.upper()]
+        if self.fit == "stretch":
+            return image.resize(size, method)
+        if self.fit == "crop":
+            return ImageOps.fit(image, size, method)
+        return ImageOps.pad(image, size, method)
+
+    def _black(self, num_rows: int, height: int, width: int) -> Pixels:
+        shape = (num_rows, height, width, _CHANNELS[self.mode])
+        memory = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
+        return memory[start : start + math.prod(shape)].reshape(shape)
+
+
+def make_decoder(
+    feature: str,
+    size: tuple[int, int] | None,
+    mode: Mode,
+    resample: Resample,
+    fit: Fit,
+    on_error: OnError,
+    max_pixels: int,
+) -> ImageDecoder:
+    """Returns a decoder of settings that were checked; see `shardkit.decode_images`."""
+    settings = {
+        "mode": (mode, Mode),
+        "resample": (resample, Resample),
+        "fit": (fit, Fit),
+        "on_error": (on_error, OnError),
+    }
+    for name, (value, known) in settings.items():
+        if value not in get_args(known):
+            raise UsageError(
+                f"decode_images has no {name} {value!r}", next_step=f"Give one of {', '.join(get_args(known))}"
+            )
+    if size is not None:
+        given: Any = size
+        is_pair = isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(n, int) for n in given)
+        if not is_pair or not all(1 <= number <= _MAX_SIDE for number in size):
+            raise UsageError(
+                f"images cannot have the size {size!r}",
+                why=f"it is a height and a width of 1 to {_MAX_SIDE:,} pixels",
+                next_step="Write it like size=(224, 224)",
+            )
+        size = (size[0], size[1])
+    if max_pixels < 1:
+        raise UsageError(f"max_pixels is {max_pixels}", next_step="Give at least 1")
+    return ImageDecoder(feature, size, mode, resample, fit, on_error, max_pixels)
+
+
+def _several_sizes(feature: str, first: tuple[int, Any], other: tuple[int, Any]) -> UsageError:
+    sizes = [
+        f"row {row} of the batch is {height} pixels high and {width} wide" for row, (height, width) in (first, other)
+    ]
+    return UsageError(
+        f"the images of column {feature!r} have several sizes",
+        why=", ".join(sizes),
+        next_step=f"Say which they should have: decode_images({feature!r}, size=(height, width))",
+    )

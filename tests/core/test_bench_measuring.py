@@ -1,0 +1,133 @@
+"""What is counted while a reader is measured: batches, turns, steps, stages. Never how long it takes."""
+
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shardkit.bench.feeding import Fed, feed
+from shardkit.bench.rates import Contender, Window, measure, summarize, take_turns
+from shardkit.bench.run import BenchOptions, plan_work, read_batches
+from shardkit.bench.stages import measure_stages
+from shardkit.errors import DamageError
+from shardkit.features import arrow_schema, make_feature
+from shardkit.testing import write_dataset
+
+FEATURES = (make_feature("x", "int64"), make_feature("word", "string", nullable=True))
+
+
+class Source:
+    """Batches that are counted."""
+
+    def __init__(self):
+        self.num_opened = self.num_given = self.num_closed = 0
+
+    def __call__(self):
+        self.num_opened += 1
+        try:
+            for number in itertools.count():
+                self.num_given += 1
+                yield number
+        finally:
+            self.num_closed += 1
+
+
+def dataset_of(folder, num_rows=100, **settings):
+    columns = [pa.array(range(num_rows), pa.int64()), pa.array([None, "a"] * (num_rows // 2), pa.string())]
+    batch = pa.record_batch(columns, schema=arrow_schema(FEATURES))
+    return write_dataset(folder, FEATURES, {"train": batch}, **settings)
+
+
+def test_the_first_batch_and_the_warm_up_are_not_counted():
+    source = Source()
+    window = measure(source, 0.01)
+    assert source.num_given >= window.num_batches + 2
+    assert window.num_batches >= 1
+    assert source.num_opened == source.num_closed == 1
+
+
+def test_the_slowest_reader_still_gives_one_batch():
+    source = Source()
+    assert measure(source, 0.0).num_batches == 1
+
+
+def test_contenders_take_turns_and_none_is_always_first():
+    told = []
+    sources = {name: Source() for name in ("a", "b")}
+    found = take_turns(
+        [Contender(name, source) for name, source in sources.items()], num_rounds=3, seconds=0.0, tell=told.append
+    )
+    assert {name: len(windows) for name, windows in found.items()} == {"a": 3, "b": 3}
+    assert [text[-1] for text in told] == ["a", "b", "b", "a", "a", "b"]
+    assert all(source.num_closed == 3 for source in sources.values())
+
+
+def test_a_rate_is_the_median_of_its_rounds():
+    windows = [Window(0.5, 10, 1.0, 2.0), Window(0.1, 30, 1.0, 2.0), Window(0.2, 40, 2.0, 1.0)]
+    rate = summarize(windows, batch_size=1000, record_bytes=500, stored_bytes=50)
+    assert rate.examples_per_s == 20_000
+    assert rate.examples_per_cpu_s == 15_000
+    assert (rate.record_mb_per_s, rate.stored_mb_per_s) == (10, 1)
+    assert (rate.record_mb_per_cpu_s, rate.stored_mb_per_cpu_s) == (7.5, 0.75)
+    assert rate.first_batch_s == 0.2
+
+
+def test_every_accelerator_takes_a_batch_a_step():
+    source = Source()
+    fed = feed(source, num_accelerators=4, step_time_s=0.001, seconds=0.02)
+    assert fed.num_steps == 20
+    assert source.num_given == 4 * (20 + 3)  # three steps to warm up
+    assert source.num_closed == 1
+    assert 0 < fed.share_busy <= 1
+
+
+def test_ten_steps_are_measured_at_least():
+    assert feed(Source(), num_accelerators=1, step_time_s=0.001, seconds=0.001).num_steps == 10
+
+
+def test_busy_is_computing_time_over_all_time():
+    fed = Fed(num_accelerators=8, step_time_s=0.2, num_steps=30, wall_s=8.0, cpu_s=1.0)
+    assert fed.share_busy == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_batches_come_epoch_after_epoch_as_the_reader_gives_them(tmp_path, shuffle):
+    dataset = dataset_of(tmp_path / "set")
+    options = BenchOptions(num_threads=1, batch_size=50, features=("word", "x"), shuffle=shuffle)
+    work = plan_work(dataset, dataset.manifest.splits[0], options)
+    batches = read_batches(work)
+    found = list(itertools.islice(batches, 6))
+    batches.close()
+    assert [list(batch) for batch in found] == [["word", "x"]] * 6
+    for first, second in zip(found[::2], found[1::2], strict=True):
+        assert sorted([*first["x"].tolist(), *second["x"].tolist()]) == list(range(100))
+    assert (found[0]["x"].tolist() == list(range(50))) is not shuffle
+    assert set(found[0]["word"]) == {b"a", b""}
+
+
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_stages_are_those_that_the_data_need(tmp_path, compression, shuffle):
+    dataset = dataset_of(tmp_path / "set", compression=compression)
+    stages = measure_stages(dataset, "train", FEATURES, batch_size=16, shuffle=shuffle, seconds=0.0)
+    names = [stage.name for stage in stages]
+    inflate = ["inflate"] if compression == "gzip" else []
+    assert names == ["read", *inflate, "scan", "order", "decode", "columns"]
+    assert all(stage.us_per_example > 0 for stage in stages)
+    assert sum(stage.share for stage in stages) == pytest.approx(1)
+
+
+def test_stages_of_a_single_batch(tmp_path):
+    dataset = dataset_of(tmp_path / "set", num_rows=2)
+    assert measure_stages(dataset, "train", FEATURES, batch_size=2, shuffle=True, seconds=0.0)
+
+
+def test_a_damaged_block_is_named(tmp_path):
+    dataset = dataset_of(tmp_path / "set")
+    path = Path(dataset.shard_url(dataset.shards[1]))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamageError, match=r"train-00001-of-00002.*block \d"):
+        measure_stages(dataset, "train", FEATURES, batch_size=100, shuffle=True, seconds=0.0)

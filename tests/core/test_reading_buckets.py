@@ -1,0 +1,446 @@
+"""Batches of similar length: the same bucket on every worker, every example once, few shapes, little padding."""
+
+import json
+import os
+from collections import Counter
+from itertools import chain, combinations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardkit.errors import UsageError
+from shardkit.features import arrow_schema, make_feature
+from shardkit.reading.bucketing import BucketedOrder
+from shardkit.reading.columns import Ragged
+from shardkit.reading.dataset import Splits
+from shardkit.reading.length_buckets import (
+    MAX_WASTE,
+    NO_BUCKET,
+    BucketOrder,
+    LengthBuckets,
+    Lengths,
+    bucket_num_rows,
+    choose_boundaries,
+    find_buckets,
+    goes_up,
+    num_batches,
+)
+from shardkit.reading.order import OrderOptions, Worker
+from shardkit.testing import write_dataset
+
+ALONE = Worker()
+PINNED = [
+    [(0, 4), (1, 1)],
+    [(0, 3), (0, 2), (2, 1), (2, 4)],
+    [(0, 1), (2, 2)],
+    [(0, 0), (1, 0), (2, 0), (2, 3)],
+    [(1, 2), (2, 5)],
+]
+
+
+@st.composite
+def epochs(draw):
+    """Blocks of examples in buckets, and an order over them."""
+    num_buckets = draw(st.integers(1, 5))
+    num_groups, num_turns = draw(st.sampled_from([1, 2, 3, 4, 6])), draw(st.sampled_from([1, 1, 2, 3]))
+    sizes = np.array(draw(st.lists(st.integers(0, 60), max_size=25)), np.int64)
+    codes = draw(st.lists(st.sampled_from([*range(num_buckets), NO_BUCKET]), min_size=1, max_size=20))
+    # Runs of one bucket, as in data that is sorted by length, or none.
+    repeats = draw(st.sampled_from([1, 7, 100]))
+    bucket_of = np.resize(np.repeat(np.array(codes, np.uint8), repeats), sizes.sum())
+    num_rows = tuple(num_groups * draw(st.integers(1, 6)) for _ in range(num_buckets))
+    options = OrderOptions(
+        global_batch_size=0,
+        seed=draw(st.integers(0, 2**64)),
+        shuffle=draw(st.booleans()),
+        remainder=draw(st.sampled_from(["drop", "pad"])),
+        num_lanes=num_groups * num_turns * draw(st.integers(1, 5)),
+        num_turns=num_turns,
+        buckets=BucketOrder(
+            feature="tokens",
+            tokens_per_batch=1,
+            boundaries=tuple(range(1, num_buckets + 1)),
+            too_long="drop",
+            num_groups=num_groups,
+        ),
+    )
+    return sizes, bucket_of, num_rows, options, draw(st.integers(0, 5))
+
+
+def batch(order, step, worker=ALONE):
+    """The examples of a batch as (stored block, stored row)."""
+    found = []
+    for part, start, stop in order.rows(step, worker):
+        in_block = order.part_rows(part.place)[part.bucket]
+        assert 0 <= start < stop <= len(in_block)
+        stored = order.sequence.block_order(part.place)
+        rows = in_block if stored is None else stored[in_block]
+        found += [(int(order.sequence.blocks[part.place]), row) for row in rows[start:stop].tolist()]
+    return found
+
+
+def divisors(number):
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def workers(num_workers):
+    return [Worker(index=i, num_workers=num_workers) for i in range(num_workers)]
+
+
+@given(epochs())
+@settings(deadline=None, max_examples=60)
+def test_every_example_comes_once_but_for_less_than_a_batch(case):
+    sizes, bucket_of, num_rows, options, _ = case
+    order = BucketedOrder(*case)
+    firsts = np.cumsum(sizes) - sizes
+    seen = Counter()
+    num_mixed = 0
+    for step in range(order.num_steps):
+        found = batch(order, step)
+        buckets = {bucket_of[firsts[block] + row] for block, row in found}
+        assert max(buckets) <= order.buckets[step]
+        num_mixed += buckets != {order.buckets[step]}
+        assert 0 < len(found) <= order.num_rows(step) == num_rows[order.buckets[step]]
+        assert options.remainder == "pad" or len(found) == order.num_rows(step)
+        seen.update(found)
+    assert set(seen.values()) <= {1}
+    there = np.bincount(bucket_of, minlength=256)[: len(num_rows)]
+    ups = goes_up(tuple(there.tolist()), num_rows)
+    num_left = 0 if options.remainder == "pad" else there.sum() - len(seen)
+    assert num_left <= sum(size - 1 for size, is_up in zip(num_rows, ups, strict=True) if not is_up)
+    # What goes up makes eight batches at most, the last of them with rows of the bucket itself.
+    assert num_mixed <= 8 * len(num_rows)
+    if options.remainder == "pad":
+        assert len(seen) == there.sum()
+
+
+@given(epochs())
+@settings(deadline=None, max_examples=60)
+def test_the_number_of_batches_is_that_of_the_data(case):
+    _, bucket_of, num_rows, options, _ = case
+    counts = tuple(int((bucket_of == bucket).sum()) for bucket in range(len(num_rows)))
+    assert BucketedOrder(*case).num_steps == num_batches(counts, num_rows, pads=options.remainder == "pad")
+
+
+@given(epochs())
+@settings(deadline=None, max_examples=60)
+def test_any_number_of_workers_gets_the_same_global_batches(case):
+    order = BucketedOrder(*case)
+    for step in range(order.num_steps):
+        for num_workers in divisors(case[3].buckets.num_groups):
+            parts = [batch(order, step, worker) for worker in workers(num_workers)]
+            assert list(chain.from_iterable(parts)) == batch(order, step)
+            if len(batch(order, step)) == order.num_rows(step):
+                assert len(set(map(len, parts))) == 1
+
+
+@given(epochs(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_part_is_said_to_be_the_last_when_no_later_step_of_the_reader_needs_it(case, data):
+    order, options = BucketedOrder(*case), case[3]
+    num_workers = data.draw(st.sampled_from(divisors(options.buckets.num_groups)))
+    worker = Worker(index=data.draw(st.integers(0, num_workers - 1)), num_workers=num_workers)
+    turn = data.draw(st.integers(0, options.num_turns - 1))
+    last_steps = order.last_steps(worker, turn)
+    done = set()
+    for step in range(turn, order.num_steps, options.num_turns):
+        parts = {rows.place for rows in order.rows(step, worker, last_steps)}
+        assert not {(p.place, p.bucket) for p in parts} & done
+        done |= {(p.place, p.bucket) for p in parts if p.is_last}
+    needed = {(int(p), int(b)) for p, b in np.argwhere(last_steps >= 0)}
+    assert done == needed
+
+
+FEATURES = (
+    make_feature("id", "int64"),
+    make_feature("tokens", "int32", (None,), nullable=True),
+    make_feature("labels", "int32", (None,)),
+    make_feature("words", "string", (None,)),
+    make_feature("text", "string"),
+    make_feature("length", "int16", nullable=True),
+    make_feature("point", "float32", (2,)),
+)
+NUM_ROWS = 400
+LENGTHS = np.random.default_rng(3).zipf(1.4, NUM_ROWS).clip(1, 60) - 1
+BUCKETS = {"feature": "tokens", "tokens_per_batch": 240, "num_groups": 4}
+
+
+def row_of(i):
+    length = int(LENGTHS[i])
+    return {
+        "id": i,
+        "tokens": None if length == 0 else [i] * length,
+        "labels": [-i] * length,
+        "words": [f"w{i}"] * length,
+        "text": "é" * length,
+        "length": None if length == 0 else length,
+        "point": [i, -i],
+    }
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    rows = [row_of(i) for i in range(NUM_ROWS)]
+    arrays = [pa.array([row[f.name] for row in rows], f.arrow_type) for f in FEATURES]
+    batch = pa.record_batch(arrays, arrow_schema(FEATURES))
+    folder = tmp_path_factory.mktemp("buckets") / "set"
+    return Splits(write_dataset(folder, FEATURES, {"train": batch}, num_shards=3, block_examples=9))["train"]
+
+
+def ids_of(batch):
+    return batch["id"].tolist() if batch.mask is None else batch["id"][batch.mask].tolist()
+
+
+def seen_by(reader):
+    return [(batch.pad_to, ids_of(batch)) for batch in reader]
+
+
+def assert_same(batch, expected):
+    assert list(batch) == list(expected)
+    for name, column in batch.items():
+        other = expected[name]
+        if isinstance(column, Ragged):
+            assert column.values.tolist() == other.values.tolist()
+            assert column.row_splits.tolist() == other.row_splits.tolist()
+        else:
+            assert column.tolist() == other.tolist()
+    assert {n: b.tolist() for n, b in batch.present.items()} == {n: b.tolist() for n, b in expected.present.items()}
+
+
+@pytest.mark.parametrize("num_threads", [0, 3])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_batches_hold_what_lies_at_the_positions_of_their_examples(train, num_threads, shuffle):
+    reader = train.batches(buckets=LengthBuckets(**BUCKETS), shuffle=shuffle, num_threads=num_threads)
+    found = list(reader)
+    assert len(found) == reader.num_steps
+    for batch in found:
+        assert_same(batch, train[ids_of(batch)])
+        assert max(LENGTHS[ids_of(batch)]) <= batch.pad_to
+        assert len(batch["id"]) * batch.pad_to <= 240
+    seen = list(chain.from_iterable(map(ids_of, found)))
+    assert len(seen) == len(set(seen)) > NUM_ROWS - max(reader.buckets.num_rows[-3:])
+
+
+def test_padding_gives_every_example_once_and_the_rest_a_mask(train):
+    for num_workers in (1, 2, 4):
+        settings_ = {"buckets": LengthBuckets(**BUCKETS), "remainder": "pad", "num_workers": num_workers}
+        readers = [train.batches(**settings_, worker_index=i) for i in range(num_workers)]
+        seen = []
+        for parts in zip(*readers, strict=True):
+            assert len({(batch.pad_to, len(batch["id"])) for batch in parts}) == 1
+            seen += chain.from_iterable(map(ids_of, parts))
+        assert sorted(seen) == list(range(NUM_ROWS))
+
+
+def test_a_run_goes_on_with_other_numbers_of_workers(train):
+    """4 workers, then 1, then 2, over two epochs: the same global batches, in buckets that all workers agree on."""
+    settings_ = {"buckets": LengthBuckets(**BUCKETS), "seed": 5, "num_epochs": 2}
+    whole = seen_by(train.batches(**settings_))
+    found, state = [], None
+    for num_workers, num_steps in ((4, 13), (1, 30), (2, 10**6)):
+        readers = [train.batches(**settings_, worker_index=i, num_workers=num_workers) for i in range(num_workers)]
+        for reader in readers:
+            if state is not None:
+                reader.restore(json.loads(state))
+        steps = zip(*readers, strict=True)
+        for _ in range(num_steps):
+            parts = next(steps, None)
+            if parts is None:
+                break
+            assert len({batch.pad_to for batch in parts}) == 1
+            found.append((parts[0].pad_to, list(chain.from_iterable(map(ids_of, parts)))))
+        states = {json.dumps(reader.state()) for reader in readers}
+        assert len(states) == 1
+        state = states.pop()
+        assert len(state) < 1000
+    assert found == whole
+    num_steps = len(whole) // 2
+    assert found[:num_steps] != found[num_steps:]
+
+
+def test_a_reader_can_go_on_at_any_step(train):
+    whole = seen_by(train.batches(buckets=LengthBuckets(**BUCKETS), remainder="pad"))
+    for step in range(len(whole)):
+        reader = train.batches(buckets=LengthBuckets(**BUCKETS), remainder="pad", num_threads=step % 3)
+        reader.restore({**reader.state(), "step": step})
+        assert seen_by(reader) == whole[step:]
+
+
+def test_processes_that_take_turns_share_an_epoch(train):
+    settings_ = {"buckets": LengthBuckets(**BUCKETS), "remainder": "pad", "num_turns": 3}
+    readers = [train.batches(**settings_, turn=turn) for turn in range(3)]
+    parts = [seen_by(reader) for reader in readers]
+    num_steps = readers[0].num_steps
+    assert num_steps == train.batches(buckets=LengthBuckets(**BUCKETS), remainder="pad").num_steps
+    assert [len(part) for part in parts] == [len(range(turn, num_steps, 3)) for turn in range(3)]
+    assert sorted(chain.from_iterable(ids for part in parts for _, ids in part)) == list(range(NUM_ROWS))
+
+
+def test_a_block_is_read_once_an_epoch(tmp_path):
+    """The shard is emptied once each block has given a row, and nobody notices."""
+    arrays = [pa.array(range(60)), pa.array([[1] * (i % 7) for i in range(60)], pa.list_(pa.int32()))]
+    features = (make_feature("id", "int64"), make_feature("tokens", "int32", (None,)))
+    data = pa.record_batch(arrays, arrow_schema(features))
+    dataset = write_dataset(tmp_path / "set", features, {"train": data}, num_shards=1, block_examples=6)
+    split = Splits(dataset)["train"]
+    # Groups walk all ten blocks side by side: one row of each is in the first batches.
+    buckets = LengthBuckets(feature="tokens", tokens_per_batch=8, boundaries=(1, 3, 6))
+    whole = seen_by(split.batches(buckets=buckets, num_lanes=10, num_threads=0))
+    reader = split.batches(buckets=buckets, num_lanes=10, num_threads=0)
+    found, batches_ = [], iter(reader)
+    while len({i // 6 for _, ids in found for i in ids}) < 10:
+        batch = next(batches_)
+        found.append((batch.pad_to, ids_of(batch)))
+    assert len(found) < len(whole) - 2
+    os.truncate(dataset.shard_url(dataset.shards[0]), 0)
+    assert found + seen_by(batches_) == whole
+
+
+def test_lists_come_as_arrays_of_one_shape_a_bucket(train):
+    buckets = LengthBuckets(**BUCKETS, padded=("tokens", "labels"), boundaries=(4, 16, 59))
+    shapes = set()
+    for batch in train.batches(buckets=buckets):
+        ids = np.array(ids_of(batch))
+        expected = np.where(np.arange(batch.pad_to) < LENGTHS[ids][:, None], ids[:, None], 0)
+        assert batch["tokens"].dtype == np.int32
+        assert batch["tokens"].tolist() == expected.tolist()
+        assert batch["labels"].tolist() == (-expected).tolist()
+        assert batch["tokens/length"].tolist() == batch["labels/length"].tolist() == LENGTHS[ids].tolist()
+        shapes.add(batch["tokens"].shape)
+    assert shapes == {(60, 4), (12, 16), (4, 59)}
+    assert buckets.boundaries is not None
+
+
+@pytest.mark.parametrize(
+    ("feature", "factor"), [("tokens", 1), ("labels", 1), ("words", 1), ("length", 1), ("text", 2)]
+)
+def test_the_length_is_that_of_the_list_the_bytes_or_the_integer(train, feature, factor):
+    buckets = LengthBuckets(feature=feature, tokens_per_batch=1000, boundaries=(4, 16, 118), too_long="drop")
+    found = train.batches(buckets=buckets).buckets
+    numbers = find_buckets(LENGTHS * factor, (4, 16, 118))
+    assert found.num_examples == tuple(np.bincount(numbers, minlength=3).tolist())
+    assert found.num_tokens == LENGTHS.sum() * factor
+    assert (found.num_rows, found.num_too_long) == ((250, 62, 8), 0)
+
+
+def test_examples_that_are_too_long_are_refused_or_counted(train):
+    num_long = int((LENGTHS > 16).sum())
+    with pytest.raises(UsageError) as refused:
+        train.batches(buckets=LengthBuckets(**BUCKETS, boundaries=(4, 16)))
+    assert f"{num_long} of 400" in str(refused.value)
+    assert f"the longest has {LENGTHS.max()}" in str(refused.value)
+    buckets = LengthBuckets(**BUCKETS, boundaries=(4, 16), too_long="drop")
+    reader = train.batches(buckets=buckets, remainder="pad")
+    assert reader.buckets.num_too_long == num_long
+    seen = list(chain.from_iterable(ids for _, ids in seen_by(reader)))
+    assert sorted(seen) == np.flatnonzero(LENGTHS <= 16).tolist()
+
+
+@pytest.mark.parametrize(
+    ("buckets", "more", "words"),
+    [
+        ({}, {"global_batch_size": 8}, "both are given"),
+        (None, {}, "neither is given"),
+        ({"boundaries": (4, 4)}, {}, "ascending"),
+        ({"boundaries": ()}, {}, "1 to 64"),
+        ({"boundaries": tuple(range(1, 66))}, {}, "1 to 64"),
+        ({"boundaries": "short"}, {}, "boundaries"),
+        ({"tokens_per_batch": 0}, {}, "tokens_per_batch is 0"),
+        ({"too_long": "cut"}, {}, "too_long"),
+        ({"tokens_per_batch": 235, "boundaries": (59,)}, {}, "tokens_per_batch=236 or more, or num_groups=3 or less"),
+        ({"tokens_per_batch": 58, "boundaries": (59,)}, {}, "tokens_per_batch=236 or more, or leave out"),
+        ({}, {"num_workers": 3}, "num_groups 4 is no multiple of the 3 workers"),
+        ({}, {"num_lanes": 6}, "num_lanes=4 or 8"),
+        ({"feature": "nope"}, {}, "no feature 'nope'"),
+        ({"feature": "point"}, {}, "has no length"),
+        ({"feature": "id"}, {}, "tokens_per_batch="),
+        ({"padded": ("words",)}, {}, "no list of numbers"),
+        ({"padded": ("tokens",)}, {"features": ["id"]}, "no list of numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(train, buckets, more, words):
+    with pytest.raises(UsageError) as refused:
+        train.batches(buckets=None if buckets is None else LengthBuckets(**{**BUCKETS, **buckets}), **more)
+    assert words in str(refused.value)
+    assert refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"boundaries": (8, 59)}, r"buckets.boundaries was \(4, 59\) and is \(8, 59\)"),
+        ({"num_groups": 2}, "buckets.num_groups was 4 and is 2"),
+        ({"tokens_per_batch": 480}, "buckets.tokens_per_batch was 240 and is 480"),
+    ],
+)
+def test_a_state_of_other_buckets_is_refused_by_name(train, change, words):
+    state = train.batches(buckets=LengthBuckets(**BUCKETS, boundaries=(4, 59))).state()
+    reader = train.batches(buckets=LengthBuckets(**{**BUCKETS, "boundaries": (4, 59), **change}))
+    with pytest.raises(UsageError, match=words):
+        reader.restore(state)
+    with pytest.raises(UsageError, match=r"buckets.feature was 'tokens' and is None"):
+        train.batches(global_batch_size=40).restore(state)
+
+
+def test_functions_on_batches_know_what_to_pad_to(train):
+    reader = train.batches(buckets=LengthBuckets(**BUCKETS), features=["id", "labels"])
+    reader = reader.map(lambda batch: {**batch, "labels": batch["labels"].to_dense(batch.pad_to, fill=7)})
+    for batch in reader.filter(lambda batch: batch["id"] % 2 == 0):
+        assert batch["labels"].shape == (len(batch["id"]), batch.pad_to)
+        for i, row in zip(batch["id"].tolist(), batch["labels"].tolist(), strict=True):
+            assert i % 2 == 0
+            assert row == [-i] * LENGTHS[i] + [7] * (batch.pad_to - LENGTHS[i])
+
+
+def test_a_list_that_does_not_fit_an_array_is_refused():
+    lists = Ragged(np.arange(5), np.array([0, 2, 2, 5], np.int32))
+    assert lists.to_dense(3, fill=9).tolist() == [[0, 1, 9], [9, 9, 9], [2, 3, 4]]
+    with pytest.raises(UsageError, match="the longest of 3 has 3 values"):
+        lists.to_dense(2)
+
+
+@given(st.dictionaries(st.integers(0, 40), st.integers(1, 50), min_size=1, max_size=9))
+@settings(deadline=None)
+def test_chosen_boundaries_are_the_best_of_the_fewest_that_do(counts):
+    values = np.array(sorted(counts))
+    lengths = Lengths(values, np.array([counts[value] for value in values.tolist()]))
+    chosen = choose_boundaries(lengths)
+    num_tokens = int((lengths.values * lengths.counts).sum())
+
+    def num_padded(boundaries):
+        return sum(counts[v] * next(b for b in boundaries if v <= b) for v in counts)
+
+    def least_padded(number):
+        return min(num_padded((*some, ends[-1])) for some in combinations(ends[:-1], number - 1))
+
+    ends = [value for value in values.tolist() if value > 0]
+    if not ends:
+        assert chosen == (1,)
+        return
+    assert num_padded(chosen) == least_padded(len(chosen))
+    # Examples without any token are padding in whichever bucket.
+    assert num_tokens >= (1 - MAX_WASTE) * num_padded(chosen) or len(chosen) == len(ends)
+    assert len(chosen) == 1 or num_tokens < (1 - MAX_WASTE) * least_padded(len(chosen) - 1)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.3])
+def test_padding_of_zipf_lengths_is_under_a_tenth(exponent):
+    weights = 1 / np.arange(1, 513) ** exponent
+    lengths = np.random.default_rng(0).choice(np.arange(1, 513), 100_000, p=weights / weights.sum())
+    chosen = choose_boundaries(Lengths(*np.unique(lengths, return_counts=True)))
+    padded = np.array(chosen)[find_buckets(lengths, chosen)]
+    assert 1 - lengths.sum() / padded.sum() < 0.1
+    assert len(chosen) <= 24
+    assert min(bucket_num_rows(chosen, 32_768, 8)) == 64
+
+
+def test_the_order_is_pinned():
+    """A release that gives another order repeats and omits examples of runs that it resumes."""
+    order = BucketOrder(feature="t", tokens_per_batch=8, boundaries=(1, 2), too_long="error", num_groups=2)
+    options = OrderOptions(global_batch_size=0, seed=11, num_lanes=4, buckets=order)
+    bucket_of = np.array([0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 1], np.uint8)
+    found = BucketedOrder(np.array([5, 3, 6]), bucket_of, (4, 2), options, 2)
+    assert [batch(found, step) for step in range(found.num_steps)] == PINNED
