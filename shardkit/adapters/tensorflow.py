@@ -7,11 +7,12 @@ of the time that `tf.convert_to_tensor` takes for 3 MB.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
+from shardkit.adapters.tfdata import load_split
 from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.reading.columns import Batch, Ragged
@@ -21,6 +22,7 @@ from shardkit.reading.reader import BatchReader
 from shardkit.reading.split import Split
 
 Tensors = dict[str, Any]
+Engine = Literal["reader", "tfdata"]
 
 # EIGEN_MAX_ALIGN_BYTES.
 _ALIGNMENT = 64
@@ -61,21 +63,31 @@ def batches(split: BatchSource, *, global_batch_size: int | None = None, **setti
     return TensorBatches(split.batches(global_batch_size=global_batch_size, decodes_text=False, **settings))
 
 
-def dataset(split: BatchSource, *, global_batch_size: int | None = None, **settings: Any) -> tf.data.Dataset:
+def dataset(
+    split: BatchSource, *, global_batch_size: int | None = None, engine: Engine = "reader", **settings: Any
+) -> tf.data.Dataset:
     """Returns a worker's batches as a `tf.data.Dataset`; each iteration reads the same epochs from their start.
 
-    Every batch passes through Python and is copied once more: a loop of one's own over `batches` is faster.
+    With `engine="reader"` every batch passes through Python and is copied once more: a loop of one's own over `batches`
+    is faster. `engine="tfdata"` is a graph of stock operations (interleave over the shards, `TFRecordDataset`, batch,
+    `parse_example`), for tf.data service and for graphs that are saved. It has an order of its own and no state, reads
+    one epoch, does not see damage that keeps the number of records, and takes `seed`, `epoch`, `shuffle`, `features`
+    and `remainder="drop"` alone.
 
     Args:
         split: What is read: a split, a mixture, or one of them with functions on its batches. Of all but a split the
             first batch is read here, to learn its columns.
         global_batch_size: Examples that all workers together take a step; None if `buckets` say how many: then the
             graph does not know the number of rows.
+        engine: What reads.
         **settings: Others of `Split.batches`.
 
     Raises:
-        UsageError: If the numbers do not fit together; says what would. If there are no batches to learn from.
+        UsageError: If the numbers do not fit together; says what would. If there are no batches to learn from. If
+            stock operations cannot do what is asked.
     """
+    if engine == "tfdata":
+        return _stock_dataset(split, global_batch_size, settings)
     opened = batches(split, global_batch_size=global_batch_size, **settings).reader
     num_rows = None if global_batch_size is None else global_batch_size // settings.get("num_workers", 1)
     buckets = settings.get("buckets")
@@ -125,6 +137,39 @@ def _taken_over(column: np.ndarray[Any, Any]) -> tf.Tensor:
     if column.size and is_aligned and column.flags.writeable and column.flags.c_contiguous:
         return tf.experimental.dlpack.from_dlpack(column.__dlpack__())
     return tf.convert_to_tensor(column)
+
+
+def _stock_dataset(split: BatchSource, batch_size: int | None, settings: dict[str, Any]) -> tf.data.Dataset:
+    others = sorted(settings.keys() - {"seed", "epoch", "shuffle", "features", "remainder"})
+    others += ["remainder='pad'"] if settings.get("remainder", "drop") != "drop" else []
+    if not isinstance(split, Split) or batch_size is None or others:
+        asked = f"a {type(split).__name__}" if not isinstance(split, Split) else ", ".join(others)
+        raise UsageError(
+            "stock tf.data cannot read this so",
+            why=f"engine='tfdata' takes no {asked}" if asked else "global_batch_size is not given",
+            next_step="Leave it out and use what tf.data has itself, such as shard; or leave out engine",
+        )
+    names = settings.get("features")
+    features = split.features if names is None else tuple(split.dataset.manifest.feature(name) for name in names)
+    stock = load_split(
+        split.dataset,
+        split.name,
+        batch_size=batch_size,
+        features=features,
+        shuffle_seed=settings.get("seed", 0) if settings.get("shuffle", True) else None,
+        epoch=settings.get("epoch", 0),
+        with_presence=True,
+    )
+
+    def as_tensors(values: Tensors, present: Tensors) -> Tensors:
+        same = {
+            name: value.with_row_splits_dtype(tf.int32) if isinstance(value, tf.RaggedTensor) else value
+            for name, value in values.items()
+        }
+        return same | {f"{name}/present": bools for name, bools in present.items()}
+
+    num_steps = split.num_examples // batch_size
+    return stock.map(as_tensors).take(num_steps).apply(tf.data.experimental.assert_cardinality(num_steps))
 
 
 def _signature(

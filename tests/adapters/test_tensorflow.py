@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from shardkit.adapters.tensorflow import batches, dataset, to_tensors
 from shardkit.adapters.tfdata import load_split
+from shardkit.errors import UsageError
 from shardkit.reading.columns import Batch
 
 
@@ -48,6 +49,34 @@ def test_features_and_workers_are_chosen(splits):
     read = dataset(splits["train"], global_batch_size=64, features=["point", "id"], worker_index=1, num_workers=2)
     assert {name: spec.shape.as_list() for name, spec in read.element_spec.items()} == {"point": [32, 2], "id": [32]}
     assert len(next(iter(read))["id"]) == 32
+
+
+def test_stock_operations_give_the_same_batches_in_the_stored_order(splits):
+    settings = {"global_batch_size": 64, "shuffle": False}
+    stock = dataset(splits["train"], engine="tfdata", **settings)
+    found, expected = list(stock), list(batches(splits["train"], **settings))
+    assert stock.cardinality().numpy() == len(expected) == len(found)
+    assert [as_rows(tensors) for tensors in found] == [as_rows(tensors) for tensors in expected]
+    one, other = (dataset(splits["train"], engine=engine, **settings).element_spec for engine in ("tfdata", "reader"))
+    assert {name: spec.dtype for name, spec in one.items()} == {name: spec.dtype for name, spec in other.items()}
+
+
+def test_stock_operations_shuffle_by_seed_and_epoch(splits):
+    def ids(**settings):
+        read = dataset(splits["train"], global_batch_size=50, engine="tfdata", features=["id"], **settings)
+        return [tensors["id"].numpy().tolist() for tensors in read]
+
+    assert ids(seed=1) == ids(seed=1)
+    assert ids(seed=1) != ids(seed=2) != ids(seed=2, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [({"num_workers": 2}, "num_workers"), ({"remainder": "pad"}, "pad"), ({"global_batch_size": None}, "not given")],
+)
+def test_what_stock_operations_cannot_do_is_refused(splits, settings, word):
+    with pytest.raises(UsageError, match=word):
+        dataset(splits["train"], engine="tfdata", **{"global_batch_size": 50, **settings})
 
 
 def test_a_model_is_fitted_on_the_dataset(splits):
