@@ -108,6 +108,10 @@ class LocalBlocks:
             self._file.close()
             self._path = None
 
+    def __del__(self) -> None:
+        # Splits are not closed by those who use them; the file goes with them, and Python need not warn of it.
+        self.close()
+
     def _read(self, ref: BlockRef) -> bytes:
         if self._path != ref.path:
             self.close()

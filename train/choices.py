@@ -10,7 +10,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import Manifest
 
-VALIDATION_SPLITS = ("validation", "test", "valid", "val")
+VALIDATION_SPLITS = ("validation", "test", "valid", "val", "eval", "dev")
 TABULAR = "tabular"
 IMAGE = "image"
 DEFAULT_IMAGE_SIZE = 96

@@ -15,7 +15,7 @@ from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.naming import check_relative_path
 from shardkit.sources.base import RawFile
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.sniff import compression_of
+from shardkit.sources.sniff import compression_of, is_manifest_name
 from shardkit.sources.streams import open_raw, printable
 from shardkit.sources.tfrecord_blocks import Form, form_of, is_record_header, is_zlib_of_records
 from shardkit.tfrecord import HEADER_BYTES
@@ -31,7 +31,6 @@ _GZIP_WINDOW = 16 + 15
 _TFRECORD_NAME = re.compile(r"tf[-_.]?rec|\.records?\b|-\d{4,}-of-\d{4,}$", re.IGNORECASE)
 # Some readers keep an index beside each file.
 _BESIDE_SUFFIXES = (".idx", ".index", ".tfindex", ".json", ".txt", ".md", ".pbtxt", ".csv", ".yaml", ".yml", ".sha256")
-_MANIFEST = re.compile(r"(?:^|/)manifests/\d{8}\.(?:json|shards\.parquet)$")
 _CONVERT = "Convert them instead: shardkit convert FILES DESTINATION"
 
 
@@ -97,7 +96,7 @@ def list_tfrecords(patterns: Sequence[str], options: AdoptOptions) -> Listed:
         )
         for info in expanded.files
     ]
-    listed = sorted((f for f in listed if not _MANIFEST.search(f.name)), key=lambda f: f.name)
+    listed = sorted((f for f in listed if not is_manifest_name(f.name)), key=lambda f: f.name)
     if not root:
         raise _no_common_folder(listed)
     _refuse_other_texts(listed)

@@ -274,6 +274,7 @@ def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
     left_out = {
         f.name for f in others if sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)
     }
+    left_out |= {f.name for f in others if sniff.is_manifest_name(f.name)}
     if not left_out:
         return files, []
     if len(left_out) == len(files):

@@ -41,6 +41,7 @@ _FOREIGN = (
 )
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
+_MANIFEST_NAME = re.compile(r"(?:^|/)manifests/\d{8}\.(?:json|shards\.parquet)$|\.tfrecord\.idx$")
 _DOCUMENT_SUFFIXES = frozenset({"", ".md", ".txt", ".rst"})
 _DOCUMENT_STEMS = frozenset({"README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "COPYRIGHT", "CHANGELOG"})
 _NOTICE_ENDINGS = ("_LICENSE", "_LICENCE", "-LICENSE", "-LICENCE")
@@ -66,6 +67,11 @@ def image_type_of(head: bytes) -> str | None:
 def has_image_suffix(name: str) -> bool:
     """Whether a file is called like an image."""
     return suffix_of(name) in _IMAGE_SUFFIXES
+
+
+def is_manifest_name(name: str) -> bool:
+    """Whether a file is called like a manifest of a dataset, its shard table, or an index of records."""
+    return _MANIFEST_NAME.search(name) is not None
 
 
 def is_document_name(name: str, *, among_images: bool) -> bool:

@@ -3,6 +3,8 @@
 import datetime
 import json
 import os
+import subprocess
+import sys
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -342,3 +344,17 @@ def test_forked_processes_read_through_the_files_that_their_parent_opened(tmp_pa
                 os._exit(outcome)
         children.append(child)
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+
+
+def test_what_nobody_reads_any_more_closes_its_files(ids):
+    program = (
+        "import shardkit, sys, gc\n"
+        "train = shardkit.open(sys.argv[1])['train']\n"
+        "batches = iter(train.batches(global_batch_size=4))\n"
+        "next(batches), train[3]\n"
+        "del train, batches\n"
+        "gc.collect()\n"
+    )
+    command = [sys.executable, "-W", "error", "-X", "dev", "-c", program, ids.dataset.url]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")

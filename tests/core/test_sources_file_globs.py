@@ -124,3 +124,12 @@ def test_notices_are_left_out_with_a_note(tmp_path):
     names, notes = listed(write(tmp_path, "a.csv", "NRO_LICENSE", "COPYING"))
     assert names == ["a.csv"]
     assert notes == [f"{n} is called like a document and was left out" for n in ("COPYING", "NRO_LICENSE")]
+
+
+def test_of_a_dataset_nothing_but_its_shards_is_read(tmp_path):
+    shard = "data/0f/train-00000-of-00001.tfrecord"
+    documents = (f"{shard}.idx", "manifests/00000001.json", "manifests/00000001.shards.parquet")
+    names, notes = listed(write(tmp_path, shard, *documents))
+    assert names == [shard]
+    assert notes[1:] == [f"{name} is called like a document and was left out" for name in documents]
+    assert listed(write(tmp_path / "other", "manifests/a.json"))[0] == ["manifests/a.json"]
