@@ -82,10 +82,9 @@ def read_batches(
         step = planned.step
         blocks = {place: loading.block() for place, loading in planned.blocks.items()}
         batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in planned.rows])
-        num_real = sum(stop - start for _, start, stop in planned.rows)
-        num_rows = plan.num_rows(step.step)
-        if num_real != num_rows:
-            batch = pad(batch, features, num_real, num_rows, decodes_text=options.decodes_text)
+        if plan.is_filled_up(step.step):
+            num_real = sum(stop - start for _, start, stop in planned.rows)
+            batch = pad(batch, features, num_real, plan.num_rows(step.step), decodes_text=options.decodes_text)
         return finish(plan.finish(step.step, batch), step, planned.rows)
 
     num_ahead = options.num_ahead if options.num_threads else 0

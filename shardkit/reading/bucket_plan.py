@@ -77,6 +77,9 @@ class BucketPlan:
     def num_rows(self, step: int) -> int:
         return self._order.num_rows(step) // self._worker.num_workers
 
+    def is_filled_up(self, step: int) -> bool:
+        return self._order.is_filled_up(step)
+
     def finish(self, step: int, batch: Batch) -> Batch:
         pad_to = self._boundaries[self._order.buckets[step]]
         return Batch(dict(_dense(batch, self._padded, pad_to)), batch.present, batch.mask, pad_to)

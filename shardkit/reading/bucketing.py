@@ -92,6 +92,10 @@ class BucketedOrder:
         """Returns the rows of the global batch at a step."""
         return int(self._num_rows[self.buckets[step]])
 
+    def is_filled_up(self, step: int) -> bool:
+        """Returns whether the global batch has fewer examples than rows."""
+        return step >= self._num_regular and sum(map(len, self._shares(step, Worker()))) < self.num_rows(step)
+
     def rows(self, step: int, worker: Worker, last_steps: Int32s | None = None) -> list[Rows]:
         """Returns where the rows of a worker's batch lie: places are `Part`, rows counted among those of the part.
 

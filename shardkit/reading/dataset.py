@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from shardkit import storage
 from shardkit.block_cache import DEFAULT_CACHE_BYTES, open_cache
@@ -27,6 +28,13 @@ class Splits(Mapping[str, Split]):
     def __getitem__(self, name: str) -> Split:
         self.dataset.manifest.split(name)
         return self._splits[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._splits
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the split of that name, or the default."""
+        return self._splits.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._splits)

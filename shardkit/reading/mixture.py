@@ -210,6 +210,9 @@ class MixturePlan:
     def num_rows(self, step: int) -> int:
         return self._sources[0].order.global_batch_size // self._worker.num_workers
 
+    def is_filled_up(self, step: int) -> bool:
+        return False
+
     def rows(self, step: int) -> list[Rows]:
         found: list[Rows] = []
         for source, start, stop in self._order.rows(self._first_step + step, self._worker):

@@ -12,6 +12,7 @@ gets the same global batches, and the example at any step is found without readi
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -52,6 +53,25 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     num_lanes: int = DEFAULT_NUM_LANES
     num_turns: int = 1
     buckets: BucketOrder | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch_size", "seed", "num_lanes", "num_turns"):
+            try:
+                # NumPy's integers become Python's, which a state can hold.
+                msgspec.structs.force_setattr(self, name, operator.index(getattr(self, name)))
+            except TypeError:
+                raise UsageError(
+                    "there is no such order of reading",
+                    why=f"{name} is {getattr(self, name)!r}",
+                    next_step="Give a whole number",
+                ) from None
+        if self.remainder not in ("drop", "pad"):
+            raise UsageError(
+                "there is no such order of reading",
+                why=f"remainder is {self.remainder!r}",
+                next_step="Give 'drop' or 'pad'",
+            )
+        msgspec.structs.force_setattr(self, "shuffle", bool(self.shuffle))
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,6 +209,10 @@ class EpochOrder:
         is_rest_turn = turns == self._num_full % options.num_turns
         held = (num_full_steps * self._shares + is_rest_turn * self._rest_shares).reshape(-1)
         self._lane_starts = (np.cumsum(held) - held).reshape(len(turns), num_lanes)
+
+    def is_filled_up(self, step: int) -> bool:
+        """Returns whether the global batch has fewer examples than rows."""
+        return step == self._num_full
 
     def num_batch_examples(self, step: int, worker: Worker) -> int:
         """Returns how many examples, padding aside, a worker gets at a step."""

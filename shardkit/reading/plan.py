@@ -24,6 +24,9 @@ class EpochPlan(Protocol):
     def num_rows(self, step: int) -> int:
         """Returns the rows of the batch at a step; one with fewer examples is filled up."""
 
+    def is_filled_up(self, step: int) -> bool:
+        """Returns whether the global batch has fewer examples than rows: then all workers have a mask, full or not."""
+
     def rows(self, step: int) -> list[Rows]:
         """Returns where the rows of a batch lie, in its order."""
 
@@ -70,6 +73,9 @@ class SplitPlan:
 
     def num_rows(self, step: int) -> int:
         return self._order.global_batch_size // self._worker.num_workers
+
+    def is_filled_up(self, step: int) -> bool:
+        return self._order.is_filled_up(step)
 
     def rows(self, step: int) -> list[Rows]:
         return self._order.rows(step, self._worker)

@@ -80,7 +80,7 @@ class Split(Sequence[dict[str, Any]]):
         if isinstance(position, slice):
             return self.take(np.arange(self.num_examples)[position])
         if isinstance(position, (int, np.integer)):
-            batch = self.take([int(position)])
+            batch = self.take([position])
             return {name: _only_value(batch, name) for name in batch}
         return self.take(position)
 
@@ -89,10 +89,16 @@ class Split(Sequence[dict[str, Any]]):
 
         Raises:
             IndexError: If there is no such position.
+            TypeError: If one is no whole number.
         """
-        wanted = np.asarray(positions, np.int64).reshape(-1)
-        if len(wanted) and not -self.num_examples <= wanted.min() <= wanted.max() < self.num_examples:
-            raise IndexError(f"split {self.name!r} has the positions 0 to {self.num_examples - 1}")
+        given = np.asarray(positions).reshape(-1)
+        if len(given):
+            # Rounded, or taken for a number, a position would give another example.
+            if given.dtype.kind not in "iu" and (given.dtype.kind == "b" or not all(map(_is_whole, given.tolist()))):
+                raise TypeError(f"positions are whole numbers, not {given.dtype}; of a mask, give np.flatnonzero(mask)")
+            if not -self.num_examples <= int(given.min()) <= int(given.max()) < self.num_examples:
+                raise IndexError(f"split {self.name!r} has the positions 0 to {self.num_examples - 1}")
+        wanted = given.astype(np.int64)
         wanted = np.where(wanted < 0, wanted + self.num_examples, wanted)
         blocks = np.searchsorted(self._blocks.ends, wanted, side="right")
         rows = wanted - (self._blocks.ends - self._blocks.num_examples)[blocks]
@@ -246,6 +252,10 @@ class Split(Sequence[dict[str, Any]]):
     @cached_property
     def _load(self) -> Any:
         return lru_cache(_NUM_KEPT_BLOCKS)(lambda index: self._loader.load(index, None))
+
+
+def _is_whole(position: object) -> bool:
+    return isinstance(position, int)
 
 
 def _only_value(batch: Batch, name: str) -> Any:

@@ -36,6 +36,7 @@ def mixture(splits, other):
 
 @pytest.fixture(scope="module")
 def mapped():
+    pytest.importorskip("torch")
     # Under the name by which a process that is started anew can import it.
     sys.path.insert(0, str(MAPPED.parent))
     yield importlib.import_module("mapped")
@@ -48,7 +49,6 @@ def fill_black(batch):
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_functions_run_in_the_workers_of_a_data_loader(splits, mapped, monkeypatch, how):
-    pytest.importorskip("torch")
     from torch.utils.data import DataLoader
 
     from shardkit.adapters.torch import BatchDataset

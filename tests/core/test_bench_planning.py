@@ -38,6 +38,11 @@ def test_without_train_the_largest_split_is_read(tmp_path):
     assert choose_split(manifest_of(tmp_path / "set", a=2, b=7, c=4), None).name == "b"
 
 
+def test_a_dataset_without_splits_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="nothing to read: the dataset holds no examples"):
+        choose_split(manifest_of(tmp_path), None)
+
+
 def test_an_empty_split_is_refused_and_the_others_are_named(tmp_path):
     manifest = manifest_of(tmp_path / "set", train=0, test=5)
     with pytest.raises(UsageError, match=r"split 'train'.*no examples.*one of: test"):

@@ -358,3 +358,49 @@ def test_what_nobody_reads_any_more_closes_its_files(ids):
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", program, ids.dataset.url]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_where_a_batch_is_filled_up_every_worker_has_a_mask(ids, num_workers):
+    """Workers that run one compiled step must be given the same keys, whoever has the rows that are none."""
+    last = []
+    for worker in range(num_workers):
+        options = {"worker_index": worker, "num_workers": num_workers, "remainder": "pad", "shuffle": False}
+        *others, batch = ids["train"].batches(global_batch_size=28, **options)
+        assert all(other.mask is None for other in others)
+        last.append(batch)
+    assert all(batch.mask is not None and len(batch.mask) == 28 // num_workers for batch in last)
+    assert sum(int(batch.mask.sum()) for batch in last) == 1000 % 28
+
+
+@pytest.mark.parametrize("positions", [1.5, [1.5, 2.0], np.array([True, False]), ["1"], [None]])
+def test_what_is_no_position_is_not_taken_for_one(ids, positions):
+    with pytest.raises(TypeError, match="positions are whole numbers"):
+        ids["train"][positions]
+
+
+@pytest.mark.parametrize("positions", [10**30, -(2**63), [2**63], np.array([2**64 - 1], np.uint64), 1000, -1001])
+def test_positions_that_are_not_there(ids, positions):
+    with pytest.raises(IndexError, match="0 to 999"):
+        ids["train"][positions]
+
+
+def test_splits_are_asked_for_like_keys(ids):
+    assert "train" in ids
+    assert "nope" not in ids
+    assert ids.get("nope") is None
+    assert ids.get("train") is ids["train"]
+    with pytest.raises(UsageError, match="no split 'nope'"):
+        ids["nope"]
+
+
+def test_numpy_numbers_in_the_order_are_numbers_in_the_state(ids):
+    reader = ids["train"].batches(global_batch_size=np.int64(10), seed=np.int32(3), shuffle=np.True_)
+    state = json.loads(json.dumps(reader.state()))
+    ids["train"].batches(global_batch_size=10, seed=3).restore(state)
+
+
+@pytest.mark.parametrize("settings", [{"seed": 1.5}, {"seed": None}, {"remainder": "keep"}, {"global_batch_size": "8"}])
+def test_an_order_that_cannot_be_is_refused_at_once(ids, settings):
+    with pytest.raises(UsageError, match=next(iter(settings))):
+        ids["train"].batches(**{"global_batch_size": 8, **settings})
