@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -229,7 +229,7 @@ def _numpy_dtype(feature: Feature) -> np.dtype[Any]:
         return np.dtype(f"M8[{type_.unit}]")
     if pa.types.is_temporal(type_):
         return np.dtype(f"m8[{type_.unit}]")
-    return np.dtype(cast("type", type_.to_pandas_dtype()))
+    return np.dtype(feature.dtype)
 
 
 def empty_value(feature: Feature, *, decodes_text: bool = True) -> Any:
