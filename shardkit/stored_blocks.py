@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from itertools import groupby
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit import storage
 from shardkit.codec_kernel import crc32c
@@ -80,7 +80,8 @@ class LocalBlocks:
         _keep_freed_memory()
         self._dataset = dataset
         self._path: str | None = None
-        self._file: BinaryIO
+        # A descriptor, not a file object: of what is collected together, Python may end that first, with a warning.
+        self._descriptor = -1
         self._num_file_bytes = 0
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
@@ -105,7 +106,7 @@ class LocalBlocks:
     def close(self) -> None:
         """Closes what is open."""
         if self._path is not None:
-            self._file.close()
+            os.close(self._descriptor)
             self._path = None
 
     def __del__(self) -> None:
@@ -115,13 +116,14 @@ class LocalBlocks:
     def _read(self, ref: BlockRef) -> bytes:
         if self._path != ref.path:
             self.close()
-            self._file = storage.open_read(storage.join(self._dataset.url, ref.path))
+            with storage.open_read(storage.join(self._dataset.url, ref.path)) as file:
+                self._num_file_bytes = file.seek(0, os.SEEK_END)
+                self._descriptor = os.dup(file.fileno())
             self._path = ref.path
-            self._num_file_bytes = self._file.seek(0, os.SEEK_END)
         # What the index states may be no position at all, and must not be allocated.
         start = min(ref.start, self._num_file_bytes)
         # Not seek and read: a forked process shares the position of the file.
-        return os.pread(self._file.fileno(), min(ref.num_bytes, self._num_file_bytes - start), start)
+        return os.pread(self._descriptor, min(ref.num_bytes, self._num_file_bytes - start), start)
 
 
 class RemoteBlocks:
