@@ -22,7 +22,7 @@ from shardkit.features import Features
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.expansion import ExpansionGuard
 from shardkit.sources.read_ahead import read_ahead
-from shardkit.sources.streams import ByteStream, GzipStream, guard_unchanged, open_raw, place, printable
+from shardkit.sources.streams import ByteStream, GuardedStream, GzipStream, guard_unchanged, open_raw, place, printable
 from shardkit.sources.tfrecord_blocks import Form, RecordBlock, byte_place, max_length, read_blocks
 from shardkit.sources.tfrecord_rows import BlockDecoder
 from shardkit.sources.tfrecord_shapes import FileShape, features_of, observe
@@ -159,7 +159,7 @@ class Scan:
                 stored = _StoredBytes(raw, self._report)
                 stream: ByteStream = stored
                 if file.compression is not None:
-                    stream = _Guarded(GzipStream(cast(BinaryIO, stored)), ExpansionGuard(file, place(file)))
+                    stream = GuardedStream(GzipStream(cast(BinaryIO, stored)), ExpansionGuard(file, place(file)))
                 elif storage.is_local(file.path):
                     yield stored, stored
                     return
@@ -252,24 +252,6 @@ class _StoredBytes:
         self.sha256.update(data)
         self.crc32c = crc32c(data, self.crc32c)
         self._report(len(data))
-        return data
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-class _Guarded:
-    """What a file becomes, counted."""
-
-    def __init__(self, stream: GzipStream, guard: ExpansionGuard) -> None:
-        self._stream = stream
-        self._guard = guard
-
-    def read(self, num_bytes: int, /) -> bytes:
-        data = self._stream.read(num_bytes)
-        self._guard.add(len(data))
         return data
 
     def readinto(self, buffer: memoryview, /) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from shardkit.cli.options import SizeType
+from shardkit.cli.reading_bar import reading_bar
 from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def command(
     started = time.monotonic()
     listed = list_for_index(inputs, options)
     num_bytes = sum(f.num_bytes for f in listed.files)
-    with _progress_bar(num_bytes) as progress:
+    with reading_bar(num_bytes) as progress:
         made = index_tfrecords(
             inputs,
             listed,
@@ -139,29 +138,3 @@ def _show(console: Console, made: Indexed, seconds: float) -> None:
         text = f"nothing to do: version {dataset.version} of {url} is of these very files, all of them read in {took}"
     console.print(text, soft_wrap=True, markup=False)
     console.print(f"Next: shardkit inspect {shlex.quote(url)}", soft_wrap=True, markup=False)
-
-
-@contextmanager
-def _progress_bar(num_bytes: int) -> Iterator[Callable[[int], None] | None]:
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=num_bytes)
-
-        def advance(num_read_bytes: int) -> None:
-            bar.advance(task, num_read_bytes)
-
-        yield advance

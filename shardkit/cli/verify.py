@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from shardkit.cli.reading_bar import reading_bar
 from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ def command(
 
     opened = open_dataset(dataset, version)
     started = time.monotonic()
-    with _progress_bar(opened, splits) as progress:
+    num_bytes = sum(s.num_bytes for s in opened.manifest.splits if not splits or s.name in splits)
+    with reading_bar(num_bytes) as progress:
         report = verify_dataset(
             opened,
             splits=splits or None,
@@ -113,30 +113,3 @@ def _print_json(dataset: Dataset, report: VerifyReport, seconds: float) -> None:
         "seconds": seconds,
     }
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
-
-
-@contextmanager
-def _progress_bar(dataset: Dataset, splits: tuple[str, ...]) -> Iterator[Callable[[int], None] | None]:
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True),
-    )
-    num_bytes = sum(s.num_bytes for s in dataset.manifest.splits if not splits or s.name in splits)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=num_bytes)
-
-        def advance(num_read_bytes: int) -> None:
-            bar.advance(task, num_read_bytes)
-
-        yield advance

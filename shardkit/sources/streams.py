@@ -245,15 +245,17 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
         return
     guard = ExpansionGuard(file, place(file))
     if file.compression == "gzip":
-        yield _GuardedStream(GzipStream(raw), guard)
+        yield GuardedStream(GzipStream(raw), guard)
     elif file.compression == "bz2":
-        yield _GuardedStream(_Bz2Stream(raw), guard)
+        yield GuardedStream(_Bz2Stream(raw), guard)
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
-            yield _GuardedStream(cast(ByteStream, frames), guard)
+            yield GuardedStream(cast(ByteStream, frames), guard)
 
 
-class _GuardedStream:
+class GuardedStream:
+    """What a file becomes, counted."""
+
     def __init__(self, stream: ByteStream, guard: ExpansionGuard) -> None:
         self._stream = stream
         self._guard = guard

@@ -1,0 +1,32 @@
+"""The bar that shows how much of some files is read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def reading_bar(num_bytes: int) -> Iterator[Callable[[int], None] | None]:
+    """Gives what is told of bytes that were read, None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=num_bytes)
+
+        def advance(num_read_bytes: int) -> None:
+            bar.advance(task, num_read_bytes)
+
+        yield advance
