@@ -47,7 +47,11 @@ def choose_split(manifest: Manifest, name: str | None) -> SplitInfo:
     if name is None:
         known = [s.name for s in manifest.splits]
         if not known:
-            raise UsageError("there is nothing to read", why="the dataset holds no examples")
+            raise UsageError(
+                "there is nothing to read",
+                why="the dataset holds no examples",
+                next_step="Convert inputs that hold rows, and read that dataset",
+            )
         name = "train" if "train" in known else max(manifest.splits, key=lambda s: s.num_examples).name
     split = manifest.split(name)
     if not split.num_examples:
