@@ -20,7 +20,7 @@ __all__ = ["LengthBuckets", "__version__", "decode_images", "mix", "open", "open
 
 
 def open(
-    url: str,
+    url: str | PathLike[str],
     version: int | None = None,
     *,
     cache_dir: str | PathLike[str] | None = None,
@@ -51,13 +51,15 @@ def open(
 
 
 def open_tfrecords(
-    patterns: str | Sequence[str],
+    patterns: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     max_record_bytes: int = 256 * 1024 * 1024,
     max_expansion: int = 200,
     num_threads: int = 2,
 ) -> Split:
     """Returns the examples of TFRecord files that others wrote as one split named `train`; nothing is written.
+
+    Its features are those that any record of any file has; one that some records lack is nullable.
 
     Every file is read once before this returns: all records are checked and their features inferred. That takes about
     as long as reading them takes, several files at a time; what is held meanwhile is a few MiB a thread. What is kept
@@ -74,7 +76,8 @@ def open_tfrecords(
         num_threads: Files that are read at the same time.
 
     Raises:
-        UsageError: If there are none, they differ in features or compression, or hold SequenceExamples.
+        UsageError: If there are none, a feature is of different kinds in two files, two files have no feature in
+            common, they differ in compression, or hold SequenceExamples.
         BadInputError: At the first record that is damaged, cut off or no Example; names file, record and byte.
         StorageError: If a file cannot be read.
     """

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 class Buffer:
@@ -5,7 +6,7 @@ class Buffer:
 
 def encode(schema_capsule: object, array_capsule: object, /) -> tuple[Any, Any]: ...
 def crc32c(data: Any, start: int = 0, /) -> int: ...
-def scan(frames: Any, /) -> tuple[Any, Any, Any, int]: ...
+def scan(frames: Any, checks_records: bool = True, /) -> tuple[Any, Any, Any, int]: ...
 def decode(
     frames: Any,
     starts: Any,
@@ -15,8 +16,12 @@ def decode(
     /,
 ) -> tuple[list[tuple[Any, ...]], Any]: ...
 def decode_pieces(
-    pieces: list[tuple[Any, Any, Any, int, int]], specs: list[tuple[bytes, int, int, bool]], /
+    pieces: Sequence[tuple[tuple[Any, ...], int, int]],
+    specs: list[tuple[bytes, int, int, bool]],
+    gives_objects: list[bool],
+    /,
 ) -> tuple[list[tuple[Any, ...]], Any]: ...
+def permutation(count: int, key: int, /) -> Any: ...
 def put_objects(array: Any, offsets: Any, data: Any, is_text: bool, /) -> None: ...
 def decode_avro(
     pieces: list[tuple[Any, int, int]], fields: list[tuple[int, int, bool, Any]], stop_bytes: int, /

@@ -21,11 +21,13 @@ from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.gzip_files import inflate_file
 from shardkit.manifest import ShardInfo
-from shardkit.stored_blocks import end_with, open_blocks, where_is
+from shardkit.stored_blocks import Stored, end_with, open_blocks, where_is
 from shardkit.units import MiB
 
 T = TypeVar("T")
 _Outcome = tuple[list[T], Exception | None]
+# Of a run that came from a store, each block's records lie in what came: a copy would take as long as its CRC32C.
+Framed = bytes | bytearray | memoryview
 
 _REQUEST_BYTES = 4 * MiB
 _RUN_BYTES = 8 * MiB
@@ -133,9 +135,9 @@ class BlockReader:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._idle: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[OneReader] = queue.SimpleQueue()
 
-    def read(self, ref: BlockRef) -> bytes | bytearray:
+    def read(self, ref: BlockRef) -> Framed:
         """Returns the framed records of one block.
 
         Raises:
@@ -145,7 +147,7 @@ class BlockReader:
         with self.borrow() as reader:
             return next(reader.read([ref]))
 
-    def read_run(self, run: Sequence[BlockRef]) -> Iterator[bytes | bytearray]:
+    def read_run(self, run: Sequence[BlockRef]) -> Iterator[Framed]:
         """Yields the framed records of blocks that `list_runs` put together.
 
         Raises:
@@ -165,47 +167,65 @@ class BlockReader:
                 self._idle.get_nowait().close()
 
     @contextmanager
-    def borrow(self) -> Iterator[_Reader]:
+    def borrow(self) -> Iterator[OneReader]:
         """Lends a reader that no other thread uses."""
         try:
             reader = self._idle.get_nowait()
         except queue.Empty:
-            reader = _Reader(self._dataset)
+            reader = OneReader(self._dataset)
         try:
             yield reader
         finally:
             self._idle.put(reader)
 
 
-class _Reader:
-    """Reads blocks for one thread at a time."""
+class OneReader:
+    """Reads blocks for one thread at a time: their stored bytes first, then what those hold."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._is_gzip = dataset.manifest.compression == "gzip"
         self._stored = open_blocks(dataset)
 
-    def read(self, run: Sequence[BlockRef]) -> Iterator[bytes | bytearray]:
-        """Yields the framed records of blocks that lie side by side."""
-        for ref, data in zip(run, self._stored.read(run), strict=True):
-            yield self._unpack(ref, data)
+    def read(self, run: Sequence[BlockRef]) -> Iterator[Framed]:
+        """Yields the framed records of blocks that lie side by side.
+
+        Raises:
+            DamageError: In the place of a block that is missing, cut off or not what the index states.
+        """
+        for ref, data in zip(run, self.read_stored(run), strict=True):
+            yield self.unpack(ref, data)
+
+    def read_stored(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
+        """Yields the stored bytes of blocks that lie side by side, those of the index."""
+        return self._stored.read(run)
+
+    def unpack(self, ref: BlockRef, data: Stored) -> Framed:
+        """Returns the framed records that the stored bytes of one block hold.
+
+        Raises:
+            DamageError: If they are not what the index states.
+        """
+        where = where_is(self._dataset, ref)
+        if self._is_gzip:
+            inflate = inflate_block if ref.start else inflate_file
+            try:
+                return inflate(data, ref.num_uncompressed_bytes, where)
+            except DamageError as error:
+                error.next_step = error.next_step or self._dataset.check_step
+                raise
+        if ref.num_bytes != ref.num_uncompressed_bytes:
+            raise DamageError(
+                "a block has the wrong size",
+                where=where,
+                why=f"the index states {ref.num_bytes} bytes that hold {ref.num_uncompressed_bytes}",
+                next_step=self._dataset.check_step,
+            )
+        return data
 
     def close(self) -> None:
         """Closes what is open."""
         self._stored.close()
-
-    def _unpack(self, ref: BlockRef, data: bytes | memoryview) -> bytes | bytearray:
-        """Returns the framed records that the bytes of one block hold."""
-        if self._is_gzip:
-            inflate = inflate_block if ref.start else inflate_file
-            return inflate(data, ref.num_uncompressed_bytes, where_is(self._dataset, ref))
-        if ref.num_bytes != ref.num_uncompressed_bytes:
-            raise DamageError(
-                "a block has the wrong size",
-                where=where_is(self._dataset, ref),
-                why=f"the index states {ref.num_bytes} bytes that hold {ref.num_uncompressed_bytes}",
-            )
-        return bytes(data)
 
 
 def _map(
@@ -223,7 +243,8 @@ def _map(
         try:
             with readers.borrow() as reader:
                 for ref, records in zip(run, reader.read(run), strict=True):
-                    results.append(function(ref, records))
+                    # What is held of a result must not be all of its run.
+                    results.append(function(ref, bytes(records) if isinstance(records, memoryview) else records))
                     if is_stopped.is_set():
                         break
         except Exception as error:  # noqa: BLE001 - it is raised again, after the results before it

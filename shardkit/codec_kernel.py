@@ -26,8 +26,9 @@ else:
 
 BytesLike = bytes | bytearray | memoryview | npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
-RecordsAt = tuple[bytes | bytearray | memoryview, Int64s, Int64s, int, int]
-"""Some records of a buffer: it, start and length of each, the first that is meant, and the one after the last."""
+RecordsAt = tuple[tuple[Any, ...], int, int]
+"""Some records of a buffer: a tuple of it, start and length of each and any more; the first that is meant; the one
+after the last."""
 
 
 def crc32c(data: BytesLike, start: int = 0) -> int:
@@ -36,9 +37,9 @@ def crc32c(data: BytesLike, start: int = 0) -> int:
     return crc
 
 
-def scan(frames: BytesLike) -> Scan:
+def scan(frames: BytesLike, *, checks_records: bool = True) -> Scan:
     """Follows frames; see `shardkit.reference.scan`."""
-    starts, lengths, states, end = _codec.scan(frames)
+    starts, lengths, states, end = _codec.scan(frames, checks_records)
     numbers = [np.frombuffer(n, np.int64) for n in (starts, lengths)]
     return Scan(numbers[0], numbers[1], np.frombuffer(states, np.uint8), end)
 
@@ -51,9 +52,10 @@ def decode(
     return Decoded(columns, np.frombuffer(problems, np.int64))
 
 
-def decode_pieces(pieces: list[RecordsAt], specs: Sequence[Spec]) -> Decoded:
-    """Returns the values of features of records of several buffers as columns; see `decode`."""
-    columns, problems = _codec.decode_pieces(pieces, list(specs))
+def decode_pieces(pieces: Sequence[RecordsAt], specs: list[Spec], gives_objects: list[bool]) -> Decoded:
+    """Returns the values of features of records of several buffers as columns; see
+    `shardkit.reference.decode_pieces`."""
+    columns, problems = _codec.decode_pieces(pieces, specs, gives_objects)
     return Decoded(columns, np.frombuffer(problems, np.int64))
 
 
@@ -71,6 +73,11 @@ def objects_of(offsets: Any, data: Any, *, is_text: bool) -> npt.NDArray[np.obje
     objects = np.empty(memoryview(offsets).nbytes // 4 - 1, np.object_)
     _codec.put_objects(objects, offsets, data, is_text)
     return objects
+
+
+def permutation(count: int, key: int) -> Int64s:
+    """Returns the positions of rows in a shuffled order; see `shardkit.reference.permutation`."""
+    return np.frombuffer(_codec.permutation(count, key), np.int64)
 
 
 def gather(data: BytesLike | list[BytesLike], starts: Int64s, sizes: Int64s) -> memoryview:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from functools import cached_property
+from typing import NoReturn
 
 from shardkit import storage
 from shardkit.block_cache import BlockCache
-from shardkit.errors import DamageError, UsageError
+from shardkit.errors import DamageError, StorageError, UnsafeError, UsageError
 from shardkit.manifest import (
     MANIFESTS_DIR,
     Manifest,
@@ -16,6 +19,11 @@ from shardkit.manifest import (
     manifest_path,
     parse_manifest_name,
 )
+from shardkit.regular_files import NotRegularError
+
+_RENEW = (
+    "run the same `shardkit convert` again with --overwrite, or `shardkit index` where files of others were indexed"
+)
 
 
 class Dataset:
@@ -23,7 +31,7 @@ class Dataset:
 
     Attributes:
         url: Absolute local path or URL of the dataset.
-        version: Number of the manifest, from 1.
+        version: Number of the manifest, from 1; 0 if it is not stored.
         manifest: What it holds.
         block_cache: Where blocks that were read from a store are kept; None keeps none.
 
@@ -49,10 +57,23 @@ class Dataset:
         path = storage.join(self.url, self.manifest.shard_table.path)
         where = storage.redact(path)
         try:
-            raw = storage.read_bytes(path)
+            raw = storage.read_bytes(path, is_stored=True)
+            return tuple(decode_shard_table(raw, self.manifest, where))
         except FileNotFoundError as error:
-            raise DamageError("the shard table is missing", where=where) from error
-        return tuple(decode_shard_table(raw, self.manifest, where))
+            raise DamageError("the shard table is missing", where=where, next_step=self.check_step) from error
+        except DamageError as error:
+            error.next_step = error.next_step or self.check_step
+            raise
+        except OSError as error:
+            _raise_unreadable("the shard table", error, where, self.check_step)
+
+    @property
+    def check_step(self) -> str:
+        """What to do where a shard or the shard table is damaged, for messages."""
+        location = shlex.quote(storage.redact(self.url))
+        if not self.version:
+            return f"If files changed, open them anew; to check them and keep what is found: shardkit index {location}"
+        return f"Run: shardkit verify {location}"
 
     def split_shards(self, split: str) -> tuple[ShardInfo, ...]:
         """Returns the shards of one split, in order.
@@ -68,18 +89,19 @@ class Dataset:
         return storage.join(self.url, shard.path)
 
 
-def list_versions(url: str) -> list[int]:
+def list_versions(url: str | os.PathLike[str]) -> list[int]:
     """Returns the versions that have a manifest, ascending; empty if there is no dataset."""
     names = storage.list_names(storage.join(storage.normalize(url), MANIFESTS_DIR))
     return sorted(v for v in map(parse_manifest_name, names) if v is not None)
 
 
-def open_dataset(url: str, version: int | None = None) -> Dataset:
+def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dataset:
     """Opens a dataset, the newest version unless one is named.
 
     Raises:
         UsageError: If there is no dataset, or no such version, or a newer shardkit wrote it.
         DamageError: If the manifest is damaged; names the version before it, if there is one.
+        StorageError: If it cannot be read.
     """
     root = storage.normalize(url)
     versions = list_versions(root)
@@ -98,10 +120,21 @@ def open_dataset(url: str, version: int | None = None) -> Dataset:
             next_step=f"It has: {', '.join(map(str, versions))}",
         )
     path = storage.join(root, manifest_path(chosen))
+    where = storage.redact(path)
+    older = [v for v in versions if v < chosen]
+    hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}. Or" if older else "To make it anew,"
     try:
-        manifest = decode_manifest(storage.read_bytes(path), storage.redact(path))
-    except DamageError as error:
-        older = [v for v in versions if v < chosen]
-        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}" if older else None
-        raise error.with_state("Nothing was changed", hint) from error
+        manifest = decode_manifest(storage.read_bytes(path, is_stored=True), where)
+    except (DamageError, UnsafeError) as error:
+        raise error.with_state("Nothing was changed", f"{hint} {_RENEW}") from error
+    except OSError as error:
+        _raise_unreadable("the manifest", error, where, f"{hint} {_RENEW}")
     return Dataset(root, chosen, manifest)
+
+
+def _raise_unreadable(what: str, error: OSError, where: str, next_step: str) -> NoReturn:
+    why = error.strerror or str(error)
+    if isinstance(error, (NotRegularError, FileNotFoundError)):
+        raise DamageError(f"{what} cannot be read", where=where, why=why, next_step=next_step) from error
+    next_step = "Check that it may be read, then run the same again"
+    raise StorageError(f"{what} cannot be read", where=where, why=why.lower(), next_step=next_step) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,14 +82,22 @@ class RecordDecoder:
             raise DamageError(self._problem_of(record), where=locate(i))
         return columns
 
-    def decode_pieces(self, pieces: list[RecordsAt], locate: Callable[[int], str]) -> list[tuple[Any, ...]]:
+    def decode_pieces(
+        self, pieces: Sequence[RecordsAt], locate: Callable[[int], str], gives_objects: list[bool]
+    ) -> list[tuple[Any, ...]]:
         """Returns the stored values of records that lie in several buffers; see `decode_buffers`.
+
+        A validity is bool a record here, not bits.
 
         Args:
             pieces: Records of a buffer each.
             locate: Says for messages where a record came from.
+            gives_objects: For each feature, whether one bytes value a record may come as objects, which saves a copy.
+
+        Returns:
+            For each feature what `shardkit.reference.decode_pieces` describes.
         """
-        columns, problems = decode_pieces(pieces, self._specs)
+        columns, problems = decode_pieces(pieces, self._specs, gives_objects)
         for i in problems.tolist():
             raise DamageError(self._problem_of(_record_at(pieces, i)), where=locate(i))
         return columns
@@ -117,8 +125,8 @@ class RecordDecoder:
         return f"it has the feature {unknown!r}, which the manifest does not name"
 
 
-def _record_at(pieces: list[RecordsAt], position: int) -> bytes:
-    for frames, starts, lengths, first, stop in pieces:
+def _record_at(pieces: Sequence[RecordsAt], position: int) -> bytes:
+    for (frames, starts, lengths, *_), first, stop in pieces:
         if position < stop - first:
             start, length = (int(numbers[first + position]) for numbers in (starts, lengths))
             return bytes(frames[start : start + length])
@@ -126,13 +134,18 @@ def _record_at(pieces: list[RecordsAt], position: int) -> bytes:
     raise IndexError(position)
 
 
-def scan_whole(frames: Frames, where: str) -> tuple[Int64s, Int64s]:
+def scan_whole(frames: Frames, where: str, *, checks_records: bool = True) -> tuple[Int64s, Int64s]:
     """Returns where each record's own bytes start, and how many they are.
+
+    Args:
+        frames: Whole framed records, such as a block.
+        where: File and block, for messages.
+        checks_records: False if it is known that the bytes are right: of a record only its length is then checked.
 
     Raises:
         DamageError: At the first record that is cut off or damaged.
     """
-    starts, lengths, states, end = scan(frames)
+    starts, lengths, states, end = scan(frames, checks_records=checks_records)
     if end != memoryview(frames).nbytes or states.any():
         for _ in iter_records(bytes(frames), where):
             pass

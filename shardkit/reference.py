@@ -18,6 +18,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from shardkit.example import stored_features
+from shardkit.hashing import mix64, stable_order
 from shardkit.tfrecord import FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES, masked_crc32c
 
 if TYPE_CHECKING:
@@ -90,11 +91,15 @@ class Decoded(NamedTuple):
     problems: Int64s
 
 
-def scan(frames: Buffer) -> Scan:
+def scan(frames: Buffer, checks_records: bool = True) -> Scan:
     """Follows frames from byte 0, to the end or to the first header that cannot be followed.
 
     A header cannot be followed if fewer than 16 bytes are left, if the CRC of the length does not match, or if the
     length is beyond the end of the buffer.
+
+    Args:
+        frames: The bytes.
+        checks_records: False takes every record for whole, where other means have shown that the bytes are right.
     """
     data = bytes(frames)
     starts, lengths, states = [], [], []
@@ -105,7 +110,7 @@ def scan(frames: Buffer) -> Scan:
         start = end + HEADER_BYTES
         if _crc_at(data, end + 8) != masked_crc32c(header) or length > len(data) - start - FOOTER_BYTES:
             break
-        is_whole = _crc_at(data, start + length) == masked_crc32c(data[start : start + length])
+        is_whole = not checks_records or _crc_at(data, start + length) == masked_crc32c(data[start : start + length])
         starts.append(start)
         lengths.append(length)
         states.append(WHOLE if is_whole else DAMAGED)
@@ -141,27 +146,56 @@ def decode(
 
 
 def decode_pieces(
-    pieces: list[tuple[Buffer, Buffer, Buffer, int, int]], specs: Iterable[tuple[bytes, int, int, bool]]
+    pieces: Sequence[tuple[tuple[Any, ...], int, int]],
+    specs: Iterable[tuple[bytes, int, int, bool]],
+    gives_objects: list[bool],
 ) -> Decoded:
     """Returns the values of features of records that lie in several buffers as columns; see `decode`.
 
     Args:
-        pieces: Of each buffer: it, int64 starts and int64 lengths of its records, the first record that is wanted, and
-            the one after the last.
+        pieces: Of each buffer: a tuple that begins with it, int64 starts and int64 lengths of its records; the first
+            record that is wanted; the one after the last.
         specs: What is wanted.
+        gives_objects: For each spec, whether BYTES with one value may come as objects if they are large.
+
+    Returns:
+        See `Decoded`, but with a bool a record in the place of a bitmap, and with a list of n bytes objects behind the
+        validity, and nothing else, where they come as objects, which here they never do.
 
     Raises:
         ValueError: If a record lies outside of its buffer, or a spec is none.
         OverflowError: If a column holds more than 2**31 - 1 values or bytes.
     """
     records: list[bytes] = []
-    for frames, starts, lengths, first, stop in pieces:
+    for (frames, starts, lengths, *_), first, stop in pieces:
         found = _pieces([bytes(frames)], starts, lengths)
         if not 0 <= first <= stop <= len(found):
             raise ValueError("a record lies outside of the frames")
         records += found[first:stop]
     sizes = np.array([len(record) for record in records], np.int64)
-    return decode(b"".join(records), (np.cumsum(sizes) - sizes).data, sizes.data, specs)
+    columns, problems = decode(b"".join(records), (np.cumsum(sizes) - sizes).data, sizes.data, specs)
+    return Decoded([(_as_bools(validity, len(records)), *rest) for validity, *rest in columns], problems)
+
+
+def _as_bools(validity: Validity, num_rows: int) -> npt.NDArray[np.bool_] | None:
+    if validity is None:
+        return None
+    return np.unpackbits(validity, count=num_rows, bitorder="little").view(np.bool_)
+
+
+def permutation(count: int, key: int) -> Int64s:
+    """Returns 0 to `count` - 1 in ascending order of mix64(mix64(position) ^ key); see `shardkit.hashing`.
+
+    Args:
+        count: At most 2**32 - 1.
+        key: Of 64 bits; gives another order.
+
+    Raises:
+        ValueError: If there are too many, or fewer than none.
+    """
+    if not 0 <= count < 2**32:
+        raise ValueError("a permutation is of 0 to 2**32 - 1 rows")
+    return stable_order(mix64(mix64(np.arange(count, dtype=np.uint64)) ^ np.uint64(key)))
 
 
 def put_objects(array: npt.NDArray[np.object_], offsets: Buffer, data: Buffer, is_text: bool) -> None:

@@ -19,6 +19,7 @@ from shardkit import storage
 from shardkit.accounting import RejectedFile
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError
+from shardkit.regular_files import NotRegularError
 from shardkit.units import MiB
 
 MAX_FILE_BYTES = 64 * MiB
@@ -85,9 +86,11 @@ def read_rejected(dataset: Dataset) -> Iterator[RejectedRecord]:
 def check_file(dataset: Dataset, info: RejectedFile) -> tuple[str | None, bytes]:
     """Returns what is wrong with a file of rejected rows, None if nothing is, and its bytes."""
     try:
-        content = storage.read_bytes(storage.join(dataset.url, info.path))
+        content = storage.read_bytes(storage.join(dataset.url, info.path), is_stored=True)
     except FileNotFoundError:
         return "a file of rejected rows is missing", b""
+    except NotRegularError as error:
+        return f"a file of rejected rows cannot be read: {error.strerror}", b""
     if hashlib.sha256(content).hexdigest() != info.sha256:
         return "a file of rejected rows is damaged: its SHA-256 is not the one that the manifest states", content
     return None, content

@@ -23,6 +23,7 @@ import msgspec
 
 from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError, missing_extra
 from shardkit.local_files import LocalFile, find_local_file, list_local_files
+from shardkit.regular_files import open_regular
 from shardkit.temporary_files import copy_whole, remove_dead, temporary_beside
 from shardkit.units import format_size
 
@@ -30,6 +31,13 @@ _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 # Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
 _READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
+# Of each protocol the extra and the package that it takes.
+_EXTRAS = {
+    **dict.fromkeys(["http", "https"], ("http", "aiohttp")),
+    "s3": ("s3", "s3fs"),
+    **dict.fromkeys(["gs", "gcs"], ("gcs", "gcsfs")),
+    **dict.fromkeys(["az", "abfs", "abfss"], ("azure", "adlfs")),
+}
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -97,8 +105,9 @@ def _without_scheme(path: str) -> str:
     return re.sub("^file://", "", path, flags=re.IGNORECASE)
 
 
-def normalize(path: str) -> str:
+def normalize(path: str | os.PathLike[str]) -> str:
     """Returns an absolute local path, or the URL without a final slash."""
+    path = os.fspath(path)
     return str(local_path(path)) if is_local(path) else path.rstrip("/")
 
 
@@ -141,20 +150,21 @@ def stat_file(path: str) -> FileInfo:
 
 
 def open_read(path: str) -> BinaryIO:
-    """Opens a file for reading bytes; seekable."""
+    """Opens a file for reading bytes; seekable. What is no regular file is refused, not waited for."""
     if is_local(path):
-        return local_path(path).open("rb")
+        return open_regular(local_path(path))
     return cast(BinaryIO, filesystem_of(path).open(path, "rb"))
 
 
-def read_bytes(path: str) -> bytes:
-    """Returns a whole file.
+def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
+    """Returns a whole file; one of a dataset, `is_stored`, has to be a regular one.
 
     Raises:
         FileNotFoundError: If it is missing.
     """
     if is_local(path):
-        return local_path(path).read_bytes()
+        with open_read(path) if is_stored else local_path(path).open("rb") as file:
+            return file.read()
     return cast(bytes, filesystem_of(path).cat_file(path))
 
 
@@ -311,14 +321,7 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
             why=f"{format_size(free or 0)} free there",
             next_step="Free some space or choose another place, then run the same command again",
         ) from error
-    if error.errno in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOTDIR,
-        errno.EEXIST,
-        errno.ENAMETOOLONG,
-    ):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
         raise UsageError(
             "cannot write there",
             where=where,
@@ -388,10 +391,10 @@ def filesystem_of(path: str, *, is_written: bool = False) -> Any:
     try:
         return fsspec.filesystem(protocol)
     except (ImportError, ValueError) as error:
-        if protocol in _READ_ONLY_PROTOCOLS:
-            raise missing_extra("http", "aiohttp") from error
+        if protocol in _EXTRAS:
+            raise missing_extra(*_EXTRAS[protocol]) from error
         raise UsageError(
             f"{protocol}:// needs an fsspec backend that is not installed",
             why=str(error),
-            next_step="Install the package that the reason names, such as gcsfs for gs:// or s3fs for s3://",
+            next_step="Install the package that the reason names",
         ) from error

@@ -12,7 +12,7 @@ import functools
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +21,7 @@ from shardkit import storage
 from shardkit.codec_kernel import crc32c
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, ShardkitError, StorageError
+from shardkit.regular_files import NotRegularError
 from shardkit.store_requests import request_range
 from shardkit.units import MiB
 
@@ -94,11 +95,16 @@ class LocalBlocks:
         for ref in run:
             try:
                 data = self._read(ref)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise _missing(self._dataset, ref) from error
             except OSError as error:
-                why = error.strerror or str(error)
-                raise StorageError("a shard cannot be read", where=where_is(self._dataset, ref), why=why) from error
+                kind = DamageError if isinstance(error, NotRegularError) else StorageError
+                raise kind(
+                    "a shard cannot be read",
+                    where=where_is(self._dataset, ref),
+                    why=error.strerror or str(error),
+                    next_step=self._dataset.check_step,
+                ) from error
             if (fault := find_fault(ref, data)) is not None:
                 raise _damaged(self._dataset, ref, fault)
             yield data
@@ -109,9 +115,12 @@ class LocalBlocks:
             os.close(self._descriptor)
             self._path = None
 
-    def __del__(self) -> None:
-        # Splits are not closed by those who use them; the file goes with them, and Python need not warn of it.
-        self.close()
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Splits are not closed by those who use them; the file goes with them, and Python need not warn of it. When the
+        # interpreter ends, the names of this module are gone.
+        if self._path is not None:
+            close(self._descriptor)
+            self._path = None
 
     def _read(self, ref: BlockRef) -> bytes:
         if self._path != ref.path:
@@ -202,7 +211,7 @@ class RemoteBlocks:
                 faults.append(fault)
         return faults[0] if faults else None
 
-    def _request(self, run: Sequence[BlockRef]) -> bytes:
+    def _request(self, run: Sequence[BlockRef]) -> Stored:
         """Returns what the store answers when it is asked for blocks that lie side by side, nothing for too much."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
@@ -246,7 +255,7 @@ def open_blocks(dataset: Dataset) -> LocalBlocks | RemoteBlocks:
     return LocalBlocks(dataset) if storage.is_local(dataset.url) else RemoteBlocks(dataset)
 
 
-def _cut(answer: bytes, start: int, ref: BlockRef) -> Stored:
+def _cut(answer: Stored, start: int, ref: BlockRef) -> Stored:
     # A block that came alone is not copied later on.
     return answer if len(answer) == ref.num_bytes else memoryview(answer)[ref.start - start :][: ref.num_bytes]
 
@@ -266,16 +275,12 @@ def _pause(number: int) -> bool:
 
 
 def _missing(dataset: Dataset, ref: BlockRef) -> DamageError:
-    return DamageError("a shard is missing", where=where_is(dataset, ref), next_step=_verify(dataset))
+    return DamageError("a shard is missing", where=where_is(dataset, ref), next_step=dataset.check_step)
 
 
 def _damaged(dataset: Dataset, ref: BlockRef, fault: Fault) -> DamageError:
     what = "a shard is cut off" if fault.is_length else "a block is damaged"
-    return DamageError(what, where=where_is(dataset, ref), why=fault.why, next_step=_verify(dataset))
-
-
-def _verify(dataset: Dataset) -> str:
-    return f"Run: shardkit verify {storage.redact(dataset.url)}"
+    return DamageError(what, where=where_is(dataset, ref), why=fault.why, next_step=dataset.check_step)
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from shardkit.gzip_files import inflate_file, is_whole_file
 from shardkit.manifest import ShardInfo
 from shardkit.record_index import index_lines
 from shardkit.reference import WHOLE
+from shardkit.regular_files import NotRegularError
 from shardkit.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, iter_records
 from shardkit.verify_documents import count_other_files, find_problems
 
@@ -331,13 +332,17 @@ class _ShardReader:
 
     def _check_record_index(self) -> None:
         digest = hashlib.sha256()
+        is_same = False
         try:
             with storage.open_read(f"{self._url}.idx") as file:
                 while chunk := file.read(_CHUNK_BYTES):
                     digest.update(chunk)
+            is_same = digest.digest() == self._record_index.digest()
         except FileNotFoundError:
             return  # Only readers of other tools need it.
-        if digest.digest() != self._record_index.digest():
+        except NotRegularError:
+            pass
+        if not is_same:
             damage = Damage(path=f"{self._shard.path}.idx", problem="it does not list the records of its shard")
             self._damages.append(damage)
             self._num_damages += 1

@@ -7,12 +7,13 @@ of the time that `tf.convert_to_tensor` takes for 3 MB.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from shardkit.adapters.tfdata import load_split
+from shardkit.adapters.tfdata import check_sizes, damage_named, load_split
 from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.reading.columns import Batch, Ragged
@@ -71,8 +72,12 @@ def dataset(
     With `engine="reader"` every batch passes through Python and is copied once more: a loop of one's own over `batches`
     is faster. `engine="tfdata"` is a graph of stock operations (interleave over the shards, `TFRecordDataset`, batch,
     `parse_example`), for tf.data service and for graphs that are saved. It has an order of its own and no state, reads
-    one epoch, does not see damage that keeps the number of records, and takes `seed`, `epoch`, `shuffle`, `features`
-    and `remainder="drop"` alone.
+    one epoch, and takes `seed`, `epoch`, `shuffle`, `features` and `remainder="drop"` alone.
+
+    Damage ends either graph with an error of TensorFlow (`tf.errors.OpError`), for only those leave a graph. That of
+    the reader names the shard and what to run. With `engine="tfdata"` the sizes of local shards are looked at here, and
+    the graph counts the records of each, which both name it; what TensorFlow itself meets, such as a wrong checksum, it
+    often reports without a name: `naming_damage` finds the shard. One with as many other records passes.
 
     Args:
         split: What is read: a split, a mixture, or one of them with functions on its batches. Of all but a split the
@@ -85,6 +90,8 @@ def dataset(
     Raises:
         UsageError: If the numbers do not fit together; says what would. If there are no batches to learn from. If
             stock operations cannot do what is asked.
+        DamageError: If the first batch cannot be read, or with `engine="tfdata"` if a local shard is missing, cut off
+            or no file.
     """
     if engine == "tfdata":
         return _stock_dataset(split, global_batch_size, settings)
@@ -108,6 +115,22 @@ def dataset(
     made = tf.data.Dataset.from_generator(generate, output_signature=signature)
     num_epochs = settings.get("num_epochs", 1)
     return made.apply(tf.data.experimental.assert_cardinality(opened.num_steps * num_epochs))
+
+
+@contextmanager
+def naming_damage(split: Split) -> Iterator[None]:
+    """Makes an error of TensorFlow inside, such as of `model.fit`, one that names the damaged shard, if there is one.
+
+        with naming_damage(train):
+            model.fit(dataset(train, global_batch_size=256, engine="tfdata"))
+
+    Then the sizes of the shards are compared with the manifest, and if they agree, their SHA-256: that reads them all.
+
+    Raises:
+        DamageError: In the place of the error, if a shard is missing, cut off or damaged; says what to run.
+    """
+    with damage_named(split.dataset, split.name):
+        yield
 
 
 def to_tensors(batch: Batch) -> Tensors:
@@ -151,6 +174,7 @@ def _stock_dataset(split: BatchSource, batch_size: int | None, settings: dict[st
         )
     names = settings.get("features")
     features = split.features if names is None else tuple(split.dataset.manifest.feature(name) for name in names)
+    check_sizes(split.dataset, split.name)
     stock = load_split(
         split.dataset,
         split.name,

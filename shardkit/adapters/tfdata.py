@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from shardkit import storage
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature, Features
+from shardkit.manifest import ShardInfo
 from shardkit.units import KiB, MiB
 
 CYCLE_LENGTH = 16
@@ -56,12 +58,14 @@ class ShardFiles(NamedTuple):
         num_examples: Of each shard.
         compression: `GZIP`, or empty.
         mean_num_bytes: Mean size of a framed record.
+        check_step: What to run after damage.
     """
 
     urls: tuple[str, ...]
     num_examples: tuple[int, ...]
     compression: str
     mean_num_bytes: float
+    check_step: str
 
     @property
     def num_chunk_examples(self) -> int:
@@ -95,6 +99,7 @@ def shard_files(dataset: Dataset, split: str) -> ShardFiles:
         num_examples=tuple(s.num_examples for s in shards),
         compression="GZIP" if dataset.manifest.compression == "gzip" else "",
         mean_num_bytes=max(1.0, num_bytes / max(1, num_examples)),
+        check_step=dataset.check_step,
     )
 
 
@@ -154,7 +159,8 @@ def read_records(files: ShardFiles, *, seed: tf.Tensor | None) -> tf.data.Datase
 
     def chunks(url: tf.Tensor, num_examples: tf.Tensor) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(url, files.compression).batch(files.num_chunk_examples)
-        return _counted(records, url, num_examples)
+        # Not ignore_errors, after which the count would name any damaged shard: it never ends if a file is missing.
+        return _counted(records, url, num_examples, files.check_step)
 
     if seed is None:
         return shards.flat_map(chunks)
@@ -216,6 +222,17 @@ def parse_examples(serialized: tf.Tensor, features: Features) -> ParsedBatch:
     return ParsedBatch(values, present)
 
 
+@contextmanager
+def damage_named(dataset: Dataset, split: str) -> Iterator[None]:
+    """Lets an error of TensorFlow pass, unless a shard is damaged; see `shardkit.adapters.tensorflow.naming_damage`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if _COUNT_MESSAGE.search(error.message) or _damaged_shard(dataset, split) is not None:
+            raise find_damage(error, dataset, split) from error
+        raise
+
+
 def find_damage(error: tf.errors.OpError, dataset: Dataset, split: str) -> DamageError:
     """Returns what an error of a reading graph says about the shards.
 
@@ -246,12 +263,12 @@ def first_line(message: str) -> str:
     return re.sub(r"^\{\{.*?\}\}\s*|\s*\[\[?\{\{.*$|\s*\[Op:.*$", "", lines[0]).strip()
 
 
-def _counted(records: tf.data.Dataset, url: tf.Tensor, num_examples: tf.Tensor) -> tf.data.Dataset:
+def _counted(records: tf.data.Dataset, url: tf.Tensor, num_examples: tf.Tensor, check_step: str) -> tf.data.Dataset:
     def count(num_before: tf.Tensor, chunk: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         num_seen = num_before + tf.size(chunk, tf.int64)
         is_end = tf.equal(tf.size(chunk), 0)
         is_right = tf.where(is_end, tf.equal(num_seen, num_examples), num_seen <= num_examples)
-        check = tf.debugging.Assert(is_right, [_COUNT_MARK, url, num_examples, num_seen])
+        check = tf.debugging.Assert(is_right, [_COUNT_MARK, url, num_examples, num_seen, check_step])
         with tf.control_dependencies([check]):
             return tf.identity(num_seen), chunk
 
@@ -303,11 +320,32 @@ def _tensor_dtype(dtype: str) -> tf.DType:
     return tf.as_dtype(dtype)
 
 
+def check_sizes(dataset: Dataset, split: str) -> None:
+    """Checks that the shards of a local dataset are files of the right size; TensorFlow would wait for a pipe.
+
+    Raises:
+        DamageError: If one is not; names it.
+    """
+    for shard in dataset.split_shards(split) if storage.is_local(dataset.url) else ():
+        if (why := _wrong_size(dataset, shard)) is not None:
+            where = storage.redact(dataset.shard_url(shard))
+            raise DamageError("a shard cannot be read", where=where, why=why, next_step=dataset.check_step)
+
+
+def _wrong_size(dataset: Dataset, shard: ShardInfo) -> str | None:
+    url = dataset.shard_url(shard)
+    try:
+        num_bytes = storage.stat_file(url).num_bytes if storage.exists(url) else None
+    except UsageError as error:
+        return error.why or "it is not a regular file"
+    if num_bytes is None:
+        return "it is missing"
+    return None if num_bytes == shard.num_bytes else f"expected {shard.num_bytes:,} bytes, found {num_bytes:,}"
+
+
 def _damaged_shard(dataset: Dataset, split: str) -> str | None:
-    shards: Sequence[tuple[str, int, str]] = [
-        (dataset.shard_url(s), s.num_bytes, s.sha256) for s in dataset.split_shards(split)
-    ]
-    for url, num_bytes, _ in shards:
-        if not storage.exists(url) or storage.stat_file(url).num_bytes != num_bytes:
-            return storage.redact(url)
-    return next((storage.redact(url) for url, _, sha256 in shards if storage.hash_file(url) != sha256), None)
+    shards = dataset.split_shards(split)
+    wrong = next((s for s in shards if _wrong_size(dataset, s) is not None), None)
+    if wrong is None:
+        wrong = next((s for s in shards if storage.hash_file(dataset.shard_url(s)) != s.sha256), None)
+    return None if wrong is None else storage.redact(dataset.shard_url(wrong))

@@ -142,7 +142,7 @@ def refuse_unsafe_names(listed: Listed) -> None:
             raise UsageError(
                 "a manifest cannot hold the name of a file",
                 where=printable(file.name),
-                why="the names of folders and files may have letters, digits and . _ = - only",
+                why="the names of folders and files may have letters, digits, spaces inside and . _ = - ( ) only",
                 next_step="Rename it, or read the files without a manifest: shardkit.open_tfrecords(...)",
             ) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -38,11 +39,15 @@ class Indexed(NamedTuple):
 
 
 def open_tfrecords(
-    patterns: str | Sequence[str], *, max_record_bytes: int, max_expansion: int, num_threads: int
+    patterns: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    max_record_bytes: int,
+    max_expansion: int,
+    num_threads: int,
 ) -> Split:
     """Returns all examples as one split; see `shardkit.open_tfrecords`."""
     options = AdoptOptions(max_record_bytes=max_record_bytes, max_expansion=max_expansion)
-    named = [patterns] if isinstance(patterns, str) else list(patterns)
+    named = [os.fspath(p) for p in ([patterns] if isinstance(patterns, (str, os.PathLike)) else patterns)]
     listed = list_tfrecords(named, options)
     found = survey(listed, options, None, num_threads=num_threads)
     shards = make_shards(found, {f.name: DEFAULT_SPLIT for f in listed.files}, [DEFAULT_SPLIT])
@@ -84,17 +89,18 @@ def index_tfrecords(
         BadInputError: At the first record that is damaged or no Example; nothing is written then.
         UsageError: If there are SequenceExamples, features differ, or the folder may not be written to.
         ConflictError: If a conversion made the folder, or somebody else was faster.
+        DamageError: If a conversion made the folder, and no version of it is whole.
         StorageError, OutOfSpaceError: If a store fails.
     """
     splits, untold = assign_splits([f.name for f in listed.files], options.splits)
-    previous = find_indexed(listed.root)
+    previous, damages = find_indexed(listed.root, listed)
     if previous is not None and is_unchanged(previous, listed, options, num_threads=num_threads, progress=progress):
         return Indexed(previous, False, listed.notes)
     refuse_unwritable(listed.root)
     found = survey(listed, options, splits, num_threads=num_threads, progress=progress)
     order = order_of_splits([splits[s.file.name] for s in found.files], options.splits)
     dataset, is_new = commit(listed.root, found, listed, make_shards(found, splits, order), options, patterns, previous)
-    return Indexed(dataset, is_new, (*found.notes, *_untold_note(untold, len(order))))
+    return Indexed(dataset, is_new, (*damages, *found.notes, *_untold_note(untold, len(order))))
 
 
 def _untold_note(untold: Sequence[str], num_splits: int) -> tuple[str, ...]:

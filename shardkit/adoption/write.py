@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,8 +19,9 @@ from shardkit.adoption.scan import ScannedFile
 from shardkit.adoption.survey import Survey
 from shardkit.conversion.plan import make_created
 from shardkit.dataset import Dataset, list_versions, open_dataset
-from shardkit.errors import ConflictError, DamageError, UsageError
+from shardkit.errors import ConflictError, DamageError, UnsafeError, UsageError
 from shardkit.manifest import (
+    DATA_DIR,
     FORMAT_VERSION,
     MANIFESTS_DIR,
     Created,
@@ -33,6 +35,9 @@ from shardkit.manifest import (
     manifest_path,
     shard_table_path,
 )
+from shardkit.regular_files import NotRegularError
+
+_OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 
 INDEX = "index"
 """What the recipe of such a manifest has as its source."""
@@ -99,25 +104,38 @@ def make_manifest(
     return manifest, table
 
 
-def find_indexed(root: str) -> Dataset | None:
-    """Returns the newest version of a dataset of adopted files, None if there is no dataset.
+def find_indexed(root: str, listed: Listed) -> tuple[Dataset | None, tuple[str, ...]]:
+    """Returns the newest version of a dataset of adopted files, None if there is none or it is damaged, and notes.
 
     Raises:
-        ConflictError: If a conversion made the newest version.
-        DamageError: If its manifest is damaged.
+        ConflictError: If a conversion made the newest version that is whole.
+        DamageError: If no version is whole, and the files are those of a conversion.
     """
-    if not list_versions(root):
-        return None
-    dataset = open_dataset(root)
-    if not is_indexed(dataset.manifest):
-        raise ConflictError(
-            "there is a dataset already",
-            where=storage.redact(root),
-            why=f"version {dataset.version}, made by a conversion, has its index",
-            state="It is untouched",
-            next_step=f"Run: shardkit inspect {storage.redact(root)}",
-        )
-    return dataset
+    damages: list[DamageError | UnsafeError] = []
+    versions = list_versions(root)
+    for version in reversed(versions):
+        try:
+            dataset = open_dataset(root, version)
+            # Whoever adopts files again has no use for a version without its table.
+            _ = dataset.shards
+        except (DamageError, UnsafeError) as error:
+            damages.append(error)
+            continue
+        if not is_indexed(dataset.manifest):
+            raise ConflictError(
+                "there is a dataset already",
+                where=storage.redact(root),
+                why=f"version {dataset.version}, made by a conversion, has its index",
+                state="It is untouched",
+                next_step=f"Run: shardkit inspect {storage.redact(root)}",
+            )
+        if not damages:
+            return dataset, ()
+        break
+    else:
+        if damages and any(_OF_A_CONVERSION.match(f.name) for f in listed.files):
+            raise damages[0]
+    return None, tuple(f"version {versions[-1]} is damaged and replaced by the next: {d.what}" for d in damages[:1])
 
 
 def is_unchanged(
@@ -214,8 +232,9 @@ def _next_version(root: str, table: bytes) -> int:
     names = storage.list_names(storage.join(root, MANIFESTS_DIR))
     # A command that was ended between table and manifest leaves a table that nobody reads; pass over it.
     while (path := shard_table_path(version)).rsplit("/", 1)[-1] in names:
-        if storage.read_bytes(storage.join(root, path)) == table:
-            break
+        with suppress(NotRegularError):
+            if storage.read_bytes(storage.join(root, path), is_stored=True) == table:
+                break
         version += 1
     return version
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from shardkit.blocks import BlockReader, BlockRef
+from shardkit.blocks import BlockReader, BlockRef, Framed
 from shardkit.dataset import Dataset
 from shardkit.features import Features
-from shardkit.reading.assembler import Assembler, Piece
+from shardkit.reading.assembler import Assembler
 from shardkit.reading.blocks import Block, BlockLoader
 from shardkit.reading.columns import Batch, BatchMaker
 from shardkit.reading.order import EpochOrder, OrderOptions, Worker
@@ -116,7 +116,7 @@ def _read_batches(
                 places = {row.place for row in rows}
                 held = {place: held[place] if place in held else plan.load(place) for place in places}
             with watch.time("decode"):
-                batch = assembler.assemble([Piece(held[place], start, stop) for place, start, stop in rows])
+                batch = assembler.assemble([(held[place], start, stop) for place, start, stop in rows])
             yield
             del batch
 
@@ -143,12 +143,12 @@ class _BlockReader(BlockReader):
         self._watch = watch
         self._unpacking = "inflate" if dataset.manifest.compression == "gzip" else "read"
 
-    def read(self, ref: BlockRef) -> bytes | bytearray:
+    def read(self, ref: BlockRef) -> Framed:
         with self.borrow() as reader:
             with self._watch.time("read"):
-                (data,) = reader._stored.read([ref])
+                (data,) = reader.read_stored([ref])
             with self._watch.time(self._unpacking):
-                return reader._unpack(ref, data)
+                return reader.unpack(ref, data)
 
 
 class _Assembler(Assembler):

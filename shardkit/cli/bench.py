@@ -138,13 +138,19 @@ def _load_stock(tell: Callable[[str], None], dataset: Dataset) -> Stock:
         return Stock(why_not="TensorFlow is not installed; pip install 'shardkit[train]' adds it")
     tell("loading TensorFlow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with native_messages_hidden():
-        import tensorflow as tf
+    try:
+        with native_messages_hidden():
+            import tensorflow as tf
 
-        from shardkit.adapters.tfdata_bench import check_readable, open_stock
+            from shardkit.adapters.tfdata_bench import check_readable, open_stock
 
-        # Here it loads its GPU libraries, which it also comments on.
-        tf.config.list_physical_devices()
+            # Here it loads its GPU libraries, which it also comments on.
+            tf.config.list_physical_devices()
+    except Exception as error:  # noqa: BLE001 - a broken installation raises whatever it does
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Stock(
+            why_not=f"TensorFlow cannot be loaded ({why}); pip install 'shardkit[train]' installs one that fits"
+        )
     try:
         check_readable(dataset)
     except UsageError as error:

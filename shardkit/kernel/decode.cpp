@@ -1,7 +1,7 @@
 // Framed tf.train.Example records to column buffers: lists are found record by record, decoded column by column.
 
 #include <algorithm>
-#include <memory>
+#include <deque>
 #include <new>
 #include <string>
 #include <vector>
@@ -16,6 +16,7 @@ namespace {
 
 struct Request {
   bool refuses_others = false;
+  std::vector<uint8_t> gives_objects;  // For each spec, whether large bytes values may become Python objects.
   std::vector<std::string> names;  // Each once, in byte order.
   std::vector<ColumnSpec> specs;
 };
@@ -56,6 +57,7 @@ bool read_request(PyObject* specs, Request* request) {
   const Py_ssize_t count = PyList_Size(specs);
   std::vector<std::string> names(static_cast<size_t>(count));
   request->specs.resize(names.size());
+  request->gives_objects.assign(names.size(), 0);
   for (size_t i = 0; i < names.size(); ++i)
     if (!read_spec(PyList_GetItem(specs, static_cast<Py_ssize_t>(i)), &names[i], &request->specs[i])) return false;
   request->names = names;
@@ -68,6 +70,16 @@ bool read_request(PyObject* specs, Request* request) {
   return true;
 }
 
+bool read_flags(PyObject* items, std::vector<uint8_t>* flags) {
+  if (!PyList_Check(items) || PyList_Size(items) != static_cast<Py_ssize_t>(flags->size())) {
+    PyErr_SetString(PyExc_TypeError, "expected a list with a bool for each spec");
+    return false;
+  }
+  for (size_t i = 0; i < flags->size(); ++i)
+    (*flags)[i] = PyObject_IsTrue(PyList_GetItem(items, static_cast<Py_ssize_t>(i))) == 1;
+  return true;
+}
+
 // Where a record lies, and the end of what may be read there.
 struct Place {
   Span bytes;
@@ -77,6 +89,7 @@ struct Place {
 struct Decoded {
   std::vector<Filled> columns;
   std::vector<int64_t> problems;
+  Arena arena;  // Some spans of columns lie in it.
 };
 
 class Decoder {
@@ -104,7 +117,8 @@ class Decoder {
       before = is_bad_;
       for (size_t i = 0; i < columns_.size(); ++i)
         if (!is_direct_[i])
-          columns_[i] = fill_column(request_.specs[i], num_records_, slots_[request_.specs[i].slot].cells, &is_bad_);
+          columns_[i] = fill_column(request_.specs[i], num_records_, slots_[request_.specs[i].slot].cells, &is_bad_,
+                                    request_.gives_objects[i] != 0);
     }
     Decoded decoded;
     for (size_t record = 0; record < num_records_; ++record) {
@@ -114,6 +128,7 @@ class Decoder {
         if (is_direct_[i]) clear_number(i, record);
     }
     decoded.columns = std::move(columns_);
+    decoded.arena = std::move(arena_);
     return decoded;
   }
 
@@ -186,11 +201,43 @@ class Decoder {
   static constexpr size_t kAskedBytes = 1024;
 };
 
-PyObject* to_tuple(Filled* filled) {
+// How a validity is given: as an Arrow bitmap, or as a byte of 0 or 1 a record.
+enum class ValidityForm { kBits, kBytes };
+
+PyObject* release_validity(Validity* validity, ValidityForm form) {
+  if (!validity->has_nulls()) return Py_NewRef(Py_None);
+  return form == ValidityForm::kBits ? validity->bits().release() : validity->bytes().release();
+}
+
+// A list of bytes objects. The bytes are copied while other threads run.
+PyObject* to_list(const std::vector<Span>& spans) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(spans.size()));
+  if (list == nullptr) return nullptr;
+  std::vector<char*> copies(spans.size());
+  for (size_t i = 0; i < spans.size(); ++i) {
+    PyObject* const object = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(spans[i].size()));
+    if (object == nullptr || PyList_SetItem(list, static_cast<Py_ssize_t>(i), object) != 0) {
+      Py_DECREF(list);
+      return nullptr;
+    }
+    copies[i] = PyBytes_AsString(object);
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  for (size_t i = 0; i < spans.size(); ++i)
+    if (!spans[i].is_empty()) std::memcpy(copies[i], spans[i].begin, spans[i].size());
+  Py_END_ALLOW_THREADS;
+  return list;
+}
+
+PyObject* to_tuple(Filled* filled, ValidityForm form) {
+  if (filled->has_spans) {
+    PyObject* const list = to_list(filled->spans);
+    return list == nullptr ? nullptr : Py_BuildValue("(NN)", release_validity(&filled->validity, form), list);
+  }
   const auto count = static_cast<Py_ssize_t>(filled->buffers.size());
   PyObject* tuple = PyTuple_New(count + 1);
   if (tuple == nullptr) return nullptr;
-  PyObject* validity = filled->validity.has_nulls() ? filled->validity.bits().release() : Py_NewRef(Py_None);
+  PyObject* validity = release_validity(&filled->validity, form);
   bool is_whole = validity != nullptr && PyTuple_SetItem(tuple, 0, validity) == 0;
   for (Py_ssize_t i = 0; is_whole && i < count; ++i) {
     PyObject* buffer = filled->buffers[static_cast<size_t>(i)].release();
@@ -201,11 +248,11 @@ PyObject* to_tuple(Filled* filled) {
   return nullptr;
 }
 
-PyObject* to_python(Decoded* decoded) {
+PyObject* to_python(Decoded* decoded, ValidityForm form) {
   PyObject* columns = PyList_New(0);
   if (columns == nullptr) return nullptr;
   for (Filled& filled : decoded->columns) {
-    PyObject* tuple = to_tuple(&filled);
+    PyObject* tuple = to_tuple(&filled, form);
     const bool is_added = tuple != nullptr && PyList_Append(columns, tuple) == 0;
     Py_XDECREF(tuple);
     if (!is_added) {
@@ -248,8 +295,8 @@ class Places {
 
  private:
   View* open(PyObject* object) {
-    views_.emplace_back(new View);
-    return views_.back()->open(object) ? views_.back().get() : nullptr;
+    views_.emplace_back();
+    return views_.back().open(object) ? &views_.back() : nullptr;
   }
 
   bool add_records(const View& frames, const int64_t* starts, const int64_t* lengths, size_t count) {
@@ -263,7 +310,7 @@ class Places {
     return true;
   }
 
-  std::vector<std::unique_ptr<View>> views_;
+  std::deque<View> views_;
   std::vector<Place> places_;
 };
 
@@ -274,27 +321,26 @@ bool add_pieces(PyObject* pieces, Places* places) {
   }
   for (Py_ssize_t i = 0; i < PyList_Size(pieces); ++i) {
     PyObject* const piece = PyList_GetItem(pieces, i);
-    PyObject *frames, *starts, *lengths;
-    Py_ssize_t first, stop;
-    if (!PyTuple_Check(piece)) {
-      PyErr_SetString(PyExc_TypeError, "a piece is (frames, starts, lengths, first, stop)");
+    PyObject* const records = PyTuple_Check(piece) && PyTuple_Size(piece) == 3 ? PyTuple_GetItem(piece, 0) : nullptr;
+    if (records == nullptr || !PyTuple_Check(records) || PyTuple_Size(records) < 3) {
+      PyErr_SetString(PyExc_TypeError, "a piece is ((frames, starts, lengths, ...), first, stop)");
       return false;
     }
-    if (!PyArg_ParseTuple(piece, "OOOnn", &frames, &starts, &lengths, &first, &stop)) return false;
+    long long first, stop;
+    if (!read_long(piece, 1, &first) || !read_long(piece, 2, &stop)) return false;
     if (stop < 0) {
       PyErr_SetString(PyExc_ValueError, "a record lies outside of the frames");
       return false;
     }
-    if (!places->add(frames, starts, lengths, first, stop)) return false;
+    if (!places->add(PyTuple_GetItem(records, 0), PyTuple_GetItem(records, 1), PyTuple_GetItem(records, 2),
+                     static_cast<Py_ssize_t>(first), static_cast<Py_ssize_t>(stop)))
+      return false;
   }
   return true;
 }
 
-PyObject* decode_places(const Places& places, PyObject* specs, bool refuses_others) {
+PyObject* decode_places(const Places& places, const Request& request, ValidityForm form) {
   enum { kDone, kNoMemory, kTooLarge } outcome = kDone;
-  Request request;
-  if (!read_request(specs, &request)) return nullptr;
-  request.refuses_others = refuses_others;
   Decoded decoded;
   Py_BEGIN_ALLOW_THREADS;
   try {
@@ -305,7 +351,7 @@ PyObject* decode_places(const Places& places, PyObject* specs, bool refuses_othe
     outcome = kNoMemory;
   }
   Py_END_ALLOW_THREADS;
-  if (outcome == kDone) return to_python(&decoded);
+  if (outcome == kDone) return to_python(&decoded, form);
   if (outcome == kNoMemory) return PyErr_NoMemory();
   PyErr_SetString(PyExc_OverflowError, "a column is larger than 2 GiB or has more than 2**31 values");
   return nullptr;
@@ -320,19 +366,24 @@ PyObject* decode(PyObject*, PyObject* args) {
   try {
     Places places;
     if (!places.add(frames, starts, lengths, 0, -1)) return nullptr;
-    return decode_places(places, specs, refuses_others != 0);
+    Request request;
+    if (!read_request(specs, &request)) return nullptr;
+    request.refuses_others = refuses_others != 0;
+    return decode_places(places, request, ValidityForm::kBits);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
 }
 
 PyObject* decode_pieces(PyObject*, PyObject* args) {
-  PyObject *pieces, *specs;
-  if (!PyArg_ParseTuple(args, "OO:decode_pieces", &pieces, &specs)) return nullptr;
+  PyObject *pieces, *specs, *gives_objects;
+  if (!PyArg_ParseTuple(args, "OOO:decode_pieces", &pieces, &specs, &gives_objects)) return nullptr;
   try {
     Places places;
     if (!add_pieces(pieces, &places)) return nullptr;
-    return decode_places(places, specs, false);
+    Request request;
+    if (!read_request(specs, &request) || !read_flags(gives_objects, &request.gives_objects)) return nullptr;
+    return decode_places(places, request, ValidityForm::kBytes);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }

@@ -9,15 +9,20 @@ enum class State { kAbsent, kPresent, kBad };
 
 class Filler {
  public:
-  Filler(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad)
-      : spec_(spec), num_records_(num_records), cells_(cells), is_bad_(*is_bad), numbers_(spec.kind) {
+  Filler(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad, bool may_leave)
+      : spec_(spec),
+        num_records_(num_records),
+        cells_(cells),
+        is_bad_(*is_bad),
+        may_leave_(may_leave),
+        numbers_(spec.kind) {
     filled_.validity = Validity(num_records);
   }
 
   Filled fill() {
     if (spec_.kind == kBytes) {
       if (spec_.is_scalar_bytes())
-        fill_strings();
+        may_leave_ && are_large() ? find_strings() : fill_strings();
       else
         fill_string_lists();
     } else if (spec_.num_values >= 0) {
@@ -98,6 +103,19 @@ class Filler {
 
   // ---- Bytes ----
 
+  bool are_large() const {
+    size_t total = 0;
+    for (size_t record = 0; record < num_records_; ++record) total += cells_[record].size;
+    return num_records_ > 0 && total / num_records_ >= kLargeBytes;
+  }
+
+  void find_strings() {
+    filled_.has_spans = true;
+    filled_.spans.resize(num_records_);
+    each([&](size_t record, const Cell& cell) { return one_value(cell, &filled_.spans[record]); },
+         [&](size_t record) { filled_.spans[record] = {nullptr, nullptr}; });
+  }
+
   void fill_strings() {
     Block offsets = count_rows([](const Cell& cell) {
       Span value;
@@ -144,8 +162,12 @@ class Filler {
   const size_t num_records_;
   const Cell* cells_;
   std::vector<uint8_t>& is_bad_;
+  const bool may_leave_;
   const NumberReader numbers_;
   Filled filled_;
+
+  // On average. Smaller values are copied sooner than they are looked at one by one.
+  static constexpr size_t kLargeBytes = 1024;
 };
 
 }  // namespace
@@ -161,8 +183,15 @@ void Validity::set_null(size_t row) {
   bits_.data()[row / 8] &= static_cast<uint8_t>(~(1 << row % 8));
 }
 
-Filled fill_column(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad) {
-  return Filler(spec, num_records, cells, is_bad).fill();
+Block Validity::bytes() const {
+  Block bytes(num_rows_);
+  for (size_t row = 0; row < num_rows_; ++row) bytes.data()[row] = bits_.data()[row / 8] >> row % 8 & 1;
+  return bytes;
+}
+
+Filled fill_column(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad,
+                   bool may_leave) {
+  return Filler(spec, num_records, cells, is_bad, may_leave).fill();
 }
 
 }  // namespace shardkit

@@ -33,6 +33,8 @@ class Validity {
   bool has_nulls() const { return has_nulls_; }
   void set_null(size_t row);
   Block& bits() { return bits_; }
+  // A byte of 0 or 1 a row; only where there are nulls. Throws std::bad_alloc.
+  Block bytes() const;
 
  private:
   size_t num_rows_;
@@ -43,10 +45,14 @@ class Validity {
 struct Filled {
   Validity validity;
   std::vector<Block> buffers;
+  // Instead of buffers, where the values lie, one a record.
+  bool has_spans = false;
+  std::vector<Span> spans;
 };
 
 // Decodes the cells of one column, one a record. Records that do not fit are marked in `is_bad`; those marked before
-// are treated as absent.
-Filled fill_column(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad);
+// are treated as absent. Single bytes values may be left where they lie if they are large.
+Filled fill_column(const ColumnSpec& spec, size_t num_records, const Cell* cells, std::vector<uint8_t>* is_bad,
+                   bool may_leave = false);
 
 }  // namespace shardkit

@@ -48,6 +48,7 @@ PyObject* encode(PyObject*, PyObject* args);
 PyObject* crc32c(PyObject*, PyObject* args);
 PyObject* scan(PyObject*, PyObject* args);
 PyObject* gather(PyObject*, PyObject* args);
+PyObject* permutation(PyObject*, PyObject* args);
 PyObject* decode(PyObject*, PyObject* args);
 PyObject* decode_pieces(PyObject*, PyObject* args);
 PyObject* put_objects(PyObject*, PyObject* args);

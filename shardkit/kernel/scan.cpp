@@ -16,6 +16,7 @@ struct Frames {
   const uint8_t* data;
   int64_t size;
   Crc32c crc;
+  bool checks_records;
 
   // Length of the record whose frame starts at `at`, -1 if the frame cannot be followed.
   int64_t length_at(int64_t at) const {
@@ -60,7 +61,8 @@ Found follow(const Frames& frames) {
     const uint32_t stated = load<uint32_t>(record + length);
     found.starts.as<int64_t>()[found.count] = at + kHeaderBytes;
     found.lengths.as<int64_t>()[found.count] = length;
-    found.states.data()[found.count] = stated != masked(frames.crc(record, static_cast<size_t>(length), 0));
+    found.states.data()[found.count] =
+        frames.checks_records && stated != masked(frames.crc(record, static_cast<size_t>(length), 0));
     ++found.count;
     at += length + kOverheadBytes;
   }
@@ -158,7 +160,8 @@ PyObject* gather_pieces(const Pieces& pieces, const int64_t* starts, const int64
 
 PyObject* scan(PyObject*, PyObject* args) {
   PyObject* object;
-  if (!PyArg_ParseTuple(args, "O:scan", &object)) return nullptr;
+  int checks_records = 1;
+  if (!PyArg_ParseTuple(args, "O|p:scan", &object, &checks_records)) return nullptr;
   View view;
   if (!view.open(object)) return nullptr;
   static const Crc32c crc = choose_crc32c();
@@ -167,7 +170,7 @@ PyObject* scan(PyObject*, PyObject* args) {
     bool is_out_of_memory = false;
     Py_BEGIN_ALLOW_THREADS;
     try {
-      found = follow({view.data(), static_cast<int64_t>(view.size()), crc});
+      found = follow({view.data(), static_cast<int64_t>(view.size()), crc, checks_records != 0});
     } catch (const std::bad_alloc&) {
       is_out_of_memory = true;
     }

@@ -24,12 +24,12 @@ class Planned(NamedTuple, Generic[B]):
     Attributes:
         step: Which.
         rows: Of its batch.
-        blocks: By their places.
+        blocks: That of each of the rows.
     """
 
     step: Step
     rows: list[Rows]
-    blocks: dict[Any, B]
+    blocks: list[B]
 
 
 class BlocksAhead(Generic[B]):
@@ -71,6 +71,12 @@ class BlocksAhead(Generic[B]):
         self._blocks: defaultdict[int, dict[Any, B]] = defaultdict(dict)
         self._last_need: defaultdict[int, dict[Any, int]] = defaultdict(dict)
         self._waiting_bytes = 0
+        self._total_bytes = 0
+
+    @property
+    def mean_step_bytes(self) -> float:
+        """Returns the bytes of the blocks of a step that was planned, each block counted once."""
+        return self._total_bytes / max(1, self._num_planned)
 
     def __iter__(self) -> Iterator[Planned[B]]:
         while True:
@@ -83,7 +89,7 @@ class BlocksAhead(Generic[B]):
             self._drop_unneeded()
             self._num_taken += 1
             blocks = self._blocks[step.epoch]
-            yield Planned(step, rows, {row.place: blocks[row.place] for row in rows})
+            yield Planned(step, rows, [blocks[row.place] for row in rows])
 
     def _drop_unneeded(self) -> None:
         for epoch in list(self._last_need):
@@ -110,6 +116,7 @@ class BlocksAhead(Generic[B]):
                 last_need[place] = self._num_planned
             self._planned.append((step, rows, new_bytes))
             self._waiting_bytes += new_bytes
+            self._total_bytes += new_bytes
             self._num_planned += 1
         for epoch, places in new.items():
             if places:

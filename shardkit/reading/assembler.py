@@ -5,24 +5,16 @@ Nothing is decoded that is not delivered.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pyarrow as pa
 
-from shardkit.codec_kernel import RecordsAt
 from shardkit.decoder import RecordDecoder
 from shardkit.errors import DamageError
 from shardkit.features import Features
 from shardkit.reading.blocks import Block
 from shardkit.reading.columns import Batch, BatchMaker
 
-
-class Piece(NamedTuple):
-    """Neighbouring rows of one block."""
-
-    block: Block
-    start: int
-    stop: int
+Piece = tuple[Block, int, int]
+"""Neighbouring rows of a block: it, the first, and the one after the last. A batch has dozens; a class takes longer."""
 
 
 class Assembler:
@@ -43,9 +35,6 @@ class Assembler:
         Raises:
             DamageError: If a record is no example with these features; names shard, block and record.
         """
-        records: list[RecordsAt] = [
-            (block.frames, block.starts, block.lengths, start, stop) for block, start, stop in pieces
-        ]
 
         def locate(row: int) -> str:
             for block, start, stop in pieces:
@@ -54,9 +43,9 @@ class Assembler:
                 row -= stop - start
             raise IndexError(row)
 
-        columns = self._decoder.decode_pieces(records, locate)
+        columns = self._decoder.decode_pieces(pieces, locate, self._maker.takes_objects)
         try:
             return self._maker.make(columns, sum(stop - start for _, start, stop in pieces))
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            blocks = ", ".join(sorted({piece.block.where for piece in pieces}))
+            blocks = ", ".join(sorted({block.where for block, _, _ in pieces}))
             raise DamageError("text cannot be read", where=blocks, why=str(error)) from error

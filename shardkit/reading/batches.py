@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from shardkit.features import Features
 from shardkit.reading.ahead import BlocksAhead, Planned, Step
-from shardkit.reading.assembler import Assembler, Piece
+from shardkit.reading.assembler import Assembler
 from shardkit.reading.blocks import Block
 from shardkit.reading.columns import Batch, pad
 from shardkit.reading.order import Rows
@@ -31,12 +31,16 @@ T = TypeVar("T")
 # Of a small split in a store, thousands would fit into the bytes that may be loaded ahead.
 _MAX_STEPS_AHEAD = 1024
 
+# Handing a batch of half a MiB over to another thread, and back, takes a fifth of the time of making it.
+_TASK_BYTES = MiB
+
 
 class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How batches are made; changes no order.
 
-    What is held is the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches;
-    from a store those of `ahead_bytes` and one batch more, and their bytes as they are stored until they have come.
+    What is held is the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches, of
+    less than a MiB up to twice `num_ahead`; from a store those of `ahead_bytes` and one batch more, and their bytes as
+    they are stored until they have come.
 
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
@@ -59,7 +63,7 @@ def read_batches(
     steps: Iterator[Step],
     features: Features,
     options: ReadingOptions,
-    finish: Callable[[Batch, Step, list[Rows]], Batch],
+    finish: Callable[[Batch, Step, list[Rows]], Batch] | None,
     *,
     is_remote: bool,
 ) -> Iterator[tuple[Step, Batch]]:
@@ -70,7 +74,8 @@ def read_batches(
         steps: Which; nothing of those before them is read.
         features: Which to decode, at least one.
         options: Change no batch.
-        finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given.
+        finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given;
+            None if nothing is.
         is_remote: Whether the blocks lie in a store, where a request waits longer than it works.
 
     Raises:
@@ -80,14 +85,26 @@ def read_batches(
 
     def make(plan: EpochPlan, planned: Planned[_Loading]) -> Batch:
         step = planned.step
-        blocks = {place: loading.block() for place, loading in planned.blocks.items()}
-        batch = assembler.assemble([Piece(blocks[place], start, stop) for place, start, stop in planned.rows])
+        parts = zip(planned.blocks, planned.rows, strict=True)
+        batch = assembler.assemble([(loading.block(), start, stop) for loading, (_, start, stop) in parts])
         if plan.is_filled_up(step.step):
             num_real = sum(stop - start for _, start, stop in planned.rows)
             batch = pad(batch, features, num_real, plan.num_rows(step.step), decodes_text=options.decodes_text)
-        return finish(plan.finish(step.step, batch), step, planned.rows)
+        batch = plan.finish(step.step, batch)
+        return batch if finish is None else finish(batch, step, planned.rows)
+
+    def make_all(group: list[Planned[_Loading]]) -> _Made:
+        made = []
+        for planned in group:
+            try:
+                made.append((planned.step, make(plan_of(planned.step.epoch), planned)))
+            except Exception as error:  # noqa: BLE001 - whoever asks for the batch gets it
+                return _Made(made, error)
+        return _Made(made, None)
 
     num_ahead = options.num_ahead if options.num_threads else 0
+    # Users' functions may take any time, and each batch then wants a thread of its own.
+    max_batches = 1 if finish is not None else max(1, num_ahead // max(1, options.num_threads))
     with ExitStack() as stack:
         # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
         threads = _threads(options.num_threads, stack)
@@ -102,14 +119,41 @@ def read_batches(
             max_steps=_MAX_STEPS_AHEAD if requests is not threads else 0,
             max_bytes=options.ahead_bytes,
         )
-        pending: deque[tuple[Step, Future[Batch]]] = deque()
-        for planned in ahead:
-            pending.append((planned.step, threads.submit(make, plan_of(planned.step.epoch), planned)))
-            if len(pending) > num_ahead:
-                step, batch = pending.popleft()
-                yield step, batch.result()
-        for step, batch in pending:
-            yield step, batch.result()
+        pending: deque[Future[_Made]] = deque()
+        num_pending = 0
+        for group in _groups(ahead, max_batches):
+            pending.append(threads.submit(make_all, group))
+            num_pending += len(group)
+            if num_pending > num_ahead:
+                made = pending.popleft().result()
+                num_pending -= len(made.batches)
+                yield from made.each()
+        for later in pending:
+            yield from later.result().each()
+
+
+class _Made(NamedTuple):
+    """Batches that one task made, and why it did not make more."""
+
+    batches: list[tuple[Step, Batch]]
+    error: Exception | None
+
+    def each(self) -> Iterator[tuple[Step, Batch]]:
+        yield from self.batches
+        if self.error is not None:
+            raise self.error
+
+
+def _groups(ahead: BlocksAhead[_Loading], max_batches: int) -> Iterator[list[Planned[_Loading]]]:
+    """Yields what steps need, of several together where the batches are small."""
+    group = []
+    for planned in ahead:
+        group.append(planned)
+        if len(group) >= max_batches or len(group) * ahead.mean_step_bytes >= _TASK_BYTES:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 class _Loading:

@@ -23,17 +23,17 @@ class Block(NamedTuple):
     """The records of one block.
 
     Attributes:
-        where: File and block, for messages.
         frames: Holds the records, framed or one after the other.
         starts: Where each record's own bytes start, in the epoch's order.
         lengths: Bytes of each record.
+        where: File and block, for messages.
         stored_rows: Stored position of each record in the block.
     """
 
-    where: str
     frames: bytes | bytearray | memoryview
     starts: Int64s
     lengths: Int64s
+    where: str
     stored_rows: Int64s
 
 
@@ -83,21 +83,22 @@ class BlockLoader:
 
     def _block(self, ref: BlockRef, frames: bytes | bytearray | memoryview, order: Int64s | None) -> Block:
         where = self._readers.where(ref)
-        starts, lengths = scan_whole(frames, where)
+        # Each record's CRC32C was checked when the block's own was computed, and that has been checked again.
+        starts, lengths = scan_whole(frames, where, checks_records=False)
         if len(starts) != ref.num_examples:
             raise DamageError(
                 "a block does not hold the records that the index states",
                 where=where,
                 why=f"expected {ref.num_examples:,}, found {len(starts):,}",
-                next_step="Run: shardkit verify",
+                next_step=self._dataset.check_step,
             )
         if order is None:
-            return Block(where, frames, starts, lengths, np.arange(len(starts)))
+            return Block(frames, starts, lengths, where, np.arange(len(starts)))
         starts, lengths = starts[order], lengths[order]
         if len(frames) <= _MAX_COPIED_RECORD_BYTES * len(starts):
             # A batch then reads neighbours: short records from all over a block take half as long again to decode.
             frames, starts = gather(frames, starts, lengths), np.cumsum(lengths) - lengths
-        return Block(where, frames, starts, lengths, order)
+        return Block(frames, starts, lengths, where, order)
 
     def close(self) -> None:
         """Closes the files that are open."""

@@ -198,4 +198,4 @@ def _take(block: Block, rows: Int64s) -> Block:
         return block
     lengths = block.lengths[rows]
     records = gather(block.frames, block.starts[rows], lengths)
-    return Block(block.where, records, np.cumsum(lengths) - lengths, lengths, block.stored_rows[rows])
+    return Block(records, np.cumsum(lengths) - lengths, lengths, block.where, block.stored_rows[rows])

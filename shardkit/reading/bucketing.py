@@ -247,7 +247,9 @@ def _queues(codes: Uint8s, num_buckets: int, num_lanes_each: int, num_lanes: int
         num_ranked += len(found)
     cuts = len(codes) * np.arange(num_lanes + 1, dtype=np.int64) // num_lanes
     for first in range(0, num_lanes, num_lanes_each):
-        walk = _side_by_side(cuts[first : first + num_lanes_each + 1])
+        walk = _side_by_side(
+            cuts[first : first + num_lanes_each + 1], np.arange(first, first + num_lanes_each) % 2 == 0
+        )
         met = codes[walk]
         order = np.argsort(met, kind="stable")
         counts = np.bincount(met, minlength=NO_BUCKET + 1)[:num_buckets]
@@ -255,12 +257,18 @@ def _queues(codes: Uint8s, num_buckets: int, num_lanes_each: int, num_lanes: int
         yield _Queue(ranks[walk[order]], order, counts)
 
 
-def _side_by_side(cuts: Int64s) -> Int64s:
-    """Returns the positions of some runs, the first of each, then the second of each; they differ by at most one."""
-    starts, sizes = cuts[:-1], np.diff(cuts)
+def _side_by_side(cuts: Int64s, is_forward: npt.NDArray[np.bool_]) -> Int64s:
+    """Returns the positions of some runs, the first of each, then the second of each; sizes differ by at most one.
+
+    Args:
+        cuts: Where the runs start, and where the last one ends.
+        is_forward: False for those that are read from their end.
+    """
+    sizes = np.diff(cuts)
     num_each = int(sizes.min())
-    even = (starts[None, :] + np.arange(num_each)[:, None]).reshape(-1)
-    return np.concatenate([even, starts[sizes > num_each] + num_each])
+    firsts, steps = np.where(is_forward, cuts[:-1], cuts[1:] - 1), np.where(is_forward, 1, -1)
+    even = (firsts + steps * np.arange(num_each)[:, None]).reshape(-1)
+    return np.concatenate([even, (firsts + steps * num_each)[sizes > num_each]])
 
 
 def _in_time(fulls: list[Int64s]) -> tuple[Int64s, Int64s]:

@@ -111,6 +111,9 @@ class Batch(Mapping[str, Column]):
 class BatchMaker:
     """Makes batches of decoded records; numbers that are stored as they are in memory are not copied.
 
+    Attributes:
+        takes_objects: For each feature, whether a list of bytes objects will do.
+
     Args:
         features: Of the columns, in their order.
         decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
@@ -118,21 +121,31 @@ class BatchMaker:
 
     def __init__(self, features: Features, *, decodes_text: bool = True) -> None:
         self._columns = [_ColumnMaker(f, decodes_text) for f in features]
+        self.takes_objects = [column.takes_objects for column in self._columns]
 
     def make(self, columns: list[tuple[Any, ...]], num_rows: int) -> Batch:
-        """Returns what `shardkit.decoder.RecordDecoder.decode_buffers` gave as a batch."""
+        """Returns what `shardkit.decoder.RecordDecoder.decode_pieces` gave as a batch."""
         found: dict[str, Column] = {}
         present: dict[str, Bools] = {}
+        all_present = np.ones(num_rows, np.bool_)
         for maker, (validity, *buffers) in zip(self._columns, columns, strict=True):
-            bools = None if validity is None else _unpack_bits(validity, num_rows)
-            found[maker.name] = maker.make(buffers, num_rows, bools)
+            bools = None if validity is None else np.frombuffer(validity, np.bool_)
+            if bools is None and maker.plain_dtype is not None:
+                found[maker.name] = np.frombuffer(buffers[0], maker.plain_dtype)
+            else:
+                found[maker.name] = maker.make(buffers, num_rows, bools)
             if maker.is_nullable:
-                present[maker.name] = np.ones(num_rows, np.bool_) if bools is None else bools
+                present[maker.name] = all_present.copy() if bools is None else bools
         return Batch(found, present)
 
 
 class _ColumnMaker:
-    """Makes the column of one feature from its stored values."""
+    """Makes the column of one feature from its stored values.
+
+    Attributes:
+        takes_objects: Whether a list of bytes objects will do.
+        plain_dtype: Of a column that, if no row is null, is the stored values as they are; None if there is more to do.
+    """
 
     def __init__(self, feature: Feature, decodes_text: bool) -> None:
         self.name = feature.name
@@ -145,12 +158,15 @@ class _ColumnMaker:
         self._stored = _STORED.get(feature.stored_as)
         self._dtype = _numpy_dtype(feature)
         self._empty = empty_value(feature, decodes_text=decodes_text)
-        self._is_plain = not self._shape and self._dtype == self._stored
+        self.takes_objects = feature.is_scalar and self._stored is None and not (self._is_text or self._is_decimal)
+        self.plain_dtype = self._dtype if not self._shape and self._dtype == self._stored else None
 
     def make(self, buffers: list[Any], num_rows: int, present: Bools | None) -> Column:
         """Returns the column; `present` is None if no row is null."""
-        if self._is_plain and present is None:
-            return np.frombuffer(buffers[0], self._dtype)
+        if isinstance(buffers[0], list):
+            objects = np.empty(num_rows, np.object_)
+            objects[:] = buffers[0]
+            return objects
         if self._size is None:
             splits = np.frombuffer(buffers[0], np.int32)
             return Ragged(self._values(buffers[1:], None), splits)
@@ -160,9 +176,8 @@ class _ColumnMaker:
         if self._shape:
             values = values.reshape(num_rows, *(size or 0 for size in self._shape))
         if present is not None and self._dtype.kind in "fMm":
-            values = np.where(
-                present.reshape(-1, *(1 for _ in self._shape)), values, np.array(self._empty, self._dtype)
-            )
+            # In place: the values are the batch's own.
+            values[~present] = self._empty
         return values
 
     def _values(self, buffers: list[Any], present: Bools | None) -> npt.NDArray[Any]:
@@ -213,10 +228,6 @@ def _padded(column: Column, empty: Any, num_more: int) -> Column:
     if isinstance(column, Ragged):
         return Ragged(column.values, np.pad(column.row_splits, (0, num_more), mode="edge"))
     return np.concatenate([column, np.full((num_more, *column.shape[1:]), empty, column.dtype)])
-
-
-def _unpack_bits(validity: Any, num_rows: int) -> Bools:
-    return np.unpackbits(np.frombuffer(validity, np.uint8), count=num_rows, bitorder="little").view(np.bool_)
 
 
 def _numpy_dtype(feature: Feature) -> np.dtype[Any]:

@@ -54,7 +54,7 @@ class Splits(Mapping[str, Split]):
 
 
 def open_splits(
-    url: str,
+    url: str | os.PathLike[str],
     version: int | None = None,
     *,
     cache_dir: str | os.PathLike[str] | None = None,

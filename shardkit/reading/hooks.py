@@ -252,6 +252,9 @@ class _Call:
                 return self._function(made.batch)
             salt = mix64(np.array([made.num_hooks], np.uint64))
             return self._function(made.batch, rng=RowRandom(mix64(made.keys ^ salt)))
+        except StopIteration as error:
+            # It would end the generator that the batches come from.
+            raise RuntimeError(f"StopIteration in the {self._where(made)}") from error
         except Exception as error:
             error.add_note(f"In the {self._where(made)}")
             raise

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
@@ -14,15 +15,19 @@ from shardkit.features import Features
 Int64s = npt.NDArray[np.int64]
 TooLong = Literal["error", "drop"]
 
-# They stand in every state of a reader, which is to stay under 1 KB.
 MAX_BOUNDARIES = 64
 MAX_CHOSEN = 32
 MAX_WASTE = 0.09
+# One that is filled up takes the memory of all its rows, however few examples there are.
+MAX_BATCH_EXAMPLES = 2**26
 NO_BUCKET = 255
 """Of an example that is longer than the last boundary."""
 
 # Among so many lengths the best boundaries are found exactly, in a few milliseconds.
 _MAX_CANDIDATES = 512
+
+# A state of a reader is to stay under 1 KB.
+_MAX_LISTED_CHARACTERS = 256
 
 
 class LengthBuckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,13 +57,18 @@ class LengthBuckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class BucketOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of the buckets decides the order; see `LengthBuckets`."""
+    """What of the buckets decides the order; see `LengthBuckets`.
+
+    Attributes:
+        boundaries_digest: What stands for boundaries that are many, in states; see `shortened`.
+    """
 
     feature: str
     tokens_per_batch: int
     boundaries: tuple[int, ...]
     too_long: TooLong
     num_groups: int
+    boundaries_digest: str | None = None
 
 
 class BucketSizes(NamedTuple):
@@ -158,6 +168,16 @@ def order_of(buckets: LengthBuckets, num_workers: int) -> BucketOrder:
     )
 
 
+def shortened(order: BucketOrder) -> BucketOrder:
+    """Returns an order as states hold it: boundaries that take much room become a digest, equal for equal ones."""
+    text = ",".join(map(str, order.boundaries))
+    if len(text) <= _MAX_LISTED_CHARACTERS:
+        return order
+    first, last = order.boundaries[0], order.boundaries[-1]
+    digest = f"{len(order.boundaries)} from {first:,} to {last:,}, hash {xxhash.xxh3_128_hexdigest(text.encode())}"
+    return msgspec.structs.replace(order, boundaries=(), boundaries_digest=digest)
+
+
 def check_padded(buckets: LengthBuckets, features: Features) -> None:
     """Checks that the features which are to become arrays are lists of numbers and are delivered.
 
@@ -191,7 +211,15 @@ def bucket_num_rows(boundaries: tuple[int, ...], tokens_per_batch: int, num_grou
             why=f"{num_groups} groups times {longest:,} tokens are more than tokens_per_batch {tokens_per_batch:,}",
             next_step=f"Use tokens_per_batch={longest * num_groups} or more{fewer}",
         )
-    return tuple(tokens_per_batch // (boundary * num_groups) * num_groups for boundary in boundaries)
+    num_rows = tuple(tokens_per_batch // (boundary * num_groups) * num_groups for boundary in boundaries)
+    if max(num_rows) > MAX_BATCH_EXAMPLES:
+        raise UsageError(
+            "a batch of the shortest examples would have too many rows",
+            why=f"tokens_per_batch {tokens_per_batch:,} gives {max(num_rows):,} of length {boundaries[0]:,}, and "
+            f"{MAX_BATCH_EXAMPLES:,} at most can be",
+            next_step=f"Use tokens_per_batch={boundaries[0] * MAX_BATCH_EXAMPLES} or less",
+        )
+    return num_rows
 
 
 def goes_up(num_examples: tuple[int, ...], num_rows: tuple[int, ...]) -> tuple[bool, ...]:

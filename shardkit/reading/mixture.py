@@ -8,7 +8,7 @@ import numbers
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -123,6 +123,7 @@ class Mixture:
             UsageError: If the numbers do not fit together, or the sources differ in their features; says what would
                 fit.
         """
+        settings = {name: value for name, value in locals().items() if name != "self"}
         order = OrderOptions(
             global_batch_size=global_batch_size,
             seed=seed,
@@ -158,6 +159,7 @@ class Mixture:
             reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
             is_remote=any(source.loader.is_remote for source in sources),
             turn=turn,
+            make_again=partial(self.batches, **settings),
         )
 
     def _chosen(self, names: Sequence[str] | None) -> Features:

@@ -78,6 +78,7 @@ class MixtureOrder:
         turn_shares = lane_shares(options.global_batch_size, self._num_turn_lanes)
         shares = np.tile(turn_shares, options.num_turns)
         self._shares: list[int] = shares.tolist()
+        self._is_forward: list[bool] = (np.cumsum(shares > 0) % 2 == 1).tolist()
         self._before: list[int] = (np.cumsum(shares) - shares).tolist()
         self._round = options.global_batch_size * options.num_turns
         by_weight = sorted(range(len(weights)), key=lambda i: -weights[i])
@@ -141,8 +142,11 @@ class MixtureOrder:
         while start < stop:
             number, place = divmod(start, length)
             end = min(stop, (number + 1) * length)
-            position = num_batches * (number * self._round + self._before[lane]) + place
-            yield position, position + end - start
+            # As in an epoch of one split, every second lane is read from its end.
+            count = end - start
+            offset = place if self._is_forward[lane] else length - place - count
+            position = num_batches * (number * self._round + self._before[lane]) + offset
+            yield position, position + count
             start = end
 
 

@@ -4,7 +4,8 @@ An epoch is one sequence of all examples of a split. With shuffling, the blocks 
 each; without, it is the stored order. `num_lanes` lanes cut the sequence into runs that are read side by side: every
 lane gives its share to every global batch, so a batch mixes that many blocks, and a worker reads the lanes of its share
 and nothing else. Because a lane holds exactly what its steps take, all lanes, and so all workers, have the same number
-of steps, whatever the numbers of examples, shards and workers are.
+of steps, whatever the numbers of examples, shards and workers are. Every second lane is read from its end: then two
+lanes that meet within a block are there at the same time, both at first or both at last, and it is loaded once.
 
 Nothing but (blocks, seed, epoch, global batch size, lanes) enters, so any number of workers that divides the lanes
 gets the same global batches, and the example at any step is found without reading the ones before it.
@@ -13,15 +14,18 @@ gets the same global batches, and the example at any step is found without readi
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardkit.codec_kernel import permutation
 from shardkit.errors import UsageError
-from shardkit.hashing import mix64, row_keys, stable_order
-from shardkit.reading.length_buckets import BucketOrder
+from shardkit.hashing import mix64, row_keys
+from shardkit.reading.length_buckets import MAX_BATCH_EXAMPLES, BucketOrder
 
 Int64s = npt.NDArray[np.int64]
 Remainder = Literal["drop", "pad"]
@@ -29,6 +33,11 @@ Remainder = Literal["drop", "pad"]
 # Divisible by 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 workers. Of ten classes sorted by class, 48 blocks leave one out of a
 # batch with a chance of 6 %.
 DEFAULT_NUM_LANES = 48
+# Each takes a few dozen bytes and is looked at in every step.
+MAX_NUM_LANES = 2**20
+
+# A few dozen calls of NumPy take as long for one step as for all of these.
+_STEPS_AT_ONCE = 32
 
 
 class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +80,12 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 why=f"remainder is {self.remainder!r}",
                 next_step="Give 'drop' or 'pad'",
             )
+        if not isinstance(self.shuffle, (bool, np.bool_)):
+            raise UsageError(
+                "there is no such order of reading",
+                why=f"shuffle is {self.shuffle!r}",
+                next_step="Give True or False",
+            )
         msgspec.structs.force_setattr(self, "shuffle", bool(self.shuffle))
 
 
@@ -100,6 +115,14 @@ class Rows(NamedTuple):
     stop: int
 
 
+class _Found(NamedTuple):
+    """Where the rows of some steps lie."""
+
+    first: int
+    worker: Worker
+    rows: list[list[Rows]]
+
+
 def choose_num_lanes(num_workers: int, num_turns: int = 1) -> int:
     """Returns the default for each turn if the workers divide it, else its next multiple of their number."""
     return -(-DEFAULT_NUM_LANES // num_workers) * num_workers * num_turns
@@ -124,6 +147,15 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
             why=f"{', '.join(f'{name} is {number}' for name, number in numbers.items())}; all must be at least 1",
             next_step="Give numbers from 1",
         )
+    largest = dict.fromkeys(numbers, MAX_NUM_LANES) | ({name: MAX_BATCH_EXAMPLES} if buckets is None else {})
+    too_large = [
+        f"{name} is {number:,} and can be {largest[name]:,} at most"
+        for name, number in numbers.items()
+        if number > largest[name]
+    ]
+    if too_large:
+        why = ", ".join(too_large)
+        raise UsageError("there is no such order of reading", why=why, next_step="Give smaller numbers")
     if not 0 <= worker.index < num_workers:
         raise UsageError(
             "there is no such worker",
@@ -163,10 +195,11 @@ class EpochSequence:
 
     def __init__(self, block_num_examples: Int64s, options: OrderOptions, epoch: int) -> None:
         self._shuffle = options.shuffle
-        self._key = _epoch_key(options.seed, epoch)
+        # Not NumPy's generators: their streams may change from release to release, and with them the order of an epoch.
+        self._key = row_keys(np.array([epoch % 2**64], np.uint64), options.seed)
         sizes = np.asarray(block_num_examples, np.int64)
         used = np.flatnonzero(sizes)
-        self.blocks: Int64s = used[_permutation(len(used), self._key)] if options.shuffle else used
+        self.blocks: Int64s = used[permutation(len(used), int(self._key[0]))] if options.shuffle else used
         self.sizes = sizes[self.blocks]
         self.ends: Int64s = np.cumsum(self.sizes)
         self.num_examples = int(sizes.sum())
@@ -175,7 +208,8 @@ class EpochSequence:
         """Returns the stored positions of a block's rows in the epoch's order, None if it is the stored one."""
         if not self._shuffle:
             return None
-        return _permutation(int(self.sizes[place]), mix64(self._key ^ np.uint64(self.blocks[place])))
+        key = mix64(self._key ^ np.uint64(self.blocks[place]))
+        return permutation(int(self.sizes[place]), int(key[0]))
 
 
 class EpochOrder:
@@ -208,7 +242,11 @@ class EpochOrder:
         num_full_steps = (self._num_full + options.num_turns - 1 - turns) // options.num_turns
         is_rest_turn = turns == self._num_full % options.num_turns
         held = (num_full_steps * self._shares + is_rest_turn * self._rest_shares).reshape(-1)
-        self._lane_starts = (np.cumsum(held) - held).reshape(len(turns), num_lanes)
+        # Lanes without a share are not between those that meet.
+        self._is_forward = np.cumsum(self._shares > 0) % 2 == 1
+        self._lane_stops = np.cumsum(held).reshape(len(turns), num_lanes)
+        self._lane_starts = self._lane_stops - held.reshape(len(turns), num_lanes)
+        self._found: _Found | None = None
 
     def is_filled_up(self, step: int) -> bool:
         """Returns whether the global batch has fewer examples than rows."""
@@ -216,7 +254,7 @@ class EpochOrder:
 
     def num_batch_examples(self, step: int, worker: Worker) -> int:
         """Returns how many examples, padding aside, a worker gets at a step."""
-        starts, stops = self._runs(step, worker)
+        starts, stops = self._runs(np.array([step]), worker)
         return int((stops - starts).sum())
 
     def rows(self, step: int, worker: Worker) -> list[Rows]:
@@ -226,51 +264,63 @@ class EpochOrder:
             step: From 0 to `num_steps` - 1.
             worker: The batches of all workers, one after the other, are the global batch.
         """
-        starts, stops = self._runs(step, worker)
+        first = step // _STEPS_AT_ONCE * _STEPS_AT_ONCE
+        found = self._found
+        if found is None or found.first != first or found.worker != worker:
+            steps = np.arange(first, min(first + _STEPS_AT_ONCE, self.num_steps))
+            found = self._found = _Found(first, worker, self._rows_of(steps, worker))
+        return found.rows[step - first]
+
+    def _rows_of(self, steps: Int64s, worker: Worker) -> list[list[Rows]]:
+        starts, stops = self._runs(steps, worker)
+        is_taken = stops > starts
+        ends = np.cumsum(is_taken.sum(1)).tolist()
+        starts, stops = starts[is_taken], stops[is_taken]
         places = np.searchsorted(self._ends, starts, side="right")
         firsts = self._firsts[places]
-        if (stops - firsts <= self._sizes[places]).all():
-            return list(map(Rows, places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist()))
-        found = []
-        in_block = zip(places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist(), strict=True)
-        for place, start, stop in in_block:
-            size = int(self._sizes[place])
-            while stop > size:
-                found.append(Rows(place, start, size))
-                place, start, stop = place + 1, 0, stop - size
-                size = int(self._sizes[place])
-            found.append(Rows(place, start, stop))
+        rows: list[Rows] = list(map(Rows, places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist()))
+        found = [rows[start:end] for start, end in pairwise([0, *ends])]
+        goes_on = np.flatnonzero(stops - firsts > self._sizes[places])
+        # From the last one on, so that those before it stay where they are.
+        for i, step in zip(
+            goes_on.tolist()[::-1], np.searchsorted(ends, goes_on, side="right").tolist()[::-1], strict=True
+        ):
+            at = i - (ends[step - 1] if step else 0)
+            found[step][at : at + 1] = self._parts(rows[i])
         return found
 
-    def _runs(self, step: int, worker: Worker) -> tuple[Int64s, Int64s]:
-        """Returns first and last + 1 position in the sequence of each lane's part of a worker's batch."""
-        shares = self._rest_shares if step == self._num_full else self._shares
+    def _parts(self, rows: Rows) -> Iterator[Rows]:
+        """Yields rows that may go on in the blocks behind theirs, block by block."""
+        place, start, stop = rows
+        while stop > (size := int(self._sizes[place])):
+            yield Rows(place, start, size)
+            place, start, stop = place + 1, 0, stop - size
+        yield Rows(place, start, stop)
+
+    def _runs(self, steps: Int64s, worker: Worker) -> tuple[Int64s, Int64s]:
+        """Returns first and last + 1 position in the sequence of each lane's part of a worker's batches `[step, lane]`.
+
+        Some parts may be empty.
+        """
+        is_rest = (steps == self._num_full)[:, None]
         if not self._options.shuffle:
-            first = step * self._options.global_batch_size
-            cuts = first + int(shares[0]) * np.arange(worker.num_workers + 1) // worker.num_workers
-            starts, stops = cuts[worker.index : worker.index + 1], cuts[worker.index + 1 : worker.index + 2]
-        else:
-            number, turn = divmod(step, self._options.num_turns)
-            lanes_each = len(shares) // worker.num_workers
-            mine = slice(worker.index * lanes_each, (worker.index + 1) * lanes_each)
-            starts = self._lane_starts[turn, mine] + number * self._shares[mine]
-            stops = starts + shares[mine]
-        is_taken = stops > starts
-        return starts[is_taken], stops[is_taken]
+            sizes = np.where(is_rest, self._rest, self._options.global_batch_size)
+            first = steps[:, None] * self._options.global_batch_size
+            cuts = first + sizes * np.arange(worker.index, worker.index + 2) // worker.num_workers
+            return cuts[:, :1], cuts[:, 1:]
+        number, turn = np.divmod(steps, self._options.num_turns)
+        lanes_each = len(self._shares) // worker.num_workers
+        mine = slice(worker.index * lanes_each, (worker.index + 1) * lanes_each)
+        shares = np.where(is_rest, self._rest_shares[mine], self._shares[mine])
+        taken = number[:, None] * self._shares[mine]
+        from_end = self._lane_stops[turn, mine] - taken - shares
+        starts = np.where(self._is_forward[mine], self._lane_starts[turn, mine] + taken, from_end)
+        return starts, starts + shares
 
 
 def lane_shares(total: int, num_lanes: int) -> Int64s:
     """Returns each lane's part of `total`; the sums of any equal runs of lanes that cut it evenly are equal."""
     return np.diff(total * np.arange(num_lanes + 1, dtype=np.int64) // num_lanes)
-
-
-def _epoch_key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
-    return row_keys(np.array([epoch % 2**64], np.uint64), seed)
-
-
-def _permutation(count: int, key: npt.NDArray[np.uint64]) -> Int64s:
-    # Not NumPy's generators: their streams may change from release to release, and with them the order of an epoch.
-    return stable_order(mix64(mix64(np.arange(count, dtype=np.uint64)) ^ key))
 
 
 def _nearest_multiple(number: int, factor: int) -> str:

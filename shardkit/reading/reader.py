@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -27,7 +26,7 @@ from shardkit.reading.hooks import (
     num_rows_of,
     run_hooks,
 )
-from shardkit.reading.length_buckets import BucketSizes
+from shardkit.reading.length_buckets import BucketSizes, shortened
 from shardkit.reading.order import OrderOptions, Rows, Worker
 from shardkit.reading.plan import EpochPlan
 
@@ -36,15 +35,15 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where a run of batches stands; the same for all its workers.
 
     Attributes:
-        reader: Version of this document.
+        reader: Version of this document, and of the order of reading.
         dataset: Hash of the shards.
         split: Name of the split.
-        order: What the order was made from.
+        order: What the order was made from; many boundaries of buckets as their digest.
         epoch: Of the next batch.
         step: Of the next batch, in its epoch.
     """
 
-    reader: Literal[1] = 1
+    reader: Literal[2] = 2
     dataset: str
     split: str
     order: OrderOptions
@@ -74,6 +73,7 @@ class BatchReader:
         is_remote: Whether the blocks lie in a store.
         turn: Of this reader, see `OrderOptions.num_turns`.
         buckets: Of the order.
+        make_again: Makes such a reader, in another process too.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class BatchReader:
         is_remote: bool,
         turn: int = 0,
         buckets: BucketSizes | None = None,
+        make_again: Callable[[], BatchReader],
     ) -> None:
         self.worker = worker
         self.order_options = order
@@ -103,6 +104,7 @@ class BatchReader:
         self._reading = reading
         self._is_remote = is_remote
         self._turn = turn
+        self._make_again = make_again
         self._hooks: tuple[Hook, ...] = ()
         self._next = (epochs.start, turn)
         self._running: Iterator[Batch] | None = None
@@ -143,15 +145,20 @@ class BatchReader:
 
     def with_hooks(self, hooks: tuple[Hook, ...]) -> Self:
         """Returns a reader that does these after what this one does."""
-        other = copy.copy(self)
-        other._hooks = (*self._hooks, *hooks)
-        other._running = None
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self), _hooks=(*self._hooks, *hooks), _running=None)
         return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is open stays: a copy, such as a process that is started anew gets, opens its own and stands where this
+        # one does.
+        return _made_again, (self._make_again, self._hooks, self._next)
 
     def state(self) -> dict[str, Any]:
         """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
         epoch, step = self._next
-        state = ReaderState(dataset=self._dataset, split=self._split, order=self.order_options, epoch=epoch, step=step)
+        order = _short(self.order_options)
+        state = ReaderState(dataset=self._dataset, split=self._split, order=order, epoch=epoch, step=step)
         found: dict[str, Any] = msgspec.to_builtins(state)
         return found
 
@@ -216,7 +223,8 @@ class BatchReader:
                     yield Step(epoch, step)
                 epoch, first_step = epoch + 1, self._turn
 
-        batches = read_batches(plan_of, steps(), self._features, self._reading, self._finish, is_remote=self._is_remote)
+        finish = self._finish if self._hooks else None
+        batches = read_batches(plan_of, steps(), self._features, self._reading, finish, is_remote=self._is_remote)
         for (epoch, step), batch in batches:
             following = step + self.order_options.num_turns
             self._next = (epoch, following)
@@ -229,8 +237,6 @@ class BatchReader:
             self._next = (self._epochs.stop, self._turn)
 
     def _finish(self, batch: Batch, at: Step, rows: list[Rows]) -> Batch:
-        if not self._hooks:
-            return batch
         num_rows = num_rows_of(batch)
         keys = np.zeros(num_rows, np.uint64)
         if any(hook.takes_random for hook in self._hooks):
@@ -238,8 +244,20 @@ class BatchReader:
         return run_hooks(self._hooks, Made(batch, at.epoch, at.step, keys))
 
 
+def _made_again(make_again: Callable[[], BatchReader], hooks: tuple[Hook, ...], at: tuple[int, int]) -> BatchReader:
+    reader = make_again().with_hooks(hooks)
+    reader._next = at
+    return reader
+
+
+def _short(order: OrderOptions) -> OrderOptions:
+    return order if order.buckets is None else msgspec.structs.replace(order, buckets=shortened(order.buckets))
+
+
 def _settings(order: OrderOptions) -> dict[str, Any]:
     """Returns all of an order by name."""
-    settings: dict[str, Any] = msgspec.to_builtins(order)
-    buckets = settings.pop("buckets")
-    return settings | {f"buckets.{name}": value for name, value in (buckets or {}).items()}
+    settings: dict[str, Any] = msgspec.to_builtins(_short(order))
+    buckets = settings.pop("buckets") or {}
+    if buckets and (digest := buckets.pop("boundaries_digest")) is not None:
+        buckets["boundaries"] = digest
+    return settings | {f"buckets.{name}": value for name, value in buckets.items()}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from shardkit.dataset import Dataset
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.reading.assembler import Assembler, Piece
+from shardkit.reading.assembler import Assembler
 from shardkit.reading.batches import ReadingOptions
 from shardkit.reading.blocks import BlockLoader
 from shardkit.reading.bucket_plan import BucketPlans
@@ -104,7 +104,7 @@ class Split(Sequence[dict[str, Any]]):
         rows = wanted - (self._blocks.ends - self._blocks.num_examples)[blocks]
         # Each block is loaded once, in the order of the files, whatever the order of the positions is.
         loaded = {index: self._load(index) for index in np.unique(blocks).tolist()}
-        pieces = [Piece(loaded[b], row, row + 1) for b, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
+        pieces = [(loaded[b], row, row + 1) for b, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
         return self._assembler.assemble(pieces)
 
     def batches(
@@ -156,6 +156,7 @@ class Split(Sequence[dict[str, Any]]):
         Raises:
             UsageError: If the numbers do not fit together, or there is no such feature; says what would fit.
         """
+        settings = {name: value for name, value in locals().items() if name != "self"}
         buckets = None if buckets is None else checked(buckets)
         bucket_order = None if buckets is None else order_of(buckets, max(1, num_workers))
         num_sharing = max(1, num_workers) if bucket_order is None else bucket_order.num_groups
@@ -202,6 +203,7 @@ class Split(Sequence[dict[str, Any]]):
             is_remote=self._loader.is_remote,
             turn=turn,
             buckets=sizes,
+            make_again=partial(self.batches, **settings),
         )
 
     def _plan(self, order: OrderOptions, worker: Worker, epoch: int) -> EpochPlan:

@@ -127,6 +127,21 @@ def test_without_tensorflow_its_column_is_left_out_and_a_line_says_so(location):
 
 
 @pytest.mark.parametrize(
+    "failure", ["ImportError('libtensorflow.so: cannot open')", "AttributeError('_ARRAY_API not found')"]
+)
+def test_a_tensorflow_that_cannot_be_loaded_is_left_out_too(location, tmp_path, failure):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text(f"raise {failure}\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command_of(location), capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = " ".join(done.stdout.split())
+    assert "tf.data was left out: TensorFlow cannot be loaded" in page
+    assert failure.replace("('", ": ").removesuffix("')") in page
+    assert "pip install 'shardkit[train]'" in page
+
+
+@pytest.mark.parametrize(
     ("args", "code", "words"),
     [
         (["--split", "nope"], 2, ["'nope'", "train, test, none"]),

@@ -8,8 +8,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import shardkit
+from shardkit.errors import DamageError
+from shardkit.features import make_feature
 from shardkit.testing import write_dataset
 from shardkit.tfrecord import frame
 
@@ -144,12 +148,60 @@ def test_wrong_requests_are_told(folder, args, exit_code, message):
 
 
 def test_a_converted_dataset_is_left_alone(tmp_path):
-    import pyarrow as pa
-
-    from shardkit.features import make_feature
-
     rows = pa.record_batch([pa.array([1, 2, 3])], names=["n"])
     write_dataset(tmp_path / "set", (make_feature("n", "int64"),), {"train": rows}, num_shards=1)
     code, _, err = run("index", tmp_path / "set")
     assert code == 4
     assert "there is a dataset already" in err
+
+
+def test_names_with_spaces_become_a_dataset_that_all_commands_read(tmp_path):
+    folder = tmp_path / "my records"
+    write(folder / "train" / "my part (1).tfrecord", 0, 30)
+    write(folder / "test.tfrecord", 30, 10)
+    code, out, err = run("index", folder)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == f"Next: shardkit inspect '{folder}'"
+    assert run("verify", folder)[0] == 0
+    assert run("inspect", folder)[0] == 0
+    train = shardkit.open(folder)["train"]
+    assert train[29]["n"] == 29
+    (folder / "train" / "my part (1).tfrecord").unlink()
+    with pytest.raises(DamageError, match=r"train/my part \(1\)\.tfrecord") as caught:
+        shardkit.open(folder)["train"].take([0])
+    assert caught.value.next_step == f"Run: shardkit verify '{folder}'"
+
+
+def test_a_name_that_no_manifest_holds_is_told_with_what_works(tmp_path):
+    write(tmp_path / "caf\u00e9.tfrecord", 0, 3)
+    code, _, err = run("index", tmp_path)
+    assert code == 2
+    assert "spaces inside" in err
+    assert "open_tfrecords" in err
+
+
+@pytest.mark.parametrize("suffix", ["json", "shards.parquet"])
+def test_a_damaged_version_is_told_and_replaced_by_the_next(folder, suffix):
+    assert run("index", folder)[0] == 0
+    document = folder / "manifests" / f"00000001.{suffix}"
+    content = bytearray(document.read_bytes())
+    content[len(content) // 2] ^= 1
+    document.write_bytes(content)
+    code, out, err = run("index", folder)
+    assert code == 0, err
+    assert "note: version 1 is damaged and replaced by the next: the " in err
+    assert "version 2 of" in out
+    assert run("verify", folder)[0] == 0
+    assert "nothing to do: version 2" in run("index", folder)[1]
+    assert document.read_bytes() == content
+
+
+def test_a_damaged_version_of_a_conversion_is_left_to_the_conversion(tmp_path):
+    rows = pa.record_batch([pa.array([1, 2, 3])], names=["n"])
+    write_dataset(tmp_path / "set", (make_feature("n", "int64"),), {"train": rows}, num_shards=1)
+    (tmp_path / "set" / "manifests" / "00000001.json").write_bytes(b"{")
+    code, _, err = run("index", tmp_path / "set")
+    assert code == 1
+    assert "the manifest cannot be read" in err
+    assert "shardkit convert" in err
+    assert [path.name for path in (tmp_path / "set" / "manifests").glob("*.json")] == ["00000001.json"]

@@ -247,6 +247,37 @@ def test_files_without_records_and_files_of_other_kinds_are_left_out_and_named(t
     assert not index(tmp_path).is_new
 
 
+def test_paths_are_taken_as_text_is(tmp_path):
+    first, second = write_plain(tmp_path / "a.tfrecord", rows(5)), write_plain(tmp_path / "b.tfrecord", rows(5, 5))
+    assert plain_values(shardkit.open_tfrecords(first)) == rows(5)
+    assert plain_values(shardkit.open_tfrecords([first, second])) == rows(10)
+    assert plain_values(shardkit.open_tfrecords(tmp_path)) == rows(10)
+    index(tmp_path)
+    assert plain_values(shardkit.open(tmp_path)["train"]) == rows(10)
+    with pytest.raises(TypeError, match="PathLike"):
+        shardkit.open(7)
+
+
+def test_open_tfrecords_has_the_features_of_all_files(tmp_path):
+    write_plain(tmp_path / "a.tfrecord", [{"x": 1, "y": 2.5}])
+    write_plain(tmp_path / "b.tfrecord", [{"x": 3, "z": "word"}])
+    split = shardkit.open_tfrecords(tmp_path)
+    assert [(f.name, f.nullable) for f in split.features] == [("x", False), ("y", True), ("z", True)]
+    assert plain_values(split) == [{"x": 1, "y": 2.5, "z": None}, {"x": 3, "y": None, "z": "word"}]
+
+
+def test_open_tfrecords_says_what_to_run_where_a_file_is_not_what_it_was(tmp_path):
+    path = write_plain(tmp_path / "my records" / "a.tfrecord", rows(50))
+    split = shardkit.open_tfrecords(path)
+    content = path.read_bytes()
+    for damaged in (content[:-1] + b"?", content[:100]):
+        path.write_bytes(damaged)
+        with pytest.raises(DamageError, match=r"a\.tfrecord, block 0") as caught:
+            split.take(range(50))
+        assert caught.value.next_step.endswith(f"shardkit index '{path.parent}'")
+        assert "verify" not in str(caught.value)
+
+
 def test_open_tfrecords_reads_without_writing_whatever_the_files_are_called(tmp_path):
     write_gzip(tmp_path / "my records" / "träin (1).gz", rows(30), num_members=2)
     write_gzip(tmp_path / "my records" / "test-00000-of-00001", rows(12, 30))

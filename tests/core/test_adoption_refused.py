@@ -135,9 +135,9 @@ def test_other_compressions_are_left_to_convert(tmp_path, name, pack):
 
 
 def test_a_name_that_a_manifest_may_not_hold_is_refused_before_anything_is_read(tmp_path):
-    write_plain(tmp_path / "my file.tfrecord", rows(3))
+    write_plain(tmp_path / "my file;.tfrecord", rows(3))
     message = refused(tmp_path, kind=UsageError)
-    assert "my file.tfrecord" in message
+    assert "my file;.tfrecord" in message
     assert "open_tfrecords" in message
 
 

@@ -6,15 +6,22 @@ import resource
 import signal
 import tempfile
 import warnings
+from itertools import count
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from range_server import serve
 from storage_makers import as_nobody, locked_folder
 
+import shardkit
 from shardkit.block_cache import BlockCache, open_cache
 from shardkit.errors import UsageError
+from shardkit.features import arrow_schema, make_feature
+from shardkit.testing import write_dataset
 
 PAGE = 4096
 
@@ -121,6 +128,65 @@ def test_processes_that_are_killed_leave_no_more_than_the_limit(tmp_path):
         assert cache.get(f"0 {i}", size) in (None, content_of(i, size))
         cache.put("last", b"x")
     assert all(path.name != "unfinished" for path in files_in(tmp_path))
+
+
+def read_for_ever(url, cache, limit, shuffle, pipe):
+    """Tells after each batch what the cache held at most, and after each epoch its number and what was read."""
+    for epoch in count():
+        rows = []
+        train = shardkit.open(url, cache_dir=cache, cache_bytes=limit)["train"]
+        for batch in train.batches(global_batch_size=60, shuffle=shuffle, epoch=epoch):
+            rows += zip(batch["id"].tolist(), batch["noise"].tolist(), strict=True)
+            pipe.send(bytes_in_while_written(cache))
+        pipe.send((epoch, rows))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_readers_that_are_killed_leave_the_others_reading(tmp_path, share):
+    """Two read on while others are killed in the middle of an epoch, all through one cache that holds a part."""
+    noise = np.random.default_rng(0).bytes(500 * 1200)
+    values = [pa.array(range(1200)), pa.array([noise[i * 500 :][:500] for i in range(1200)])]
+    features = (make_feature("id", "int64"), make_feature("noise", "bytes"))
+    batch = pa.record_batch(values, arrow_schema(features))
+    # Blocks of a page and a bit, and of two.
+    local = write_dataset(tmp_path / "set", features, {"train": batch}, num_shards=3, block_examples=11).url
+    limit, cache, context = int(1200 * 500 * share), tmp_path / "cache", multiprocessing.get_context("fork")
+
+    def start(shuffle):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=read_for_ever, args=(server.url, cache, limit, shuffle, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def kill(process):
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(timeout=30)
+        assert process.exitcode == -signal.SIGKILL
+
+    open_cache(cache, limit)
+    most, epochs = [], {False: {}, True: {}}
+    with serve(tmp_path / "set") as server:
+        readers = {shuffle: start(shuffle) for shuffle in (False, True)}
+        for number in range(8):
+            victim, pipe = start(number % 2 == 0)
+            most += [pipe.recv() for _ in range(number + 1)]
+            kill(victim)
+            for shuffle, (_, pipe) in readers.items():
+                # Each goes on to the end of an epoch that began before the kill, or after it.
+                while isinstance(found := pipe.recv(), int):
+                    most.append(found)
+                epochs[shuffle][found[0]] = found[1]
+        for process, _ in readers.values():
+            kill(process)
+    train = shardkit.open(local)["train"]
+    for shuffle, found in epochs.items():
+        assert sorted(found) == list(range(8))
+        for epoch, rows in found.items():
+            batches = train.batches(global_batch_size=60, shuffle=shuffle, epoch=epoch)
+            assert rows == [row for b in batches for row in zip(b["id"].tolist(), b["noise"].tolist(), strict=True)]
+    assert limit // 2 < max(most) <= limit
+    assert bytes_in(cache) <= stated(cache) <= limit
 
 
 def bytes_in_while_written(folder):

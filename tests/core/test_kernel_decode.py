@@ -3,6 +3,7 @@
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -266,12 +267,39 @@ def test_reads_records_of_several_buffers_as_the_reference_does(rng):
     for _ in range(rng.randrange(4)):
         frames, starts, lengths = lay_out([writer.record() for _ in range(rng.randrange(12))])
         first = rng.randint(0, len(starts))
-        pieces.append((frames, starts, lengths, first, rng.randint(first, len(starts))))
+        pieces.append(((frames, starts, lengths), first, rng.randint(first, len(starts))))
     specs = random_specs(rng)
-    expected, found = reference.decode_pieces(pieces, specs), _kernel.decode_pieces(pieces, specs)
+    no_objects = [False] * len(specs)
+    expected, found = (codec.decode_pieces(pieces, specs, no_objects) for codec in (reference, _kernel))
     assert bytes(found[1]) == bytes(expected.problems)
     columns = [[None if b is None else bytes(b) for b in column] for column in found[0]]
     assert columns == [[None if b is None else bytes(b) for b in column] for column in expected.columns]
+
+
+@given(seeds)
+@settings(max_examples=100, deadline=None)
+def test_large_values_that_come_as_objects_are_those_of_the_buffers(rng):
+    writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.02]))
+    values = pa.array([rng.randbytes(rng.randrange(20_000)) for _ in range(rng.randrange(1, 8))])
+    frames = encode_batch(pa.record_batch({"large": values}), (make_feature("large", "bytes"),)).data
+    starts, lengths, *_ = _kernel.scan(frames)
+    spans = zip(np.frombuffer(starts, np.int64).tolist(), np.frombuffer(lengths, np.int64).tolist(), strict=True)
+    large = [bytes(frames)[start : start + length] for start, length in spans]
+    records = [record if rng.random() < 0.7 else writer.record() for record in large]
+    pieces = [(lay_out(records), 0, len(records))]
+    specs = [(b"large", reference.BYTES, 1, rng.random() < 0.5), *random_specs(rng)]
+    plain = _kernel.decode_pieces(pieces, specs, [False] * len(specs))
+    found = _kernel.decode_pieces(pieces, specs, [True] * len(specs))
+    assert bytes(found[1]) == bytes(plain[1])
+    for (validity, *buffers), (plain_validity, *plain_buffers) in zip(found[0], plain[0], strict=True):
+        assert (validity is None) == (plain_validity is None)
+        assert validity is None or bytes(validity) == bytes(plain_validity)
+        if isinstance(buffers[0], list):
+            bounds = np.frombuffer(plain_buffers[0], np.int32)
+            data = bytes(plain_buffers[1])
+            assert buffers == [[data[start:stop] for start, stop in pairwise(bounds.tolist())]]
+        else:
+            assert list(map(bytes, buffers)) == list(map(bytes, plain_buffers))
 
 
 @pytest.mark.parametrize("codec", [_kernel, reference])
@@ -279,9 +307,9 @@ def test_reads_records_of_several_buffers_as_the_reference_does(rng):
 def test_records_that_are_not_there_are_refused(codec, first, stop):
     frames, starts, lengths = lay_out([b"", b""])
     with pytest.raises(ValueError, match="outside"):
-        codec.decode_pieces([(frames, starts, lengths, first, stop)], WANTED)
+        codec.decode_pieces([((frames, starts, lengths), first, stop)], WANTED, [False] * len(WANTED))
     with pytest.raises(ValueError, match="outside"):
-        codec.decode_pieces([(frames, starts + 10**6, lengths, 0, 1)], WANTED)
+        codec.decode_pieces([((frames, starts + 10**6, lengths), 0, 1)], WANTED, [False] * len(WANTED))
 
 
 _TEXTS = st.text(max_size=5) | st.sampled_from(["", "word", "wörter", "x" * 40])

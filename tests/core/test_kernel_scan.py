@@ -74,7 +74,7 @@ def test_buffers_of_any_owner_are_scanned():
         ]
 
 
-@pytest.mark.parametrize("arguments", [(), (None,), ("text",), (memoryview(b"abcd")[::2],), (b"", b"")])
+@pytest.mark.parametrize("arguments", [(), (None,), ("text",), (memoryview(b"abcd")[::2],), (b"", True, b"")])
 def test_what_is_no_buffer_is_refused(arguments):
     with pytest.raises((TypeError, ValueError, BufferError)):
         _kernel.scan(*arguments)

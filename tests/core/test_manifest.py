@@ -250,7 +250,8 @@ HOSTILE_PATHS = [
     "", "/", ".", "..", "/etc/passwd", "//etc/passwd", "../x", "data/../x", "data/..", "data/./x", "./x", "data//x",
     "data/", "data/x/", "~/x", "~root/x", "data/~", "C:/x", "C:\\x", "..\\x", "data\\..\\x", "file:///etc/passwd",
     "s3://bucket/x", "http://x/y", "memory://x", "a::b", "data/x\n", "data/\x00", "data/x\x1b[31m", "data/%2e%2e/x",
-    "data/x y", "data/x*", "data/?", "data/[a]", "data/$HOME", "data/`x`", "data/x;y", "data/x|y", "data/x&y",
+    "data/ x", "data/x ", "data/ /x", " ", "data/x\ty",
+    "data/x*", "data/?", "data/[a]", "data/$HOME", "data/`x`", "data/x;y", "data/x|y", "data/x&y",
     "data/\u2025/x", "data/\uff0e\uff0e/x", "data/caf\u00e9", "data/\u202ex", "data/\ud800", "...://x", "a" * 256,
     "/".join(["aa"] * 400),
 ]  # fmt: skip
@@ -263,7 +264,10 @@ def test_paths_that_may_lead_out_are_refused(path):
     assert caught.value.exit_code == 7
 
 
-@pytest.mark.parametrize("path", ["x", "data/abc/train-00000-of-00016.tfrecord.gz", "a=1/b_2/.c", "...", "a" * 255])
+@pytest.mark.parametrize(
+    "path",
+    ["x", "data/abc/train-00000-of-00016.tfrecord.gz", "a=1/b_2/.c", "...", "a" * 255, "my files/x (1).tfrecord"],
+)
 def test_paths_that_stay_inside_are_fine(path):
     check_relative_path(path, "here")
 

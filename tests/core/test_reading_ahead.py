@@ -43,7 +43,7 @@ def test_every_block_is_loaded_once_and_given_to_each_of_its_steps(
     for planned in ahead:
         found.append(planned.step)
         epoch, step = planned.step
-        assert planned.blocks == {row.place: f"block {row.place} of epoch {epoch}" for row in steps[step]}
+        assert planned.blocks == [f"block {row.place} of epoch {epoch}" for row in steps[step]]
     assert found == wanted
     assert sorted(begun) == sorted({(epoch, row.place) for epoch in range(2) for rows in steps for row in rows})
 

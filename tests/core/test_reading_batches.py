@@ -276,9 +276,10 @@ def test_a_state_of_other_data_and_what_is_no_state_are_refused(ids, train):
     reader = ids["train"].batches(global_batch_size=40)
     with pytest.raises(UsageError, match="dataset was"):
         reader.restore(train.batches(global_batch_size=40).state())
-    for state in ({}, {"reader": 2}, {**reader.state(), "step": "x"}, {**reader.state(), "more": 1}):
+    state = reader.state()
+    for wrong in ({}, {"reader": 1}, {**state, "reader": 1}, {**state, "step": "x"}, {**state, "more": 1}):
         with pytest.raises(UsageError, match="no state of a reader"):
-            reader.restore(state)
+            reader.restore(wrong)
     with pytest.raises(UsageError, match="no such step"):
         reader.restore({**reader.state(), "step": 26})
 

@@ -196,6 +196,19 @@ def test_what_a_function_raises_reaches_the_consumer_with_a_note(train):
         assert caught.value.__notes__[0].startswith("In the map function ")
 
 
+@pytest.mark.parametrize("num_threads", [0, 2])
+@pytest.mark.parametrize("kind", ["map", "filter"])
+def test_a_function_cannot_end_the_epoch(train, kind, num_threads):
+    """What ends an iterator is an error like any other, be it raised on purpose or by a bare `next`."""
+
+    def takes_too_much(batch):
+        return next(iter(()))
+
+    reader = train.batches(global_batch_size=30, num_threads=num_threads)
+    with pytest.raises(RuntimeError, match=f"StopIteration in the {kind} function .*takes_too_much, epoch 0, step 0"):
+        list(getattr(reader, kind)(takes_too_much))
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [

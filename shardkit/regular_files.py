@@ -1,0 +1,37 @@
+"""Opening local files of which only a regular one will do: a pipe would be waited for, and a device may have no end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+class NotRegularError(OSError):
+    """Something else lies where a file is expected. Its `strerror` says what."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading bytes, at once.
+
+    Raises:
+        NotRegularError: If it is a folder, a pipe, a socket or a device.
+        OSError: If it is missing or may not be read.
+    """
+    # Opening some devices does something to them, so what it is is asked before.
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "thing of another kind")
+        raise NotRegularError(errno.EINVAL, f"it is a {kind}, not a file", str(path))
+    # What became a pipe since is not waited for either.
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
