@@ -71,7 +71,13 @@ def find_fault(ref: BlockRef, data: Stored) -> Fault | None:
 
 def where_is(dataset: Dataset, ref: BlockRef) -> str:
     """Returns file and block, for messages."""
-    return f"{storage.redact(storage.join(dataset.url, ref.path))}, block {ref.block_index}"
+    return f"{_shown(dataset.url, ref.path)}, block {ref.block_index}"
+
+
+@functools.lru_cache
+def _shown(url: str, path: str) -> str:
+    """Returns a file as messages name it; every block that is loaded has one ready."""
+    return storage.redact(storage.join(url, path))
 
 
 class LocalBlocks:

@@ -109,7 +109,7 @@ class BlocksAhead(Generic[B]):
                 break
             epoch, rows, new_bytes = step.epoch, self._rows_of(step), 0
             blocks, last_need, new_blocks = self._blocks[epoch], self._last_need[epoch], new[epoch]
-            for place in dict.fromkeys(row.place for row in rows):
+            for place, _, _ in rows:
                 if place not in blocks and place not in new_blocks:
                     new_blocks[place] = None
                     new_bytes += self._num_bytes_of(epoch, place)

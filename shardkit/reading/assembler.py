@@ -45,7 +45,7 @@ class Assembler:
 
         columns = self._decoder.decode_pieces(pieces, locate, self._maker.takes_objects)
         try:
-            return self._maker.make(columns, sum(stop - start for _, start, stop in pieces))
+            return self._maker.make(columns, sum([stop - start for _, start, stop in pieces]))
         except (pa.ArrowException, UnicodeDecodeError) as error:
             blocks = ", ".join(sorted({block.where for block, _, _ in pieces}))
             raise DamageError("text cannot be read", where=blocks, why=str(error)) from error

@@ -28,8 +28,10 @@ from shardkit.units import MiB
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# A thread that makes a batch does not wait for another one that has just begun its block.
+_STEPS_AHEAD = 4
 # Of a small split in a store, thousands would fit into the bytes that may be loaded ahead.
-_MAX_STEPS_AHEAD = 1024
+_STORE_STEPS_AHEAD = 1024
 
 # Handing a batch of half a MiB over to another thread, and back, takes a fifth of the time of making it.
 _TASK_BYTES = MiB
@@ -116,7 +118,7 @@ def read_batches(
             lambda step: plan_of(step.epoch).rows(step.step),
             lambda epoch, places: list(map(_Loading, _begin(plan_of(epoch), places, requests, is_remote))),
             lambda epoch, place: plan_of(epoch).num_bytes(place),
-            max_steps=_MAX_STEPS_AHEAD if requests is not threads else 0,
+            max_steps=0 if not options.num_threads else _STEPS_AHEAD if requests is threads else _STORE_STEPS_AHEAD,
             max_bytes=options.ahead_bytes,
         )
         pending: deque[Future[_Made]] = deque()

@@ -5,17 +5,18 @@
 The kinds of data are those of read_speed.py, converted with the defaults. What counts is CPU time of all threads of a
 process for one epoch, after a first one, Python's objects included:
 
-    NumPy    shardkit: shuffled batches of `Split.batches`, with `decodes_text=False` (bytes, as tf.data gives them) and
-             with text as `str`; tf.data: `TFRecordDataset(files, "GZIP").batch(N).map(parse_example)`, in the stored
-             order, each tensor as `.numpy()`.
-    tensors  shardkit: `adapters.tensorflow.batches`; tf.data: the same graph without `.numpy()`. The loop looks at the
+    NumPy    shardkit: shuffled batches of `Split.batches`, with `decodes_text=False` (bytes, as tf.data gives them) in
+             the thread that asks, as tf.data does it, and by a thread ahead, and with text as `str`; tf.data:
+             `TFRecordDataset(files, "GZIP").batch(N).map(parse_example)`, in the stored order, each tensor as
+             `.numpy()`.
+    tensors  shardkit: `adapters.tensorflow.batches`, likewise; tf.data: the same graph without `.numpy()`. The loop looks at the
              shape of each tensor.
 
 Every reader is a process of its own, shardkit's without TensorFlow and a new one each round. Memory is the highest that
-a process took, less what it had when the dataset was open. Two threads are compared with one by wall time, the best of
-all rounds, which says little on a machine that does other work. For resuming, a reader stops in the middle of an epoch
-and another goes on: the time from `restore` to the first batch, and, with 8
-lanes, how many blocks more the two of them read than one that is not stopped.
+a process took, less what it had when the dataset was open. Two threads are compared with one by wall time over several
+epochs, the best of all rounds, which says little on a machine that does other work. For resuming, a reader stops in
+the middle of an epoch and another goes on: the time from `restore` to the first batch, and, with 8 lanes, how many
+blocks more the two of them read than one that is not stopped.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ SHARDKIT, SHARDKIT_TENSORS, TF_DATA = "shardkit", "shardkit.adapters.tensorflow"
 MIN_S = 0.5
 MAX_SEEK_S = 0.2
 MIN_SPEEDUP = 1.8
+# An epoch of these takes a tenth of a second, in which threads do little but begin and end.
+NUM_EPOCHS = 12
 # Fewer than there are blocks, so that what is read twice could be more than one a lane.
 FEW_LANES = 8
 # Times less CPU time than tf.data.
@@ -65,11 +68,15 @@ class Delivery(NamedTuple):
     num_threads: int = 1
 
 
+TENSORS_ALONE = Delivery(SHARDKIT_TENSORS, TENSORS, 0)
+ALONE, ONE_THREAD, TWO_THREADS = (Delivery(SHARDKIT, ARRAYS, num_threads) for num_threads in (0, 1, 2))
 DELIVERIES = (
-    Delivery(SHARDKIT, ARRAYS),
+    ALONE,
+    ONE_THREAD,
+    TWO_THREADS,
     Delivery(SHARDKIT, TEXT),
-    Delivery(SHARDKIT, ARRAYS, 2),
     Delivery(TF_DATA, ARRAYS),
+    TENSORS_ALONE,
     Delivery(SHARDKIT_TENSORS, TENSORS),
     Delivery(TF_DATA, TENSORS),
 )
@@ -133,6 +140,8 @@ def _pass(folder: Path, num_rows: int, delivery: Delivery) -> Callable[[], int]:
 
         return lambda: sum(map(_touch, batches(train, **settings)))
     settings["decodes_text"] = delivery.form == TEXT
+    if delivery in (ONE_THREAD, TWO_THREADS):
+        settings["num_epochs"] = NUM_EPOCHS
     return lambda: sum(map(_num_rows, train.batches(**settings)))
 
 
@@ -234,7 +243,7 @@ class Measured(NamedTuple):
 
     def speedup(self) -> float:
         """Returns how many times as fast two threads are, by wall time."""
-        one, two = (self.medians[Delivery(SHARDKIT, ARRAYS, n)]["best_wall_s"] for n in (1, 2))
+        one, two = (self.medians[delivery]["best_wall_s"] for delivery in (ONE_THREAD, TWO_THREADS))
         return one / two
 
 
@@ -284,9 +293,14 @@ HEADERS = (
 def rows_of(measured: Measured) -> list[tuple[Cell, ...]]:
     """Returns the lines of the table of speed."""
     lines: list[tuple[Cell, ...]] = []
-    for form, title in ((ARRAYS, "NumPy"), (TEXT, "NumPy, text as str"), (TENSORS, "tensors")):
-        ours = Delivery(SHARDKIT_TENSORS if form == TENSORS else SHARDKIT, form)
-        theirs = Delivery(TF_DATA, TENSORS if form == TENSORS else ARRAYS)
+    for ours, title in (
+        (ALONE, "NumPy"),
+        (ONE_THREAD, "NumPy, by a thread ahead"),
+        (Delivery(SHARDKIT, TEXT), "NumPy, text as str, by a thread ahead"),
+        (TENSORS_ALONE, "tensors"),
+        (Delivery(SHARDKIT_TENSORS, TENSORS), "tensors, by a thread ahead"),
+    ):
+        theirs = Delivery(TF_DATA, TENSORS if ours.form == TENSORS else ARRAYS)
         if ours not in measured.medians:
             continue
         has_theirs = theirs in measured.medians
@@ -297,7 +311,7 @@ def rows_of(measured: Measured) -> list[tuple[Cell, ...]]:
                 measured.rate(ours),
                 measured.rate(theirs) if has_theirs else None,
                 measured.ratio(ours, theirs),
-                TARGETS[measured.kind.name].get(form),
+                TARGETS[measured.kind.name].get(ours.form) if ours in (ALONE, TENSORS_ALONE) else None,
                 measured.medians[ours]["memory_mib"],
                 measured.medians[theirs]["memory_mib"] if has_theirs else None,
             )
@@ -318,8 +332,8 @@ def resume_row_of(measured: Measured) -> tuple[Cell, ...]:
 def verdicts_of(measured: Measured) -> list[Verdict]:
     """Returns what was asked and what was measured."""
     title, targets, resumed = measured.kind.title, TARGETS[measured.kind.name], measured.resumed
-    arrays = measured.ratio(Delivery(SHARDKIT, ARRAYS), Delivery(TF_DATA, ARRAYS))
-    tensors = measured.ratio(Delivery(SHARDKIT_TENSORS, TENSORS), Delivery(TF_DATA, TENSORS))
+    arrays = measured.ratio(ALONE, Delivery(TF_DATA, ARRAYS))
+    tensors = measured.ratio(TENSORS_ALONE, Delivery(TF_DATA, TENSORS))
     return [
         Verdict(f"{title}: NumPy, speed / tf.data", arrays, targets[ARRAYS]),
         Verdict(f"{title}: tensors, speed / tf.data", tensors, targets[TENSORS]),
