@@ -9,8 +9,8 @@ process for one epoch, after a first one, Python's objects included:
              the thread that asks, as tf.data does it, and by a thread ahead, and with text as `str`; tf.data:
              `TFRecordDataset(files, "GZIP").batch(N).map(parse_example)`, in the stored order, each tensor as
              `.numpy()`.
-    tensors  shardkit: `adapters.tensorflow.batches`, likewise; tf.data: the same graph without `.numpy()`. The loop looks at the
-             shape of each tensor.
+    tensors  shardkit: `adapters.tensorflow.batches`, likewise; tf.data: the same graph without `.numpy()`. The loop
+             looks at the shape of each tensor.
 
 Every reader is a process of its own, shardkit's without TensorFlow and a new one each round. Memory is the highest that
 a process took, less what it had when the dataset was open. Two threads are compared with one by wall time over several
