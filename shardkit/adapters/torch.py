@@ -86,7 +86,8 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         self._split = split
         self._global_batch_size = global_batch_size
         self._rank, self._world_size = _place(rank, world_size)
-        self._epoch = epoch
+        # Shared, so that workers which outlive an epoch (`persistent_workers`) see what `set_epoch` names.
+        self._epoch = torch.tensor(epoch).share_memory_()
         self._pin_memory = pin_memory
         self._settings = settings
         self._reader: BatchReader | None = None
@@ -94,25 +95,26 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         self._open(0, 1)
 
     def __iter__(self) -> Iterator[dict[str, Value]]:
+        # At once, not in a generator: StatefulDataLoader asks for the state before it asks for a batch.
         info = get_worker_info()
         pins = self._pin_memory and _can_pin(is_loader_worker=info is not None)
-        self._reader = self._open(*((0, 1) if info is None else (info.id, info.num_workers)))
+        reader = self._reader = self._open(*((0, 1) if info is None else (info.id, info.num_workers)))
         if self._state is not None:
-            self._reader.restore(self._state)
+            reader.restore(self._state)
             self._state = None
-        for batch in self._reader:
-            tensors = to_tensors(batch)
-            yield {name: _pinned(value) for name, value in tensors.items()} if pins else tensors
+        if not pins:
+            return map(to_tensors, reader)
+        return ({name: _pinned(value) for name, value in to_tensors(batch).items()} for batch in reader)
 
     def __len__(self) -> int:
         return self._open(0, 1).num_steps
 
     def set_epoch(self, epoch: int) -> None:
         """Names the epoch that the next iterator reads."""
-        self._epoch = epoch
+        self._epoch.fill_(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the iterator of this process stands."""
+        """Returns where the iterator of this process stands; with workers of a `DataLoader` that is none of theirs."""
         if self._reader is not None:
             return self._reader.state()
         return self._open(0, 1).state() if self._state is None else self._state
@@ -132,7 +134,7 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
             num_workers=self._world_size,
             turn=worker_id,
             num_turns=num_workers,
-            epoch=self._epoch,
+            epoch=int(self._epoch),
             **self._settings,
         )
         return reader

@@ -17,7 +17,7 @@ _STAGES = {
     "order": "which rows come when",
     "read": "bytes from the files, CRC32C of each block",
     "inflate": "gzip to framed records",
-    "scan": "find records, two CRC32C each",
+    "scan": "find records, CRC32C of each length",
     "decode": "rows of a batch, from tf.Example to values",
     "columns": "values to NumPy arrays",
 }

@@ -22,7 +22,16 @@ from shardkit.reading.blocks import Block, BlockLoader
 from shardkit.reading.columns import Batch
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.mixture_order import MixtureOrder, integer_weights
-from shardkit.reading.order import EpochSequence, OrderOptions, Rows, Worker, check_options, choose_num_lanes
+from shardkit.reading.order import (
+    EpochSequence,
+    OrderOptions,
+    Rows,
+    Worker,
+    check_counts,
+    check_options,
+    check_turn,
+    choose_num_lanes,
+)
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split import Split
 
@@ -304,20 +313,9 @@ def _check_weights(splits: Sequence[Split], weights: Sequence[Any]) -> None:
 def _check_numbers(
     turn: int, num_turns: int, num_steps: int | None, epoch: int, num_epochs: int, num_threads: int, num_ahead: int
 ) -> None:
-    if not 0 <= turn < num_turns:
-        raise UsageError(
-            "there is no such turn",
-            why=f"turn is {turn} and there are {num_turns}",
-            next_step=f"Give a turn from 0 to {num_turns - 1}",
-        )
-    given = {"epoch": epoch, "num_epochs": num_epochs, "num_threads": num_threads, "num_ahead": num_ahead}
-    given |= {} if num_steps is None else {"num_steps": num_steps}
-    if min(given.values()) < 0:
-        raise UsageError(
-            "batches cannot be read",
-            why=f"{', '.join(f'{name} is {number}' for name, number in given.items())}: none may be negative",
-            next_step="Give numbers from 0",
-        )
+    check_turn(turn, num_turns)
+    steps = {} if num_steps is None else {"num_steps": num_steps}
+    check_counts(epoch=epoch, num_epochs=num_epochs, num_threads=num_threads, num_ahead=num_ahead, **steps)
     if num_steps is None and (epoch, num_epochs) not in ((0, 0), (0, 1)):
         raise UsageError(
             "a mixture without end has one epoch",

@@ -5,9 +5,10 @@ the lanes of its share and nothing else. Of the first k rows of a lane, a source
 many of them each of several sources gives is decided by halving the set of sources again and again. Where two sources
 part, the lanes round at evenly spaced thresholds. So, by Hermite's identity, what they round up and down cancels out:
 two sources are never further than one row from their proportions, whatever the number of steps, lanes and workers is
-(half a row where the lanes share a batch evenly). Where more sources part, thresholds of the later partings are spread
-by Halton's sequence, and the distance stays a few rows. Nothing is summed up step by step, so any step is found without
-the ones before it, and all numbers are exact.
+(half a row where the lanes share a batch evenly; of several turns that is true of the steps that they took together,
+and within those a batch is off by a row or two more). Where more sources part, thresholds of the later partings are
+spread by Halton's sequence, and the distance stays a few rows. Nothing is summed up step by step, so any step is found
+without the ones before it, and all numbers are exact.
 
 Each source is an endless sequence of its own epochs. It is cut into rounds of as many whole batches as fit into an
 epoch, and each lane reads its run of every round: what the lanes have read is, but for the round in which they are, a

@@ -178,6 +178,37 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
         )
 
 
+def check_counts(**counts: object) -> None:
+    """Checks that numbers are whole and from 0 on.
+
+    Raises:
+        UsageError: If one is not; names all.
+    """
+    given = {name: operator.index(n) if hasattr(n, "__index__") else -1 for name, n in counts.items()}
+    if min(given.values()) < 0:
+        raise UsageError(
+            "batches cannot be read",
+            why=", ".join(f"{name} is {n!r}" for name, n in counts.items())
+            + "; all must be whole, none may be negative",
+            next_step="Give whole numbers from 0",
+        )
+
+
+def check_turn(turn: int, num_turns: int) -> None:
+    """Checks that there is such a turn.
+
+    Raises:
+        UsageError: If there is not.
+    """
+    check_counts(turn=turn)
+    if turn >= num_turns:
+        raise UsageError(
+            "there is no such turn",
+            why=f"turn is {turn} and there are {num_turns}",
+            next_step=f"Give a turn from 0 to {num_turns - 1}",
+        )
+
+
 class EpochSequence:
     """All examples of a split, block after block, in the order of an epoch.
 

@@ -20,7 +20,16 @@ from shardkit.reading.columns import Batch, Ragged
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.length_buckets import LengthBuckets, check_padded, checked, one_size, order_of
 from shardkit.reading.lengths import SplitBuckets, check_too_long, put_in_buckets
-from shardkit.reading.order import EpochOrder, OrderOptions, Remainder, Worker, check_options, choose_num_lanes
+from shardkit.reading.order import (
+    EpochOrder,
+    OrderOptions,
+    Remainder,
+    Worker,
+    check_counts,
+    check_options,
+    check_turn,
+    choose_num_lanes,
+)
 from shardkit.reading.plan import EpochPlan, SplitPlan
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split_blocks import SplitBlocks
@@ -171,18 +180,8 @@ class Split(Sequence[dict[str, Any]]):
         )
         worker = Worker(index=worker_index, num_workers=num_workers)
         check_options(order, worker)
-        if not 0 <= turn < num_turns:
-            raise UsageError(
-                "there is no such turn",
-                why=f"turn is {turn} and there are {num_turns}",
-                next_step=f"Give a turn from 0 to {num_turns - 1}",
-            )
-        if num_threads < 0 or num_ahead < 0 or num_epochs < 0:
-            raise UsageError(
-                "batches cannot be read",
-                why=f"num_threads {num_threads}, num_ahead {num_ahead}, num_epochs {num_epochs}: none may be negative",
-                next_step="Give numbers from 0",
-            )
+        check_turn(turn, num_turns)
+        check_counts(num_threads=num_threads, num_ahead=num_ahead, num_epochs=num_epochs)
         chosen = self._chosen(features)
         plan_epoch: Callable[[int], EpochPlan] = partial(self._plan, order, worker)
         sizes = None

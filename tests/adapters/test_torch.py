@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -129,23 +130,44 @@ def test_numbers_are_not_copied(splits):
         assert tensors[name].data_ptr() == batch[name].ctypes.data
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_stateful_loader_goes_on_in_a_new_process(splits, num_workers):
+@pytest.mark.parametrize("num_passes", [0, 1])
+@pytest.mark.parametrize("num_read", [0, 1, 9])
+@pytest.mark.parametrize(("num_workers", "persists"), [(0, False), (2, False), (2, True)])
+def test_a_stateful_loader_goes_on_in_a_new_process(splits, num_workers, persists, num_read, num_passes):
+    """Also at a step that not every worker has reached, and in a later pass of workers that go on."""
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
     def loader():
         dataset = BatchDataset(splits["train"], global_batch_size=20, seed=7)
-        return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=num_workers)
+        return stateful.StatefulDataLoader(
+            dataset, batch_size=None, num_workers=num_workers, persistent_workers=persists
+        )
 
     whole = read_ids(loader())
     running = loader()
+    for _ in range(num_passes):
+        read_ids(running)
     iterator = iter(running)
-    first = [next(iterator)["id"].tolist() for _ in range(9)]
+    first = [next(iterator)["id"].tolist() for _ in range(num_read)]
     state = running.state_dict()
     del iterator
     other = loader()
     other.load_state_dict(state)
     assert first + read_ids(other) == whole
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_that_go_on_read_the_epoch_that_is_named(splits, context):
+    dataset = BatchDataset(splits["train"], global_batch_size=20, seed=7)
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context=context
+    )
+    epochs = []
+    for epoch in (0, 1, 0):
+        dataset.set_epoch(epoch)
+        epochs.append(read_ids(loader))
+    assert epochs[0] == epochs[2] != epochs[1]
+    assert len({tuple(sorted(chain.from_iterable(epoch))) for epoch in epochs}) == 1
 
 
 def test_samplers_find_examples_by_position(splits):

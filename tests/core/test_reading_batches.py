@@ -277,6 +277,9 @@ def test_a_state_of_other_data_and_what_is_no_state_are_refused(ids, train):
     with pytest.raises(UsageError, match="dataset was"):
         reader.restore(train.batches(global_batch_size=40).state())
     state = reader.state()
+    for name, number in [("num_threads", None), ("num_ahead", 1.5), ("num_epochs", -1), ("turn", "0")]:
+        with pytest.raises(UsageError, match=f"{name} is {number!r}"):
+            train.batches(global_batch_size=20, **{name: number})
     for wrong in ({}, {"reader": 1}, {**state, "reader": 1}, {**state, "step": "x"}, {**state, "more": 1}):
         with pytest.raises(UsageError, match="no state of a reader"):
             reader.restore(wrong)
