@@ -5,7 +5,8 @@ each; without, it is the stored order. `num_lanes` lanes cut the sequence into r
 lane gives its share to every global batch, so a batch mixes that many blocks, and a worker reads the lanes of its share
 and nothing else. Because a lane holds exactly what its steps take, all lanes, and so all workers, have the same number
 of steps, whatever the numbers of examples, shards and workers are. Every second lane is read from its end: then two
-lanes that meet within a block are there at the same time, both at first or both at last, and it is loaded once.
+lanes that meet within a block are there at the same time, both at first or both at last, and it is loaded once. The
+price: at both ends of an epoch a batch mixes about half as many blocks as there are lanes.
 
 Nothing but (blocks, seed, epoch, global batch size, lanes) enters, so any number of workers that divides the lanes
 gets the same global batches, and the example at any step is found without reading the ones before it.
