@@ -16,6 +16,8 @@ inline uint64_t mix64(uint64_t value) {
   return value ^ value >> 31;
 }
 
+constexpr Py_ssize_t kQuickCount = 8192;
+
 struct Keyed {
   uint64_t key;
   int64_t position;
@@ -60,15 +62,11 @@ PyObject* permutation(PyObject*, PyObject* args) {
   }
   try {
     Block order(8 * static_cast<size_t>(count));
-    bool is_out_of_memory = false;
-    Py_BEGIN_ALLOW_THREADS;
-    try {
+    {
+      const Unlocked unlocked(count > kQuickCount);
       permute(static_cast<size_t>(count), key, order.as<int64_t>());
-    } catch (const std::bad_alloc&) {
-      is_out_of_memory = true;
     }
-    Py_END_ALLOW_THREADS;
-    return is_out_of_memory ? PyErr_NoMemory() : order.release();
+    return order.release();
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }

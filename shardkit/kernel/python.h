@@ -44,6 +44,21 @@ class View {
   Py_buffer view_;
 };
 
+// Lets other threads run, if asked to, until the end of the scope. For work of a few microseconds it is not worth it: to
+// get the interpreter back from a thread that has it takes tens of them.
+class Unlocked {
+ public:
+  explicit Unlocked(bool is_wanted) : state_(is_wanted ? PyEval_SaveThread() : nullptr) {}
+  ~Unlocked() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 PyObject* encode(PyObject*, PyObject* args);
 PyObject* crc32c(PyObject*, PyObject* args);
 PyObject* scan(PyObject*, PyObject* args);

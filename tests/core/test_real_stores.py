@@ -1,6 +1,6 @@
 """Readers, mixtures and length buckets from servers that speak a store's protocol: the batches of the local files.
 
-S3 is what moto serves to s3fs, where both are installed: the extra `test-stores`.
+S3 is what moto serves to s3fs, where both are installed: pip install 'moto[server]' s3fs.
 """
 
 import itertools
