@@ -37,8 +37,9 @@ DEFAULT_NUM_LANES = 48
 # Each takes a few dozen bytes and is looked at in every step.
 MAX_NUM_LANES = 2**20
 
-# A few dozen calls of NumPy take as long for one step as for all of these.
+# A few dozen calls of NumPy take as long for one step as for so many; where there are many lanes, for fewer.
 _STEPS_AT_ONCE = 32
+_RUNS_AT_ONCE = _STEPS_AT_ONCE * DEFAULT_NUM_LANES
 
 
 class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -296,10 +297,11 @@ class EpochOrder:
             step: From 0 to `num_steps` - 1.
             worker: The batches of all workers, one after the other, are the global batch.
         """
-        first = step // _STEPS_AT_ONCE * _STEPS_AT_ONCE
+        num_at_once = max(1, min(_STEPS_AT_ONCE, _RUNS_AT_ONCE // len(self._shares)))
+        first = step // num_at_once * num_at_once
         found = self._found
         if found is None or found.first != first or found.worker != worker:
-            steps = np.arange(first, min(first + _STEPS_AT_ONCE, self.num_steps))
+            steps = np.arange(first, min(first + num_at_once, self.num_steps))
             found = self._found = _Found(first, worker, self._rows_of(steps, worker))
         return found.rows[step - first]
 
