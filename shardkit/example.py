@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
 from shardkit.errors import BadInputError, DamageError
 from shardkit.features import Feature, Features
+from shardkit.protobuf_classes import declare_messages
 from shardkit.tfrecord import frame
 
 Entries = Sequence[bytes]
@@ -308,12 +309,8 @@ def _message_classes() -> tuple[Any, Any]:
     example.field.add(
         name="features", number=1, type=field.TYPE_MESSAGE, type_name=".shardkit.Features", label=field.LABEL_OPTIONAL
     )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName("shardkit.Features")),
-        message_factory.GetMessageClass(pool.FindMessageTypeByName("shardkit.Example")),
-    )
+    classes = declare_messages(file)
+    return classes["Features"], classes["Example"]
 
 
 _Features, _Example = _message_classes()

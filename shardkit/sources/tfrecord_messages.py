@@ -13,11 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
 from shardkit.codec_kernel import Int64s
 from shardkit.example import stored_features
+from shardkit.protobuf_classes import declare_messages
 from shardkit.reference import BYTES, FLOAT, INT64
 
 Kind = Literal["example", "sequence"]
@@ -211,9 +212,7 @@ def _sequence_class() -> Any:
     _add_message(file.message_type.add(name="FeatureLists"), "feature_list", 1, "FeatureListEntry", 3)
     example = file.message_type.add(name="SequenceExample")
     _add_message(example, "feature_lists", 2, "FeatureLists", field.LABEL_OPTIONAL)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardkit.sequence.SequenceExample"))
+    return declare_messages(file)["SequenceExample"]
 
 
 def _add_message(message: Any, name: str, number: int, type_name: str, label: int) -> Any:
