@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from shardkit import storage
-from shardkit.codec import GZIP_HEADER_BYTES, inflate_block
+from shardkit.codec import FINAL_BYTE, GZIP_HEADER_BYTES, inflate_sealed
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.gzip_files import inflate_file
@@ -185,7 +185,7 @@ class OneReader:
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._is_gzip = dataset.manifest.compression == "gzip"
-        self._stored = open_blocks(dataset)
+        self._stored = open_blocks(dataset, FINAL_BYTE if self._is_gzip else b"")
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Framed]:
         """Yields the framed records of blocks that lie side by side.
@@ -197,7 +197,7 @@ class OneReader:
             yield self.unpack(ref, data)
 
     def read_stored(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
-        """Yields the stored bytes of blocks that lie side by side, those of the index."""
+        """Yields the stored bytes of blocks that lie side by side, those of the index, for `unpack`."""
         return self._stored.read(run)
 
     def unpack(self, ref: BlockRef, data: Stored) -> Framed:
@@ -208,9 +208,10 @@ class OneReader:
         """
         where = where_is(self._dataset, ref)
         if self._is_gzip:
-            inflate = inflate_block if ref.start else inflate_file
             try:
-                return inflate(data, ref.num_uncompressed_bytes, where)
+                if ref.start:
+                    return inflate_sealed(data, ref.num_uncompressed_bytes, where)
+                return inflate_file(memoryview(data)[: ref.num_bytes], ref.num_uncompressed_bytes, where)
             except DamageError as error:
                 error.next_step = error.next_step or self._dataset.check_step
                 raise

@@ -87,7 +87,8 @@ _STORED_CHUNK = 65535
 _STORED_HEADER = struct.Struct("<BHH")
 _FULL_CHUNK_HEADER = _STORED_HEADER.pack(0, _STORED_CHUNK, 0)
 _FINAL_EMPTY_BLOCK = b"\x03\x00"
-_FINAL_BYTE = b"\x01" + _STORED_HEADER.pack(0, 1, 0xFFFE)[1:] + b"\xa5"
+# Ends a deflate stream that is open, with a byte that shows that it was.
+FINAL_BYTE = b"\x01" + _STORED_HEADER.pack(0, 1, 0xFFFE)[1:] + b"\xa5"
 # 258 bytes from a match of two bits (https://zlib.net/zlib_tech.html).
 _MAX_EXPANSION = 1032
 _TRAILER = struct.Struct("<II")
@@ -128,9 +129,6 @@ def compress_block(
 def inflate_block(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytearray:
     """Returns the framed records of one gzip block, never more than the index states.
 
-    libdeflate inflates 20 to 30 % faster than ISA-L or zlib-ng (tests/benchmarks/compression_levels.py), and into
-    memory of the right size at once.
-
     Args:
         data: The bytes of the block, in any contiguous buffer.
         num_uncompressed_bytes: What the index states.
@@ -139,17 +137,26 @@ def inflate_block(data: Buffer, num_uncompressed_bytes: int, where: str) -> byte
     Raises:
         DamageError: If it is not deflate data of exactly that size.
     """
-    num_bytes = memoryview(data).nbytes
+    return inflate_sealed(b"".join((data, FINAL_BYTE)), num_uncompressed_bytes, where)
+
+
+def inflate_sealed(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytearray:
+    """Returns what `inflate_block` does, from the bytes of a block that `FINAL_BYTE` follows.
+
+    libdeflate inflates 20 to 30 % faster than ISA-L or zlib-ng (tests/benchmarks/compression_levels.py), and into
+    memory of the right size at once.
+    """
+    num_bytes = memoryview(data).nbytes - len(FINAL_BYTE)
     why = f"its {num_bytes:,} bytes are no deflate data of exactly {num_uncompressed_bytes:,} bytes"
     # What the index states must not be allocated before it is possible.
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a block cannot be inflated", where=where, why=f"{why}, more than deflate can hold")
     try:
         # The final byte is there only if what comes before ends where a block may start, and is no end itself.
-        records: bytearray = deflate.deflate_decompress(b"".join((data, _FINAL_BYTE)), num_uncompressed_bytes + 1)
+        records: bytearray = deflate.deflate_decompress(data, num_uncompressed_bytes + 1)
     except deflate.DeflateError as error:
         raise DamageError("a block cannot be inflated", where=where, why=why) from error
-    if len(records) != num_uncompressed_bytes + 1 or records.pop() != _FINAL_BYTE[-1]:
+    if len(records) != num_uncompressed_bytes + 1 or records.pop() != FINAL_BYTE[-1]:
         raise DamageError("a block cannot be inflated", where=where, why=why)
     return records
 

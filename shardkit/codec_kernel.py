@@ -37,6 +37,12 @@ def crc32c(data: BytesLike, start: int = 0) -> int:
     return crc
 
 
+def read_at(descriptor: int, start: int, num_bytes: int, tail: bytes) -> tuple[memoryview, int]:
+    """Returns bytes of a file with a tail behind them, and their CRC32C; see `shardkit.reference.read_at`."""
+    data, crc = _codec.read_at(descriptor, start, num_bytes, tail)
+    return memoryview(data), crc
+
+
 def scan(frames: BytesLike, *, checks_records: bool = True) -> Scan:
     """Follows frames; see `shardkit.reference.scan`."""
     starts, lengths, states, end = _codec.scan(frames, checks_records)

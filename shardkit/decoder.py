@@ -146,7 +146,7 @@ def scan_whole(frames: Frames, where: str, *, checks_records: bool = True) -> tu
         DamageError: At the first record that is cut off or damaged.
     """
     starts, lengths, states, end = scan(frames, checks_records=checks_records)
-    if end != memoryview(frames).nbytes or states.any():
+    if end != memoryview(frames).nbytes or np.count_nonzero(states):
         for _ in iter_records(bytes(frames), where):
             pass
     return starts, lengths

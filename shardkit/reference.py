@@ -7,6 +7,7 @@ Wire format: https://protobuf.dev/programming-guides/encoding, framing: https://
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
@@ -221,6 +222,28 @@ def put_objects(array: npt.NDArray[np.object_], offsets: Buffer, data: Buffer, i
 def crc32c(data: Buffer, start: int = 0) -> int:
     """Returns the CRC32C of `data`, continued from `start`."""
     return cast(int, google_crc32c.extend(start, bytes(data)))
+
+
+def read_at(descriptor: int, start: int, num_bytes: int, tail: bytes) -> tuple[bytes, int]:
+    """Returns bytes of a file, fewer if it ends before, with a tail behind them; and the CRC32C without the tail.
+
+    Args:
+        descriptor: Of a file that knows positions; its own stays where it is.
+        start: The first byte.
+        num_bytes: At most so many.
+        tail: Follows them.
+
+    Raises:
+        ValueError: If a number is negative.
+        OSError: If the file cannot be read.
+    """
+    if start < 0 or num_bytes < 0:
+        raise ValueError("a position and a number of bytes are not negative")
+    data = bytearray()
+    # Linux gives no more than 2 GiB at once.
+    while len(data) < num_bytes and (more := os.pread(descriptor, num_bytes - len(data), start + len(data))):
+        data += more
+    return bytes(data) + tail, crc32c(data)
 
 
 def gather(data: Buffer | list[Buffer], starts: Buffer, sizes: Buffer) -> bytes:

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit import storage
-from shardkit.codec_kernel import crc32c
+from shardkit.codec_kernel import crc32c, read_at
 from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, ShardkitError, StorageError
 from shardkit.regular_files import NotRegularError
@@ -62,9 +62,13 @@ def end_with(ending: threading.Event) -> None:
 
 def find_fault(ref: BlockRef, data: Stored) -> Fault | None:
     """Returns what is wrong with the stored bytes of a block, None if they are those of the index."""
-    if len(data) != ref.num_bytes:
-        return Fault(True, f"{len(data)} of {ref.num_bytes} bytes are there")
-    if crc32c(data) != ref.crc32c:
+    return _fault_of(ref, len(data), crc32c(data))
+
+
+def _fault_of(ref: BlockRef, num_bytes: int, crc: int) -> Fault | None:
+    if num_bytes != ref.num_bytes:
+        return Fault(True, f"{num_bytes} of {ref.num_bytes} bytes are there")
+    if crc != ref.crc32c:
         return Fault(False, "its bytes do not have the CRC32C that the shard table states")
     return None
 
@@ -81,18 +85,24 @@ def _shown(url: str, path: str) -> str:
 
 
 class LocalBlocks:
-    """Reads the stored bytes of blocks from local files, for one thread at a time; keeps the last shard open."""
+    """Reads the stored bytes of blocks from local files, for one thread at a time; keeps the last shard open.
 
-    def __init__(self, dataset: Dataset) -> None:
+    Args:
+        dataset: Where the blocks lie.
+        tail: Follows the bytes of every block. To put it there later takes a copy of them.
+    """
+
+    def __init__(self, dataset: Dataset, tail: bytes) -> None:
         _keep_freed_memory()
         self._dataset = dataset
+        self._tail = tail
         self._path: str | None = None
         # A descriptor, not a file object: of what is collected together, Python may end that first, with a warning.
         self._descriptor = -1
         self._num_file_bytes = 0
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
-        """Yields the stored bytes of blocks.
+        """Yields the stored bytes of blocks, each with the tail.
 
         Raises:
             DamageError: In the place of a block that is missing, cut off or not what the index states; names both.
@@ -100,7 +110,7 @@ class LocalBlocks:
         """
         for ref in run:
             try:
-                data = self._read(ref)
+                data, crc = self._read(ref)
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise _missing(self._dataset, ref) from error
             except OSError as error:
@@ -111,7 +121,7 @@ class LocalBlocks:
                     why=error.strerror or str(error),
                     next_step=self._dataset.check_step,
                 ) from error
-            if (fault := find_fault(ref, data)) is not None:
+            if (fault := _fault_of(ref, len(data) - len(self._tail), crc)) is not None:
                 raise _damaged(self._dataset, ref, fault)
             yield data
 
@@ -128,7 +138,7 @@ class LocalBlocks:
             close(self._descriptor)
             self._path = None
 
-    def _read(self, ref: BlockRef) -> bytes:
+    def _read(self, ref: BlockRef) -> tuple[Stored, int]:
         if self._path != ref.path:
             self.close()
             with storage.open_read(storage.join(self._dataset.url, ref.path)) as file:
@@ -138,25 +148,37 @@ class LocalBlocks:
         # What the index states may be no position at all, and must not be allocated.
         start = min(ref.start, self._num_file_bytes)
         # Not seek and read: a forked process shares the position of the file.
-        return os.pread(self._descriptor, min(ref.num_bytes, self._num_file_bytes - start), start)
+        return read_at(self._descriptor, start, min(ref.num_bytes, self._num_file_bytes - start), self._tail)
 
 
 class RemoteBlocks:
-    """Reads the stored bytes of blocks from a store, for any number of threads; holds nothing open of its own."""
+    """Reads the stored bytes of blocks from a store, for any number of threads; holds nothing open of its own.
 
-    def __init__(self, dataset: Dataset) -> None:
+    Args:
+        dataset: Where the blocks lie.
+        tail: Follows the bytes of every block.
+    """
+
+    def __init__(self, dataset: Dataset, tail: bytes) -> None:
         _keep_freed_memory()
         self._dataset = dataset
+        self._tail = tail
         self._cache = dataset.block_cache
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
-        """Yields the stored bytes of blocks that lie side by side, with one request for those that are not kept.
+        """Yields the stored bytes of blocks that lie side by side, each with the tail.
+
+        There is one request for those that are not kept.
 
         Raises:
             DamageError: In the place of a block that is missing, cut off or, however often it is asked for, not what
                 the index states; names both.
             StorageError: In the place of a block for which the store, however often it is asked, does not answer.
         """
+        for data in self._stored(run):
+            yield b"".join((data, self._tail)) if self._tail else data
+
+    def _stored(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
         kept = [self._kept(ref) for ref in run]
         for is_kept, found in groupby(zip(run, kept, strict=True), key=lambda pair: pair[1] is not None):
             if is_kept:
@@ -256,9 +278,9 @@ class RemoteBlocks:
             return None
 
 
-def open_blocks(dataset: Dataset) -> LocalBlocks | RemoteBlocks:
-    """Returns what reads the stored bytes of a dataset's blocks."""
-    return LocalBlocks(dataset) if storage.is_local(dataset.url) else RemoteBlocks(dataset)
+def open_blocks(dataset: Dataset, tail: bytes) -> LocalBlocks | RemoteBlocks:
+    """Returns what reads the stored bytes of a dataset's blocks, each followed by `tail`."""
+    return LocalBlocks(dataset, tail) if storage.is_local(dataset.url) else RemoteBlocks(dataset, tail)
 
 
 def _cut(answer: Stored, start: int, ref: BlockRef) -> Stored:

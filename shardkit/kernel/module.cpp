@@ -24,6 +24,8 @@ PyMethodDef methods[] = {
     {"decode_avro", shardkit::decode_avro, METH_VARARGS,
      "decode_avro(pieces, fields, stop_bytes) -> (columns or None, rows, piece, rows of it, bytes of it)"},
     {"crc32c", shardkit::crc32c, METH_VARARGS, "crc32c(data, start=0) -> CRC32C of data, continued from start"},
+    {"read_at", shardkit::read_at, METH_VARARGS,
+     "read_at(descriptor, start, num_bytes, tail) -> (bytes of a file and the tail, CRC32C of the bytes)"},
     {"gather", shardkit::gather, METH_VARARGS, "gather(buffer or list of buffers, starts, sizes) -> pieces one after the other"},
     {"permutation", shardkit::permutation, METH_VARARGS, "permutation(count, key) -> int64 positions in a shuffled order"},
     {"count_keys", shardkit::count_keys, METH_VARARGS,

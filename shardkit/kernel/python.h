@@ -61,6 +61,7 @@ class Unlocked {
 
 PyObject* encode(PyObject*, PyObject* args);
 PyObject* crc32c(PyObject*, PyObject* args);
+PyObject* read_at(PyObject*, PyObject* args);
 PyObject* scan(PyObject*, PyObject* args);
 PyObject* gather(PyObject*, PyObject* args);
 PyObject* permutation(PyObject*, PyObject* args);

@@ -97,7 +97,7 @@ class BlockLoader:
         starts, lengths = starts[order], lengths[order]
         if len(frames) <= _MAX_COPIED_RECORD_BYTES * len(starts):
             # A batch then reads neighbours: short records from all over a block take half as long again to decode.
-            frames, starts = gather(frames, starts, lengths), np.cumsum(lengths) - lengths
+            frames, starts = gather(frames, starts, lengths), lengths.cumsum() - lengths
         return Block(frames, starts, lengths, where, order)
 
     def close(self) -> None:

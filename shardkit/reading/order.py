@@ -15,7 +15,8 @@ gets the same global batches, and the example at any step is found without readi
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -115,6 +116,10 @@ class Rows(NamedTuple):
     place: Any
     start: int
     stop: int
+
+
+# What a named tuple's own constructor calls; that is a function in Python, and a batch has dozens of rows.
+_new_rows: Callable[[tuple[int, int, int]], Rows] = partial(tuple.__new__, Rows)
 
 
 class _Found(NamedTuple):
@@ -227,22 +232,21 @@ class EpochSequence:
     """
 
     def __init__(self, block_num_examples: Int64s, options: OrderOptions, epoch: int) -> None:
-        self._shuffle = options.shuffle
         # Not NumPy's generators: their streams may change from release to release, and with them the order of an epoch.
-        self._key = row_keys(np.array([epoch % 2**64], np.uint64), options.seed)
+        key = row_keys(np.array([epoch % 2**64], np.uint64), options.seed)
         sizes = np.asarray(block_num_examples, np.int64)
         used = np.flatnonzero(sizes)
-        self.blocks: Int64s = used[permutation(len(used), int(self._key[0]))] if options.shuffle else used
+        self.blocks: Int64s = used[permutation(len(used), int(key[0]))] if options.shuffle else used
+        self._block_keys = mix64(key ^ self.blocks.astype(np.uint64)) if options.shuffle else None
         self.sizes = sizes[self.blocks]
         self.ends: Int64s = np.cumsum(self.sizes)
         self.num_examples = int(sizes.sum())
 
     def block_order(self, place: int) -> Int64s | None:
         """Returns the stored positions of a block's rows in the epoch's order, None if it is the stored one."""
-        if not self._shuffle:
+        if self._block_keys is None:
             return None
-        key = mix64(self._key ^ np.uint64(self.blocks[place]))
-        return permutation(int(self.sizes[place]), int(key[0]))
+        return permutation(int(self.sizes[place]), int(self._block_keys[place]))
 
 
 class EpochOrder:
@@ -312,7 +316,8 @@ class EpochOrder:
         starts, stops = starts[is_taken], stops[is_taken]
         places = np.searchsorted(self._ends, starts, side="right")
         firsts = self._firsts[places]
-        rows: list[Rows] = list(map(Rows, places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist()))
+        parts = zip(places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist(), strict=True)
+        rows = list(map(_new_rows, parts))
         found = [rows[start:end] for start, end in pairwise([0, *ends])]
         goes_on = np.flatnonzero(stops - firsts > self._sizes[places])
         # From the last one on, so that those before it stay where they are.
