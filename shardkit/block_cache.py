@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardkit import storage
+from shardkit.codec_kernel import read_at
 from shardkit.errors import UsageError
 from shardkit.units import GiB, format_size, parse_size
 
@@ -49,21 +50,30 @@ class BlockCache:
         self._max_bytes = max_bytes
         self._has_warned = False
 
-    def get(self, key: str, num_bytes: int) -> bytes | None:
+    def get(self, key: str, num_bytes: int, tail: bytes) -> tuple[memoryview, int] | None:
         """Returns what is kept under a key, None if nothing is, and marks it as used.
 
         Args:
             key: Any text.
             num_bytes: What is expected; no more than one byte above it is read.
+            tail: Follows what is returned.
+
+        Returns:
+            The bytes with the tail, and their CRC32C without it.
         """
         try:
-            with self._path(key).open("rb", buffering=0) as file:
-                content = file.read(num_bytes + 1)
-                with suppress(OSError):
-                    os.utime(file.fileno())
-                return content
+            file = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
+        try:
+            found = read_at(file, 0, num_bytes + 1, tail)
+            with suppress(OSError):
+                os.utime(file)
+            return found
+        except OSError:
+            return None
+        finally:
+            os.close(file)
 
     def remove(self, key: str) -> None:
         """Removes what is kept under a key."""

@@ -147,14 +147,23 @@ class BlockReader:
         with self.borrow() as reader:
             return next(reader.read([ref]))
 
-    def read_run(self, run: Sequence[BlockRef]) -> Iterator[Framed]:
-        """Yields the framed records of blocks that `list_runs` put together.
+    def read_stored_run(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
+        """Yields the stored bytes of blocks that `list_runs` put together, for `unpack`.
 
         Raises:
-            DamageError: In the place of a block that `read` would raise it for.
+            DamageError, StorageError: In the place of a block whose bytes are not those of the index.
         """
         with self.borrow() as reader:
-            yield from reader.read(run)
+            yield from reader.read_stored(run)
+
+    def unpack(self, ref: BlockRef, data: Stored) -> Framed:
+        """Returns the framed records that the stored bytes of one block hold.
+
+        Raises:
+            DamageError: If they are not what the index states.
+        """
+        with self.borrow() as reader:
+            return reader.unpack(ref, data)
 
     def where(self, ref: BlockRef) -> str:
         """Returns file and block, for messages."""

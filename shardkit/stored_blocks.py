@@ -175,25 +175,23 @@ class RemoteBlocks:
                 the index states; names both.
             StorageError: In the place of a block for which the store, however often it is asked, does not answer.
         """
-        for data in self._stored(run):
-            yield b"".join((data, self._tail)) if self._tail else data
-
-    def _stored(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
         kept = [self._kept(ref) for ref in run]
         for is_kept, found in groupby(zip(run, kept, strict=True), key=lambda pair: pair[1] is not None):
             if is_kept:
                 yield from (data for _, data in found if data is not None)
             else:
-                yield from self._fetch([ref for ref, _ in found])
+                for data in self._fetch([ref for ref, _ in found]):
+                    yield b"".join((data, self._tail)) if self._tail else data
 
     def close(self) -> None:
         """Closes nothing: the connections are the process's."""
 
-    def _kept(self, ref: BlockRef) -> bytes | None:
-        if self._cache is None:
+    def _kept(self, ref: BlockRef) -> Stored | None:
+        """Returns a block with the tail, None if it is not kept."""
+        if self._cache is None or (found := self._cache.get(_key(ref), ref.num_bytes, self._tail)) is None:
             return None
-        data = self._cache.get(_key(ref), ref.num_bytes)
-        if data is not None and find_fault(ref, data) is not None:
+        data, crc = found
+        if _fault_of(ref, len(data) - len(self._tail), crc) is not None:
             self._cache.remove(_key(ref))
             return None
         return data

@@ -18,7 +18,7 @@ import msgspec
 from shardkit.features import Features
 from shardkit.reading.ahead import BlocksAhead, Planned, Step
 from shardkit.reading.assembler import Assembler
-from shardkit.reading.blocks import Block
+from shardkit.reading.blocks import Block, Fetched
 from shardkit.reading.columns import Batch, pad
 from shardkit.reading.order import Rows
 from shardkit.reading.plan import EpochPlan, RunsPlan
@@ -41,15 +41,15 @@ class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How batches are made; changes no order.
 
     What is held is the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches, of
-    less than a MiB up to twice `num_ahead`; from a store those of `ahead_bytes` and one batch more, and their bytes as
-    they are stored until they have come.
+    less than a MiB up to twice `num_ahead`; from a store also the blocks of `ahead_bytes` and one batch more, those of a
+    split as they are stored.
 
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.
         num_ahead: Batches that are made before they are asked for.
         num_requests: Requests that are with a store at once; of up to 4 MiB where blocks lie side by side.
-        ahead_bytes: Blocks of a store that are loaded before their first batch is made, at most so many bytes of framed
-            records and one batch more, those that are asked for included.
+        ahead_bytes: Blocks of a store that are asked for before their first batch is made: those of so many bytes of
+            framed records at most, and of one batch more.
         decodes_text: Whether text becomes `str` and decimals `Decimal`, instead of the bytes that are stored.
     """
 
@@ -85,7 +85,7 @@ def read_batches(
     """
     assembler = Assembler(features, decodes_text=options.decodes_text)
 
-    def make(plan: EpochPlan, planned: Planned[_Loading]) -> Batch:
+    def make(plan: EpochPlan, planned: Planned[_Begun]) -> Batch:
         step = planned.step
         parts = zip(planned.blocks, planned.rows, strict=True)
         batch = assembler.assemble([(loading.block(), start, stop) for loading, (_, start, stop) in parts])
@@ -95,7 +95,7 @@ def read_batches(
         batch = plan.finish(step.step, batch)
         return batch if finish is None else finish(batch, step, planned.rows)
 
-    def make_all(group: list[Planned[_Loading]]) -> _Made:
+    def make_all(group: list[Planned[_Begun]]) -> _Made:
         made = []
         for planned in group:
             try:
@@ -116,7 +116,7 @@ def read_batches(
         ahead = BlocksAhead(
             steps,
             lambda step: plan_of(step.epoch).rows(step.step),
-            lambda epoch, places: list(map(_Loading, _begin(plan_of(epoch), places, requests, is_remote))),
+            lambda epoch, places: _begin(plan_of(epoch), places, requests, is_remote),
             lambda epoch, place: plan_of(epoch).num_bytes(place),
             max_steps=0 if not options.num_threads else _STEPS_AHEAD if requests is threads else _STORE_STEPS_AHEAD,
             max_bytes=options.ahead_bytes,
@@ -146,7 +146,7 @@ class _Made(NamedTuple):
             raise self.error
 
 
-def _groups(ahead: BlocksAhead[_Loading], max_batches: int) -> Iterator[list[Planned[_Loading]]]:
+def _groups(ahead: BlocksAhead[_Begun], max_batches: int) -> Iterator[list[Planned[_Begun]]]:
     """Yields what steps need, of several together where the batches are small."""
     group = []
     for planned in ahead:
@@ -173,31 +173,55 @@ class _Loading:
         return self._block
 
 
-def _begin(plan: EpochPlan, places: list[Any], requests: Executor, is_remote: bool) -> list[Future[Block]]:
+class _Fetching:
+    """A block that will be there as it is stored. Whoever wants it first unpacks it: dozens of threads that wait for
+    a store would only be in the way of each other, and of memory that is used again."""
+
+    __slots__ = ("_block", "_future", "_lock")
+
+    def __init__(self, future: Future[Fetched]) -> None:
+        self._future: Future[Fetched] | None = future
+        self._lock = threading.Lock()
+        self._block: Block | None = None
+
+    def block(self) -> Block:
+        if self._block is None:
+            with self._lock:
+                if self._future is not None:
+                    self._block = self._future.result()()
+                    self._future = None
+        assert self._block is not None
+        return self._block
+
+
+_Begun = _Loading | _Fetching
+
+
+def _begin(plan: EpochPlan, places: list[Any], requests: Executor, is_remote: bool) -> list[_Begun]:
     """Begins to load blocks, with one request of a store for those that the plan loads together."""
     if not is_remote or not isinstance(plan, RunsPlan):
-        return [requests.submit(plan.load, place) for place in places]
-    found: list[Future[Block]] = []
+        return [_Loading(requests.submit(plan.load, place)) for place in places]
+    found: list[_Begun] = []
     for run in plan.runs(places):
-        blocks: list[Future[Block]] = [Future() for _ in run]
-        requests.submit(_load_run, plan, run, blocks).add_done_callback(partial(_pass_cancel_on, blocks))
-        found.extend(blocks)
+        blocks: list[Future[Fetched]] = [Future() for _ in run]
+        requests.submit(_fetch_run, plan, run, blocks).add_done_callback(partial(_pass_cancel_on, blocks))
+        found.extend(map(_Fetching, blocks))
     return found
 
 
-def _pass_cancel_on(blocks: list[Future[Block]], loading: Future[None]) -> None:
+def _pass_cancel_on(blocks: list[Future[Fetched]], loading: Future[None]) -> None:
     # Whoever waits for a block of a run that will not be loaded any more must not wait for ever.
     if loading.cancelled():
         for block in blocks:
             block.cancel()
 
 
-def _load_run(plan: RunsPlan, run: list[Any], blocks: list[Future[Block]]) -> None:
+def _fetch_run(plan: RunsPlan, run: list[Any], blocks: list[Future[Fetched]]) -> None:
     num_done = 0
     while num_done < len(run):
         try:
-            for block in plan.load_run(run[num_done:]):
-                blocks[num_done].set_result(block)
+            for fetched in plan.fetch_run(run[num_done:]):
+                blocks[num_done].set_result(fetched)
                 num_done += 1
         except Exception as error:  # noqa: BLE001 - whoever asks for the block gets it
             blocks[num_done].set_exception(error)

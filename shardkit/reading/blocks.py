@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from shardkit.dataset import Dataset
 from shardkit.decoder import scan_whole
 from shardkit.errors import DamageError
 from shardkit.reading.split_blocks import SplitBlocks
+from shardkit.stored_blocks import Stored
 from shardkit.units import KiB
 
 _MAX_COPIED_RECORD_BYTES = KiB
@@ -35,6 +37,10 @@ class Block(NamedTuple):
     lengths: Int64s
     where: str
     stored_rows: Int64s
+
+
+Fetched = Callable[[], Block]
+"""A block that is there as it is stored: gives what `BlockLoader.load` does, or raises it."""
 
 
 class BlockLoader:
@@ -71,15 +77,18 @@ class BlockLoader:
         """Yields how many blocks, of those at positions among all of the split, are loaded together."""
         return map(len, list_runs(self._dataset, map(self._blocks.ref, indexes)))
 
-    def load_run(self, run: Sequence[tuple[int, Int64s | None]]) -> Iterator[Block]:
-        """Yields the blocks of a run, each as `load` returns it for the same arguments.
+    def fetch_run(self, run: Sequence[tuple[int, Int64s | None]]) -> Iterator[Fetched]:
+        """Yields the blocks of a run as they are stored, each for the arguments of `load`.
 
         Raises:
-            DamageError: In the place of a block that `load` would raise it for.
+            DamageError, StorageError: In the place of a block that cannot be fetched.
         """
         refs = [self._blocks.ref(index) for index, _ in run]
-        for ref, frames, (_, order) in zip(refs, self._readers.read_run(refs), run, strict=True):
-            yield self._block(ref, frames, order)
+        for ref, data, (_, order) in zip(refs, self._readers.read_stored_run(refs), run, strict=True):
+            yield partial(self._unpack, ref, data, order)
+
+    def _unpack(self, ref: BlockRef, data: Stored, order: Int64s | None) -> Block:
+        return self._block(ref, self._readers.unpack(ref, data), order)
 
     def _block(self, ref: BlockRef, frames: bytes | bytearray | memoryview, order: Int64s | None) -> Block:
         where = self._readers.where(ref)

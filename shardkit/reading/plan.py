@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from shardkit.reading.blocks import Block, BlockLoader
+from shardkit.reading.blocks import Block, BlockLoader, Fetched
 from shardkit.reading.columns import Batch
 from shardkit.reading.order import EpochOrder, Rows, Worker
 
@@ -51,11 +51,11 @@ class RunsPlan(EpochPlan, Protocol):
     def runs(self, places: list[Any]) -> list[list[Any]]:
         """Returns places, in their order, in groups that are loaded together."""
 
-    def load_run(self, run: list[Any]) -> Iterator[Block]:
-        """Yields what lies at the places of a group that `runs` made, or at the last ones of it.
+    def fetch_run(self, run: list[Any]) -> Iterator[Fetched]:
+        """Yields what lies at the places of a group that `runs` made, or at the last ones of it, as it is stored.
 
         Raises:
-            DamageError, StorageError: In the place of a block that `load` would raise it for.
+            DamageError, StorageError: In the place of a block that cannot be fetched.
         """
 
 
@@ -88,8 +88,8 @@ class SplitPlan:
         runs = self._loader.runs(int(self._order.blocks[place]) for place in places)
         return [list(islice(rest, num_blocks)) for num_blocks in runs]
 
-    def load_run(self, run: list[int]) -> Iterator[Block]:
-        return self._loader.load_run([(int(self._order.blocks[p]), self._order.block_order(p)) for p in run])
+    def fetch_run(self, run: list[int]) -> Iterator[Fetched]:
+        return self._loader.fetch_run([(int(self._order.blocks[p]), self._order.block_order(p)) for p in run])
 
     def num_bytes(self, place: int) -> int:
         return self._loader.num_bytes(int(self._order.blocks[place]))

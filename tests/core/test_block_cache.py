@@ -9,6 +9,7 @@ import warnings
 from itertools import count
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -38,6 +39,16 @@ def stated(folder):
     return int(Path(folder, "usage").read_bytes() or b"0")
 
 
+def get(cache, key, num_bytes):
+    found = cache.get(key, num_bytes, b"tail")
+    if found is None:
+        return None
+    data, crc = found
+    assert data[-4:] == b"tail"
+    assert crc == google_crc32c.value(bytes(data[:-4]))
+    return bytes(data[:-4])
+
+
 def content_of(number, size):
     return bytes([number % 251]) * size
 
@@ -55,10 +66,10 @@ def test_the_limit_holds_after_every_put(puts, max_pages):
             sizes.setdefault(number, size)
             cache.put(str(number), content_of(number, sizes[number]))
             assert bytes_in(folder) <= stated(folder) <= max_pages * PAGE
-            found = cache.get(str(number), sizes[number])
+            found = get(cache, str(number), sizes[number])
             assert found == (content_of(number, sizes[number]) if sizes[number] <= max_pages * PAGE else None)
         for number, size in sizes.items():
-            assert cache.get(str(number), size) in (None, content_of(number, size))
+            assert get(cache, str(number), size) in (None, content_of(number, size))
 
 
 def test_the_least_recently_used_make_room(tmp_path):
@@ -66,9 +77,9 @@ def test_the_least_recently_used_make_room(tmp_path):
     for number in range(10):
         cache.put(str(number), content_of(number, PAGE))
         os.utime(cache._path(str(number)), ns=(number, number))
-    assert cache.get("0", PAGE) == content_of(0, PAGE)
+    assert get(cache, "0", PAGE) == content_of(0, PAGE)
     cache.put("10", content_of(10, PAGE))
-    kept = [number for number in range(11) if cache.get(str(number), PAGE) is not None]
+    kept = [number for number in range(11) if get(cache, str(number), PAGE) is not None]
     assert kept == [0, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 
 
@@ -76,8 +87,8 @@ def test_what_is_larger_than_the_limit_is_not_kept_and_removes_nothing(tmp_path)
     cache = open_cache(tmp_path, "8KiB")
     cache.put("small", b"x" * 100)
     cache.put("large", b"x" * 8193)
-    assert cache.get("large", 8193) is None
-    assert cache.get("small", 100) == b"x" * 100
+    assert get(cache, "large", 8193) is None
+    assert get(cache, "small", 100) == b"x" * 100
 
 
 def test_a_count_that_is_wrong_or_gone_is_made_anew(tmp_path):
@@ -85,7 +96,7 @@ def test_a_count_that_is_wrong_or_gone_is_made_anew(tmp_path):
     for number, text in enumerate((b"", b"nonsense", b"%020d" % 10**15, b"-" * 20)):
         (tmp_path / "usage").write_bytes(text)
         cache.put(str(number), content_of(number, PAGE))
-        assert cache.get(str(number), PAGE) == content_of(number, PAGE)
+        assert get(cache, str(number), PAGE) == content_of(number, PAGE)
         assert stated(tmp_path) == bytes_in(tmp_path) == PAGE * (number + 1)
 
 
@@ -96,9 +107,9 @@ def test_a_folder_that_somebody_empties_is_filled_again(tmp_path):
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     folder.rmdir()
-    assert cache.get("a", 1) is None
+    assert get(cache, "a", 1) is None
     cache.put("a", b"1")
-    assert cache.get("a", 1) == b"1"
+    assert get(cache, "a", 1) == b"1"
 
 
 def put_for_ever(folder, number):
@@ -125,7 +136,7 @@ def test_processes_that_are_killed_leave_no_more_than_the_limit(tmp_path):
     cache = open_cache(tmp_path, 40 * PAGE)
     for i in range(100):
         size = i * 97 % (3 * PAGE)
-        assert cache.get(f"0 {i}", size) in (None, content_of(i, size))
+        assert get(cache, f"0 {i}", size) in (None, content_of(i, size))
         cache.put("last", b"x")
     assert all(path.name != "unfinished" for path in files_in(tmp_path))
 
@@ -211,10 +222,10 @@ def test_a_full_disk_is_one_warning(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert cache.get("a", 2 * PAGE) is None
+    assert get(cache, "a", 2 * PAGE) is None
     assert stated(tmp_path) == PAGE
     cache.put("a", b"x" * 2 * PAGE)
-    assert cache.get("a", 2 * PAGE) == b"x" * 2 * PAGE
+    assert get(cache, "a", 2 * PAGE) == b"x" * 2 * PAGE
 
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
