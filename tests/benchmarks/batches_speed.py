@@ -204,16 +204,20 @@ class _BlocksRead:
         self.count = 0
 
     def __enter__(self) -> _BlocksRead:
-        self._pread = os.pread
-        os.pread = self._note
+        from shardkit import stored_blocks
+
+        self._module, self._read_at = stored_blocks, stored_blocks.read_at
+        self._module.read_at = self._note
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.pread = self._pread
+        self._module.read_at = self._read_at
+        if not self.count:
+            raise RuntimeError("no block was counted: the reader reads them in another way")
 
-    def _note(self, file: int, num_bytes: int, start: int) -> bytes:
+    def _note(self, *args: Any) -> Any:
         self.count += 1
-        return self._pread(file, num_bytes, start)
+        return self._read_at(*args)
 
 
 # ---- In the process that asks ----
