@@ -113,7 +113,7 @@ def _read_batches(
         for step in range(plan.num_steps):
             with watch.time("order"):
                 rows = plan.rows(step)
-                places = {row.place for row in rows}
+                places = {place for place, _, _ in rows}
                 held = {place: held[place] if place in held else plan.load(place) for place in places}
             with watch.time("decode"):
                 batch = assembler.assemble([(held[place], start, stop) for place, start, stop in rows])

@@ -89,7 +89,7 @@ class BlocksAhead(Generic[B]):
             self._drop_unneeded()
             self._num_taken += 1
             blocks = self._blocks[step.epoch]
-            yield Planned(step, rows, [blocks[row.place] for row in rows])
+            yield Planned(step, rows, [blocks[place] for place, _, _ in rows])
 
     def _drop_unneeded(self) -> None:
         for epoch in list(self._last_need):

@@ -41,8 +41,8 @@ class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How batches are made; changes no order.
 
     What is held is the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches, of
-    less than a MiB up to twice `num_ahead`; from a store also the blocks of `ahead_bytes` and one batch more, those of a
-    split as they are stored.
+    less than a MiB up to twice `num_ahead`; from a store also the blocks of `ahead_bytes` and one batch more, those of
+    a split as they are stored.
 
     Attributes:
         num_threads: Blocks and batches that are worked on at once; 0 does everything when it is asked for.

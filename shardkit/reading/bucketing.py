@@ -115,7 +115,7 @@ class BucketedOrder:
         is_last = np.zeros(len(firsts), np.bool_) if last_steps is None else last_steps[places, buckets] == step
         found = map(Part, places.tolist(), buckets.tolist(), is_last.tolist())
         starts = in_part[firsts].tolist()
-        return [Rows(part, start, start + count) for part, start, count in zip(found, starts, counts, strict=True)]
+        return [(part, start, start + count) for part, start, count in zip(found, starts, counts, strict=True)]
 
     def last_steps(self, worker: Worker, turn: int) -> Int32s:
         """Returns the last step at which a worker's reader of a turn needs a part, -1 for never: `[place, bucket]`."""

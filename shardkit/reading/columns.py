@@ -127,7 +127,6 @@ class BatchMaker:
         """Returns what `shardkit.decoder.RecordDecoder.decode_pieces` gave as a batch."""
         found: dict[str, Column] = {}
         present: dict[str, Bools] = {}
-        all_present = np.ones(num_rows, np.bool_)
         for maker, (validity, *buffers) in zip(self._columns, columns, strict=True):
             bools = None if validity is None else np.frombuffer(validity, np.bool_)
             if bools is None and maker.plain_dtype is not None:
@@ -135,8 +134,15 @@ class BatchMaker:
             else:
                 found[maker.name] = maker.make(buffers, num_rows, bools)
             if maker.is_nullable:
-                present[maker.name] = all_present.copy() if bools is None else bools
+                present[maker.name] = _all_true(num_rows) if bools is None else bools
         return Batch(found, present)
+
+
+def _all_true(num_rows: int) -> Bools:
+    # NumPy's own `ones` is a function in Python.
+    bools = np.empty(num_rows, np.bool_)
+    bools.fill(True)
+    return bools
 
 
 class _ColumnMaker:

@@ -227,7 +227,7 @@ def keys_of(rows: list[Rows], num_rows: int, seed: int, epoch: int) -> UInt64s:
         seed: Of the order.
         epoch: Of the batch.
     """
-    parts = [np.uint64(_place_key(row.place)) ^ np.arange(row.start, row.stop, dtype=np.uint64) for row in rows]
+    parts = [np.uint64(_place_key(place)) ^ np.arange(start, stop, dtype=np.uint64) for place, start, stop in rows]
     parts.append(np.arange(num_rows - sum(map(len, parts)), dtype=np.uint64))
     return mix64(np.concatenate(parts) ^ row_keys(np.array([epoch % 2**64], np.uint64), seed))
 

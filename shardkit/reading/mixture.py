@@ -246,8 +246,8 @@ class MixturePlan:
         if self._source_feature is None:
             return batch
         rows = self.rows(step)
-        sources = np.array([row.place.source for row in rows], np.int32)
-        column = np.repeat(sources, [row.stop - row.start for row in rows])
+        sources = np.array([place.source for place, _, _ in rows], np.int32)
+        column = np.repeat(sources, [stop - start for _, start, stop in rows])
         return Batch({**batch, self._source_feature: column}, batch.present, batch.mask, batch.pad_to)
 
     def _load_stored(self, source: int, index: int) -> Block:
@@ -277,7 +277,7 @@ class _Source:
             size, end = int(sequence.sizes[place]), int(sequence.ends[place])
             num_rows = min(end - position, stop - start)
             first = position - (end - size)
-            yield Rows(MixturePlace(self._index, epoch, place), first, first + num_rows)
+            yield MixturePlace(self._index, epoch, place), first, first + num_rows
             start += num_rows
 
 

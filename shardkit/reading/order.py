@@ -15,8 +15,7 @@ gets the same global batches, and the example at any step is found without readi
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -104,22 +103,10 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     num_workers: int = 1
 
 
-class Rows(NamedTuple):
-    """Neighbours in the sequence that lie in one block.
-
-    Attributes:
-        place: What stands for the block: in `EpochOrder` its 0-based position in the epoch's order of blocks.
-        start: Of the first row among the block's rows as the epoch orders them.
-        stop: After the last.
-    """
-
-    place: Any
-    start: int
-    stop: int
-
-
-# What a named tuple's own constructor calls; that is a function in Python, and a batch has dozens of rows.
-_new_rows: Callable[[tuple[int, int, int]], Rows] = partial(tuple.__new__, Rows)
+Rows = tuple[Any, int, int]
+"""Neighbours in the sequence that lie in one block: what stands for the block, in `EpochOrder` its 0-based position in
+the epoch's order of blocks; the first row among the block's rows as the epoch orders them; the one after the last. A
+batch has dozens, and a class takes seven times as long."""
 
 
 class _Found(NamedTuple):
@@ -317,7 +304,7 @@ class EpochOrder:
         places = np.searchsorted(self._ends, starts, side="right")
         firsts = self._firsts[places]
         parts = zip(places.tolist(), (starts - firsts).tolist(), (stops - firsts).tolist(), strict=True)
-        rows = list(map(_new_rows, parts))
+        rows: list[Rows] = list(parts)
         found = [rows[start:end] for start, end in pairwise([0, *ends])]
         goes_on = np.flatnonzero(stops - firsts > self._sizes[places])
         # From the last one on, so that those before it stay where they are.
@@ -332,9 +319,9 @@ class EpochOrder:
         """Yields rows that may go on in the blocks behind theirs, block by block."""
         place, start, stop = rows
         while stop > (size := int(self._sizes[place])):
-            yield Rows(place, start, size)
+            yield place, start, size
             place, start, stop = place + 1, 0, stop - size
-        yield Rows(place, start, stop)
+        yield place, start, stop
 
     def _runs(self, steps: Int64s, worker: Worker) -> tuple[Int64s, Int64s]:
         """Returns first and last + 1 position in the sequence of each lane's part of a worker's batches `[step, lane]`.

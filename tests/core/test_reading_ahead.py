@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.reading.ahead import BlocksAhead, Step
-from shardkit.reading.order import Rows
 
 
 class Loaded:
@@ -16,7 +15,7 @@ class Loaded:
 
 def lanes(num_lanes, steps_a_block, num_steps):
     """Steps that take from every lane, and change each lane's block after some steps."""
-    return [[Rows((lane, step // steps_a_block), 0, 1) for lane in range(num_lanes)] for step in range(num_steps)]
+    return [[((lane, step // steps_a_block), 0, 1) for lane in range(num_lanes)] for step in range(num_steps)]
 
 
 @given(
@@ -43,9 +42,9 @@ def test_every_block_is_loaded_once_and_given_to_each_of_its_steps(
     for planned in ahead:
         found.append(planned.step)
         epoch, step = planned.step
-        assert planned.blocks == [f"block {row.place} of epoch {epoch}" for row in steps[step]]
+        assert planned.blocks == [f"block {place} of epoch {epoch}" for place, _, _ in steps[step]]
     assert found == wanted
-    assert sorted(begun) == sorted({(epoch, row.place) for epoch in range(2) for rows in steps for row in rows})
+    assert sorted(begun) == sorted({(epoch, place) for epoch in range(2) for rows in steps for place, _, _ in rows})
 
 
 def test_a_block_is_dropped_when_no_step_needs_it_any_more():

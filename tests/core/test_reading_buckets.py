@@ -147,7 +147,7 @@ def test_a_part_is_said_to_be_the_last_when_no_later_step_of_the_reader_needs_it
     last_steps = order.last_steps(worker, turn)
     done = set()
     for step in range(turn, order.num_steps, options.num_turns):
-        parts = {rows.place for rows in order.rows(step, worker, last_steps)}
+        parts = {part for part, _, _ in order.rows(step, worker, last_steps)}
         assert not {(p.place, p.bucket) for p in parts} & done
         done |= {(p.place, p.bucket) for p in parts if p.is_last}
     needed = {(int(p), int(b)) for p, b in np.argwhere(last_steps >= 0)}

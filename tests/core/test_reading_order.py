@@ -77,7 +77,7 @@ def test_two_processes_of_a_shuffled_epoch_read_the_same_block_only_where_their_
     if not options.shuffle or not order.num_steps:
         return
     places = [
-        {row.place for step in range(turn, order.num_steps, options.num_turns) for row in order.rows(step, worker)}
+        {place for step in range(turn, order.num_steps, options.num_turns) for place, _, _ in order.rows(step, worker)}
         for worker in workers(num_workers)
         for turn in range(options.num_turns)
     ]
@@ -99,7 +99,7 @@ def test_what_meets_within_a_block_meets_at_the_same_time(case):
     for worker in workers(num_workers):
         loaded, held = Counter(), set()
         for step in range(order.num_steps):
-            needed = {row.place for row in order.rows(step, worker)}
+            needed = {place for place, _, _ in order.rows(step, worker)}
             loaded.update(needed - held)
             held = needed
         assert set(loaded.values()) <= {1}
