@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from shardkit import storage
 from shardkit.codec_kernel import read_at
 from shardkit.errors import UsageError
+from shardkit.regular_files import open_regular
 from shardkit.units import GiB, format_size, parse_size
 
 if TYPE_CHECKING:
@@ -62,18 +63,15 @@ class BlockCache:
             The bytes with the tail, and their CRC32C without it.
         """
         try:
-            file = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            with open_regular(self._path(key)) as file:
+                # What the index states is not allocated before it is there.
+                num_there = os.fstat(file.fileno()).st_size
+                found = read_at(file.fileno(), 0, min(num_bytes + 1, num_there), tail)
+                with suppress(OSError):
+                    os.utime(file.fileno())
+                return found
         except OSError:
             return None
-        try:
-            found = read_at(file, 0, num_bytes + 1, tail)
-            with suppress(OSError):
-                os.utime(file)
-            return found
-        except OSError:
-            return None
-        finally:
-            os.close(file)
 
     def remove(self, key: str) -> None:
         """Removes what is kept under a key."""

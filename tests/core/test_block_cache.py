@@ -112,6 +112,19 @@ def test_a_folder_that_somebody_empties_is_filled_again(tmp_path):
     assert get(cache, "a", 1) == b"1"
 
 
+def test_what_is_no_file_is_not_waited_for_and_what_an_index_states_is_not_allocated(tmp_path):
+    cache = BlockCache(tmp_path, 9 * PAGE)
+    cache.put("a", b"kept")
+    assert get(cache, "a", 2**60) == b"kept"
+    (path,) = files_in(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    assert get(cache, "a", 4) is None
+    cache.remove("a")
+    cache.put("a", b"kept")
+    assert get(cache, "a", 4) == b"kept"
+
+
 def put_for_ever(folder, number):
     cache = BlockCache(Path(folder), 40 * PAGE)
     while True:
