@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -22,8 +22,8 @@ from shardkit.reading.blocks import Block, Fetched
 from shardkit.reading.columns import Batch, pad
 from shardkit.reading.order import Rows
 from shardkit.reading.plan import EpochPlan, RunsPlan
-from shardkit.stored_blocks import end_with
 from shardkit.units import MiB
+from shardkit.worker_threads import worker_threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def read_batches(
     finish: Callable[[Batch, Step, list[Rows]], Batch] | None,
     *,
     is_remote: bool,
-) -> Iterator[tuple[Step, Batch]]:
+) -> Generator[tuple[Step, Batch], None, None]:
     """Yields a worker's batches; those of an epoch are begun while the last ones of the epoch before are given.
 
     Args:
@@ -109,10 +109,12 @@ def read_batches(
     max_batches = 1 if finish is not None else max(1, num_ahead // max(1, options.num_threads))
     with ExitStack() as stack:
         # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
-        threads = _threads(options.num_threads, stack)
+        threads: Executor = _AtOnce()
+        if options.num_threads:
+            threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches")).threads
         requests = threads
         if is_remote and options.num_threads:
-            requests = _threads(options.num_requests, stack)
+            requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests")).threads
         ahead = BlocksAhead(
             steps,
             lambda step: plan_of(step.epoch).rows(step.step),
@@ -226,16 +228,6 @@ def _fetch_run(plan: RunsPlan, run: list[Any], blocks: list[Future[Fetched]]) ->
         except Exception as error:  # noqa: BLE001 - whoever asks for the block gets it
             blocks[num_done].set_exception(error)
             num_done += 1
-
-
-def _threads(num_threads: int, stack: ExitStack) -> Executor:
-    if num_threads == 0:
-        return _AtOnce()
-    ending = threading.Event()
-    threads = ThreadPoolExecutor(num_threads, "shardkit-batches", initializer=end_with, initargs=(ending,))
-    stack.callback(threads.shutdown, wait=True, cancel_futures=True)
-    stack.callback(ending.set)
-    return threads
 
 
 class _AtOnce(Executor):

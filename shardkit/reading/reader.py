@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal, Self
@@ -49,6 +50,10 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     order: OrderOptions
     epoch: int
     step: int
+
+
+class _Ended(Exception):  # noqa: N818 - no error: somebody closed the reader
+    pass
 
 
 class BatchReader:
@@ -107,7 +112,9 @@ class BatchReader:
         self._make_again = make_again
         self._hooks: tuple[Hook, ...] = ()
         self._next = (epochs.start, turn)
-        self._running: Iterator[Batch] | None = None
+        # Weak: a reader and its iterator would else hold each other, with threads, blocks and batches, until Python's
+        # collector happens to run.
+        self._running: weakref.ref[Generator[Batch, None, None]] | None = None
 
     @property
     def num_steps(self) -> int:
@@ -116,8 +123,9 @@ class BatchReader:
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        self._running = self._iterate()
-        return self._running
+        running = self._iterate()
+        self._running = weakref.ref(running)
+        return running
 
     def map(self, function: MapFunction) -> Self:
         """Returns a reader that does something to each batch, in the threads that make it, ahead of the consumer.
@@ -202,13 +210,14 @@ class BatchReader:
         self._next = (found.epoch, found.step)
 
     def close(self) -> None:
-        """Ends what runs in the background. The reader may be used again."""
-        if self._running is not None:
-            with suppress(ValueError):
-                self._running.close()  # type: ignore[attr-defined]
-            self._running = None
+        """Ends what runs in the background, and waits for it. The reader may be used again."""
+        running = None if self._running is None else self._running()
+        self._running = None
+        if running is not None:
+            with suppress(ValueError, _Ended):
+                running.throw(_Ended())
 
-    def _iterate(self) -> Iterator[Batch]:
+    def _iterate(self) -> Generator[Batch, None, None]:
         plans: dict[int, EpochPlan] = {}
 
         def plan_of(epoch: int) -> EpochPlan:
@@ -232,7 +241,10 @@ class BatchReader:
                 self._next = (epoch + 1, self._turn)
                 for past in [number for number in plans if number <= epoch]:
                     del plans[past]
-            yield batch
+            try:
+                yield batch
+            except _Ended as ended:
+                batches.throw(ended)
         if self._next[0] < self._epochs.stop:
             self._next = (self._epochs.stop, self._turn)
 
