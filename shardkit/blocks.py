@@ -106,8 +106,8 @@ def map_blocks(
 ) -> Iterator[T]:
     """Yields `function(ref, framed records)` for every block, in the order of `refs`.
 
-    Reading, inflating and the function run in threads, ahead of the consumer. The threads end when the iterator is
-    exhausted, closed or fails; nothing is begun while nobody asks.
+    Reading, inflating and the function run in threads, ahead of the consumer. The threads have ended when the iterator
+    is exhausted or fails, and end soon after it is closed or dropped; nothing is begun while nobody asks.
 
     Args:
         dataset: Where the blocks lie.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from functools import partial
@@ -66,9 +66,10 @@ def read_batches(
     features: Features,
     options: ReadingOptions,
     finish: Callable[[Batch, Step, list[Rows]], Batch] | None,
+    begun: list[Executor],
     *,
     is_remote: bool,
-) -> Generator[tuple[Step, Batch], None, None]:
+) -> Iterator[tuple[Step, Batch]]:
     """Yields a worker's batches; those of an epoch are begun while the last ones of the epoch before are given.
 
     Args:
@@ -78,6 +79,7 @@ def read_batches(
         options: Change no batch.
         finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given;
             None if nothing is.
+        begun: Takes up what runs in the background, to be waited for.
         is_remote: Whether the blocks lie in a store, where a request waits longer than it works.
 
     Raises:
@@ -112,9 +114,11 @@ def read_batches(
         threads: Executor = _AtOnce()
         if options.num_threads:
             threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches")).threads
+            begun.append(threads)
         requests = threads
         if is_remote and options.num_threads:
             requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests")).threads
+            begun.append(requests)
         ahead = BlocksAhead(
             steps,
             lambda step: plan_of(step.epoch).rows(step.step),

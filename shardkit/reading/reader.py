@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from concurrent.futures import Executor
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -50,10 +50,6 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     order: OrderOptions
     epoch: int
     step: int
-
-
-class _Ended(Exception):  # noqa: N818 - no error: somebody closed the reader
-    pass
 
 
 class BatchReader:
@@ -115,6 +111,7 @@ class BatchReader:
         # Weak: a reader and its iterator would else hold each other, with threads, blocks and batches, until Python's
         # collector happens to run.
         self._running: weakref.ref[Generator[Batch, None, None]] | None = None
+        self._begun: list[Executor] = []
 
     @property
     def num_steps(self) -> int:
@@ -154,7 +151,7 @@ class BatchReader:
     def with_hooks(self, hooks: tuple[Hook, ...]) -> Self:
         """Returns a reader that does these after what this one does."""
         other = type(self).__new__(type(self))
-        vars(other).update(vars(self), _hooks=(*self._hooks, *hooks), _running=None)
+        vars(other).update(vars(self), _hooks=(*self._hooks, *hooks), _running=None, _begun=[])
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -213,9 +210,14 @@ class BatchReader:
         """Ends what runs in the background, and waits for it. The reader may be used again."""
         running = None if self._running is None else self._running()
         self._running = None
-        if running is not None:
-            with suppress(ValueError, _Ended):
-                running.throw(_Ended())
+        try:
+            if running is not None:
+                running.close()
+        except ValueError:
+            # Another thread is in it, and goes on.
+            return
+        while self._begun:
+            self._begun.pop().shutdown(wait=True)
 
     def _iterate(self) -> Generator[Batch, None, None]:
         plans: dict[int, EpochPlan] = {}
@@ -233,7 +235,9 @@ class BatchReader:
                 epoch, first_step = epoch + 1, self._turn
 
         finish = self._finish if self._hooks else None
-        batches = read_batches(plan_of, steps(), self._features, self._reading, finish, is_remote=self._is_remote)
+        batches = read_batches(
+            plan_of, steps(), self._features, self._reading, finish, self._begun, is_remote=self._is_remote
+        )
         for (epoch, step), batch in batches:
             following = step + self.order_options.num_turns
             self._next = (epoch, following)
@@ -241,10 +245,7 @@ class BatchReader:
                 self._next = (epoch + 1, self._turn)
                 for past in [number for number in plans if number <= epoch]:
                     del plans[past]
-            try:
-                yield batch
-            except _Ended as ended:
-                batches.throw(ended)
+            yield batch
         if self._next[0] < self._epochs.stop:
             self._next = (self._epochs.stop, self._turn)
 
