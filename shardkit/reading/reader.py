@@ -28,7 +28,7 @@ from shardkit.reading.hooks import (
     run_hooks,
 )
 from shardkit.reading.length_buckets import BucketSizes, shortened
-from shardkit.reading.order import OrderOptions, Rows, Worker
+from shardkit.reading.order import OrderOptions, Rows, Worker, check_counts
 from shardkit.reading.plan import EpochPlan
 
 
@@ -195,6 +195,7 @@ class BatchReader:
                 why=", ".join(differences),
                 next_step="Open the same data with the same settings, or begin anew",
             )
+        check_counts(epoch=found.epoch)
         num_turns = self.order_options.num_turns
         num_steps = self._num_steps(found.epoch)
         if not 0 <= found.step <= max(num_steps, self._turn) or found.step % num_turns != self._turn:
