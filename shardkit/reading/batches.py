@@ -129,7 +129,8 @@ def read_batches(
         )
         pending: deque[Future[_Made]] = deque()
         num_pending = 0
-        for group in _groups(ahead, max_batches):
+        planned_steps = _unpacked_ahead(ahead, threads) if requests is not threads else iter(ahead)
+        for group in _groups(planned_steps, lambda: ahead.mean_step_bytes, max_batches):
             pending.append(threads.submit(make_all, group))
             num_pending += len(group)
             if num_pending > num_ahead:
@@ -152,16 +153,31 @@ class _Made(NamedTuple):
             raise self.error
 
 
-def _groups(ahead: BlocksAhead[_Begun], max_batches: int) -> Iterator[list[Planned[_Begun]]]:
+def _groups(
+    steps: Iterator[Planned[_Begun]], mean_step_bytes: Callable[[], float], max_batches: int
+) -> Iterator[list[Planned[_Begun]]]:
     """Yields what steps need, of several together where the batches are small."""
     group = []
-    for planned in ahead:
+    for planned in steps:
         group.append(planned)
-        if len(group) >= max_batches or len(group) * ahead.mean_step_bytes >= _TASK_BYTES:
+        if len(group) >= max_batches or len(group) * mean_step_bytes() >= _TASK_BYTES:
             yield group
             group = []
     if group:
         yield group
+
+
+def _unpacked_ahead(ahead: BlocksAhead[_Begun], threads: Executor) -> Iterator[Planned[_Begun]]:
+    """Yields what steps need, and before that has the blocks of the next few unpacked, in the order of need."""
+    waiting: deque[Planned[_Begun]] = deque()
+    for planned in ahead:
+        for block in planned.blocks:
+            if isinstance(block, _Fetching):
+                block.begin(threads)
+        waiting.append(planned)
+        if len(waiting) > _STEPS_AHEAD:
+            yield waiting.popleft()
+    yield from waiting
 
 
 class _Loading:
@@ -180,15 +196,22 @@ class _Loading:
 
 
 class _Fetching:
-    """A block that will be there as it is stored. Whoever wants it first unpacks it: dozens of threads that wait for
-    a store would only be in the way of each other, and of memory that is used again."""
+    """A block that will be there as it is stored. The few threads that make batches unpack it: dozens that wait for a
+    store would only be in the way of each other, and of memory that is used again."""
 
-    __slots__ = ("_block", "_future", "_lock")
+    __slots__ = ("_block", "_future", "_is_begun", "_lock")
 
     def __init__(self, future: Future[Fetched]) -> None:
         self._future: Future[Fetched] | None = future
         self._lock = threading.Lock()
         self._block: Block | None = None
+        self._is_begun = False
+
+    def begin(self, threads: Executor) -> None:
+        """Has the block unpacked, if nobody did before. What is wrong with it is raised where it is needed."""
+        if not self._is_begun:
+            self._is_begun = True
+            threads.submit(self.block)
 
     def block(self) -> Block:
         if self._block is None:
