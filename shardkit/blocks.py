@@ -6,10 +6,9 @@ A block is read by its byte range and inflated alone, so the blocks of one shard
 from __future__ import annotations
 
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from typing import TypeVar
 
@@ -21,8 +20,9 @@ from shardkit.dataset import Dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.gzip_files import inflate_file
 from shardkit.manifest import ShardInfo
-from shardkit.stored_blocks import Stored, end_with, open_blocks, where_is
+from shardkit.stored_blocks import Stored, open_blocks, where_is
 from shardkit.units import MiB
+from shardkit.worker_threads import worker_threads
 
 T = TypeVar("T")
 _Outcome = tuple[list[T], Exception | None]
@@ -106,8 +106,8 @@ def map_blocks(
 ) -> Iterator[T]:
     """Yields `function(ref, framed records)` for every block, in the order of `refs`.
 
-    Reading, inflating and the function run in threads, ahead of the consumer. The threads end when the iterator is
-    exhausted, closed or fails; nothing is begun while nobody asks.
+    Reading, inflating and the function run in threads, ahead of the consumer. The threads have ended when the iterator
+    is exhausted or fails, and end soon after it is closed or dropped; nothing is begun while nobody asks.
 
     Args:
         dataset: Where the blocks lie.
@@ -245,7 +245,6 @@ def _map(
     num_threads: int,
     max_ahead: int,
 ) -> Iterator[T]:
-    is_stopped = threading.Event()
     readers = BlockReader(dataset)
 
     def work(run: list[BlockRef]) -> _Outcome[T]:
@@ -261,10 +260,10 @@ def _map(
             return results, error
         return results, None
 
-    threads = ThreadPoolExecutor(num_threads, "shardkit-blocks", initializer=end_with, initargs=(is_stopped,))
     pending: deque[tuple[int, Future[_Outcome[T]]]] = deque()
     num_pending = 0
-    try:
+    # The files that are open go with the readers: threads that nobody waits for may still read.
+    with worker_threads(num_threads, "shardkit-blocks") as (threads, is_stopped):
         for run in runs:
             while pending and num_pending + len(run) > max_ahead:
                 num_blocks, future = pending.popleft()
@@ -274,10 +273,6 @@ def _map(
             num_pending += len(run)
         while pending:
             yield from _unpack(pending.popleft()[1].result())
-    finally:
-        is_stopped.set()
-        threads.shutdown(wait=True, cancel_futures=True)
-        readers.close()
 
 
 def _unpack(outcome: _Outcome[T]) -> Iterator[T]:

@@ -238,13 +238,19 @@ class RemoteBlocks:
         return faults[0] if faults else None
 
     def _request(self, run: Sequence[BlockRef]) -> Stored:
-        """Returns what the store answers when it is asked for blocks that lie side by side, nothing for too much."""
+        """Returns what the store answers when it is asked for blocks that lie side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
         is_over = _ENDING.get().is_set
         answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S, is_over=is_over)
-        # A server that does not know ranges gives the whole file: none of its bytes is where it is looked for.
-        return answer if len(answer) <= num_bytes else b""
+        if len(answer) > num_bytes:
+            raise StorageError(
+                "a request failed",
+                where=storage.redact(url),
+                why=f"{len(answer)} bytes came where {num_bytes} were asked for, as from a server that knows no ranges",
+                next_step="Serve the dataset with a server that answers range requests",
+            )
+        return answer
 
     def _error(self, ref: BlockRef, problem: Fault | Exception) -> ShardkitError:
         if isinstance(problem, Fault) and not problem.is_length:
@@ -262,11 +268,13 @@ class RemoteBlocks:
                 next_step="Check that your credentials may read it, then run the same again",
             )
         why = problem.why if isinstance(problem, (Fault, ShardkitError)) else str(problem)
+        next_step = problem.next_step if isinstance(problem, ShardkitError) else None
         return StorageError(
             "the store kept failing",
             where=where,
             why=f"{why}; asked {NUM_TRIES} times",
-            next_step="Check the network and the store, then run the same again; a reader goes on from its state",
+            next_step=next_step
+            or "Check the network and the store, then run the same again; a reader goes on from its state",
         )
 
     def _file_size(self, ref: BlockRef) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -22,8 +22,8 @@ from shardkit.reading.blocks import Block, Fetched
 from shardkit.reading.columns import Batch, pad
 from shardkit.reading.order import Rows
 from shardkit.reading.plan import EpochPlan, RunsPlan
-from shardkit.stored_blocks import end_with
 from shardkit.units import MiB
+from shardkit.worker_threads import worker_threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,6 +66,7 @@ def read_batches(
     features: Features,
     options: ReadingOptions,
     finish: Callable[[Batch, Step, list[Rows]], Batch] | None,
+    begun: list[Executor],
     *,
     is_remote: bool,
 ) -> Iterator[tuple[Step, Batch]]:
@@ -78,6 +79,7 @@ def read_batches(
         options: Change no batch.
         finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given;
             None if nothing is.
+        begun: Takes up what runs in the background, to be waited for.
         is_remote: Whether the blocks lie in a store, where a request waits longer than it works.
 
     Raises:
@@ -109,10 +111,14 @@ def read_batches(
     max_batches = 1 if finish is not None else max(1, num_ahead // max(1, options.num_threads))
     with ExitStack() as stack:
         # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
-        threads = _threads(options.num_threads, stack)
+        threads: Executor = _AtOnce()
+        if options.num_threads:
+            threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches")).threads
+            begun.append(threads)
         requests = threads
         if is_remote and options.num_threads:
-            requests = _threads(options.num_requests, stack)
+            requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests")).threads
+            begun.append(requests)
         ahead = BlocksAhead(
             steps,
             lambda step: plan_of(step.epoch).rows(step.step),
@@ -123,7 +129,8 @@ def read_batches(
         )
         pending: deque[Future[_Made]] = deque()
         num_pending = 0
-        for group in _groups(ahead, max_batches):
+        planned_steps = _unpacked_ahead(ahead, threads) if requests is not threads else iter(ahead)
+        for group in _groups(planned_steps, lambda: ahead.mean_step_bytes, max_batches):
             pending.append(threads.submit(make_all, group))
             num_pending += len(group)
             if num_pending > num_ahead:
@@ -146,16 +153,31 @@ class _Made(NamedTuple):
             raise self.error
 
 
-def _groups(ahead: BlocksAhead[_Begun], max_batches: int) -> Iterator[list[Planned[_Begun]]]:
+def _groups(
+    steps: Iterator[Planned[_Begun]], mean_step_bytes: Callable[[], float], max_batches: int
+) -> Iterator[list[Planned[_Begun]]]:
     """Yields what steps need, of several together where the batches are small."""
     group = []
-    for planned in ahead:
+    for planned in steps:
         group.append(planned)
-        if len(group) >= max_batches or len(group) * ahead.mean_step_bytes >= _TASK_BYTES:
+        if len(group) >= max_batches or len(group) * mean_step_bytes() >= _TASK_BYTES:
             yield group
             group = []
     if group:
         yield group
+
+
+def _unpacked_ahead(ahead: BlocksAhead[_Begun], threads: Executor) -> Iterator[Planned[_Begun]]:
+    """Yields what steps need, and before that has the blocks of the next few unpacked, in the order of need."""
+    waiting: deque[Planned[_Begun]] = deque()
+    for planned in ahead:
+        for block in planned.blocks:
+            if isinstance(block, _Fetching):
+                block.begin(threads)
+        waiting.append(planned)
+        if len(waiting) > _STEPS_AHEAD:
+            yield waiting.popleft()
+    yield from waiting
 
 
 class _Loading:
@@ -174,15 +196,22 @@ class _Loading:
 
 
 class _Fetching:
-    """A block that will be there as it is stored. Whoever wants it first unpacks it: dozens of threads that wait for
-    a store would only be in the way of each other, and of memory that is used again."""
+    """A block that will be there as it is stored. The few threads that make batches unpack it: dozens that wait for a
+    store would only be in the way of each other, and of memory that is used again."""
 
-    __slots__ = ("_block", "_future", "_lock")
+    __slots__ = ("_block", "_future", "_is_begun", "_lock")
 
     def __init__(self, future: Future[Fetched]) -> None:
         self._future: Future[Fetched] | None = future
         self._lock = threading.Lock()
         self._block: Block | None = None
+        self._is_begun = False
+
+    def begin(self, threads: Executor) -> None:
+        """Has the block unpacked, if nobody did before. What is wrong with it is raised where it is needed."""
+        if not self._is_begun:
+            self._is_begun = True
+            threads.submit(self.block)
 
     def block(self) -> Block:
         if self._block is None:
@@ -226,16 +255,6 @@ def _fetch_run(plan: RunsPlan, run: list[Any], blocks: list[Future[Fetched]]) ->
         except Exception as error:  # noqa: BLE001 - whoever asks for the block gets it
             blocks[num_done].set_exception(error)
             num_done += 1
-
-
-def _threads(num_threads: int, stack: ExitStack) -> Executor:
-    if num_threads == 0:
-        return _AtOnce()
-    ending = threading.Event()
-    threads = ThreadPoolExecutor(num_threads, "shardkit-batches", initializer=end_with, initargs=(ending,))
-    stack.callback(threads.shutdown, wait=True, cancel_futures=True)
-    stack.callback(ending.set)
-    return threads
 
 
 class _AtOnce(Executor):

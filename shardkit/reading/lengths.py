@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from shardkit.reading.length_buckets import (
     choose_boundaries,
     find_buckets,
 )
+from shardkit.worker_threads import worker_threads
 
 _NUM_REQUESTS = 16
 
@@ -144,8 +144,6 @@ def _block_lengths(
             return values
         return np.diff(np.frombuffer(numbers, np.int32)).astype(np.int64)
 
-    threads = ThreadPoolExecutor(max(num_threads, _NUM_REQUESTS if loader.is_remote else 1))
-    try:
+    num_threads = max(num_threads, _NUM_REQUESTS if loader.is_remote else 1)
+    with worker_threads(num_threads, "shardkit-lengths") as (threads, _):
         yield from threads.map(read, range(num_blocks))
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -27,7 +28,7 @@ from shardkit.reading.hooks import (
     run_hooks,
 )
 from shardkit.reading.length_buckets import BucketSizes, shortened
-from shardkit.reading.order import OrderOptions, Rows, Worker
+from shardkit.reading.order import OrderOptions, Rows, Worker, check_counts
 from shardkit.reading.plan import EpochPlan
 
 
@@ -107,7 +108,10 @@ class BatchReader:
         self._make_again = make_again
         self._hooks: tuple[Hook, ...] = ()
         self._next = (epochs.start, turn)
-        self._running: Iterator[Batch] | None = None
+        # Weak: a reader and its iterator would else hold each other, with threads, blocks and batches, until Python's
+        # collector happens to run.
+        self._running: weakref.ref[Generator[Batch, None, None]] | None = None
+        self._begun: list[Executor] = []
 
     @property
     def num_steps(self) -> int:
@@ -116,8 +120,9 @@ class BatchReader:
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        self._running = self._iterate()
-        return self._running
+        running = self._iterate()
+        self._running = weakref.ref(running)
+        return running
 
     def map(self, function: MapFunction) -> Self:
         """Returns a reader that does something to each batch, in the threads that make it, ahead of the consumer.
@@ -146,7 +151,7 @@ class BatchReader:
     def with_hooks(self, hooks: tuple[Hook, ...]) -> Self:
         """Returns a reader that does these after what this one does."""
         other = type(self).__new__(type(self))
-        vars(other).update(vars(self), _hooks=(*self._hooks, *hooks), _running=None)
+        vars(other).update(vars(self), _hooks=(*self._hooks, *hooks), _running=None, _begun=[])
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -190,6 +195,7 @@ class BatchReader:
                 why=", ".join(differences),
                 next_step="Open the same data with the same settings, or begin anew",
             )
+        check_counts(epoch=found.epoch)
         num_turns = self.order_options.num_turns
         num_steps = self._num_steps(found.epoch)
         if not 0 <= found.step <= max(num_steps, self._turn) or found.step % num_turns != self._turn:
@@ -202,13 +208,19 @@ class BatchReader:
         self._next = (found.epoch, found.step)
 
     def close(self) -> None:
-        """Ends what runs in the background. The reader may be used again."""
-        if self._running is not None:
-            with suppress(ValueError):
-                self._running.close()  # type: ignore[attr-defined]
-            self._running = None
+        """Ends what runs in the background, and waits for it. The reader may be used again."""
+        running = None if self._running is None else self._running()
+        self._running = None
+        try:
+            if running is not None:
+                running.close()
+        except ValueError:
+            # Another thread is in it, and goes on.
+            return
+        while self._begun:
+            self._begun.pop().shutdown(wait=True)
 
-    def _iterate(self) -> Iterator[Batch]:
+    def _iterate(self) -> Generator[Batch, None, None]:
         plans: dict[int, EpochPlan] = {}
 
         def plan_of(epoch: int) -> EpochPlan:
@@ -224,7 +236,9 @@ class BatchReader:
                 epoch, first_step = epoch + 1, self._turn
 
         finish = self._finish if self._hooks else None
-        batches = read_batches(plan_of, steps(), self._features, self._reading, finish, is_remote=self._is_remote)
+        batches = read_batches(
+            plan_of, steps(), self._features, self._reading, finish, self._begun, is_remote=self._is_remote
+        )
         for (epoch, step), batch in batches:
             following = step + self.order_options.num_turns
             self._next = (epoch, following)

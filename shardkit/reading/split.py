@@ -181,7 +181,7 @@ class Split(Sequence[dict[str, Any]]):
         worker = Worker(index=worker_index, num_workers=num_workers)
         check_options(order, worker)
         check_turn(turn, num_turns)
-        check_counts(num_threads=num_threads, num_ahead=num_ahead, num_epochs=num_epochs)
+        check_counts(epoch=epoch, num_threads=num_threads, num_ahead=num_ahead, num_epochs=num_epochs)
         chosen = self._chosen(features)
         plan_epoch: Callable[[int], EpochPlan] = partial(self._plan, order, worker)
         sizes = None

@@ -404,7 +404,15 @@ def test_numpy_numbers_in_the_order_are_numbers_in_the_state(ids):
     ids["train"].batches(global_batch_size=10, seed=3).restore(state)
 
 
-@pytest.mark.parametrize("settings", [{"seed": 1.5}, {"seed": None}, {"remainder": "keep"}, {"global_batch_size": "8"}])
+@pytest.mark.parametrize(
+    "settings", [{"seed": 1.5}, {"seed": None}, {"epoch": -1}, {"remainder": "keep"}, {"global_batch_size": "8"}]
+)
 def test_an_order_that_cannot_be_is_refused_at_once(ids, settings):
     with pytest.raises(UsageError, match=next(iter(settings))):
         ids["train"].batches(**{"global_batch_size": 8, **settings})
+
+
+def test_a_state_before_the_first_epoch_is_refused(ids):
+    reader = ids["train"].batches(global_batch_size=10)
+    with pytest.raises(UsageError, match="epoch is -1"):
+        reader.restore({**reader.state(), "epoch": -1})

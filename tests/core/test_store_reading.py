@@ -172,8 +172,10 @@ def test_a_server_that_knows_no_ranges_is_named(tmp_path, no_pauses, monkeypatch
     with serve(tmp_path / "set") as server:
         handler = server.RequestHandlerClass
         monkeypatch.setattr(handler, "answer_range", lambda self, path, *_: self.answer(200, path.read_bytes()))
-        with pytest.raises(StorageError, match="kept failing"):
+        with pytest.raises(StorageError, match="kept failing") as caught:
             rows_of(server.url)
+        assert "a server that knows no ranges" in caught.value.why
+        assert "range requests" in caught.value.next_step
 
 
 def test_neighbours_are_asked_for_together(folder, server):

@@ -1,0 +1,91 @@
+"""Readers that nobody closes: they end when they are dropped, and whoever ends them, nothing hangs."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shardkit
+from shardkit.features import arrow_schema, make_feature
+from shardkit.testing import write_dataset
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dropped")
+    features = (make_feature("id", "int64"),)
+    data = pa.record_batch([pa.array(np.arange(500))], arrow_schema(features))
+    write_dataset(folder, features, {"train": data}, block_examples=20)
+    return folder
+
+
+def own_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("shardkit-")]
+
+
+@pytest.mark.parametrize("drop", ["iterator", "reader and iterator", "loop"])
+def test_what_is_dropped_ends_without_the_collector(folder, drop):
+    train = shardkit.open(str(folder))["train"]
+    gc.collect()
+    gc.disable()
+    try:
+        reader = train.batches(global_batch_size=10)
+        if drop == "loop":
+            for _batch in reader:
+                break
+        iterator = iter(reader)
+        next(iterator)
+        threads, dropped = own_threads(), weakref.ref(iterator)
+        assert threads
+        if drop == "reader and iterator":
+            del reader
+        del iterator
+        assert dropped() is None
+        for thread in threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+    finally:
+        gc.enable()
+
+
+def test_a_reader_that_is_closed_waits_for_its_threads_and_goes_on_where_it_stood(folder):
+    reader = shardkit.open(str(folder))["train"].batches(global_batch_size=10, shuffle=False)
+    iterator = iter(reader)
+    first = next(iterator)["id"].tolist()
+    threads = own_threads()
+    reader.close()
+    assert threads
+    assert not any(thread.is_alive() for thread in threads)
+    assert next(iterator, None) is None
+    rest = [row for batch in reader for row in batch["id"].tolist()]
+    assert first + rest == list(range(500))
+
+
+@pytest.mark.parametrize("made", ["split.batches(global_batch_size=10)", "split"])
+def test_the_collector_may_end_a_reader_while_a_thread_is_being_begun(folder, made):
+    # What it interrupts there holds a lock that waiting for a thread takes.
+    program = f"""
+        import contextlib, faulthandler, gc, threading
+        import shardkit
+
+        faulthandler.dump_traceback_later({WAIT_S}, exit=True)
+        split = shardkit.open({str(folder)!r})["train"]
+        gc.disable()
+        cycle = [iter({made})]
+        next(cycle[0])
+        cycle.append(cycle)
+        del cycle
+        with getattr(threading, "_shutdown_locks_lock", contextlib.nullcontext()):
+            gc.collect()
+        print("went on")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
