@@ -1,6 +1,5 @@
 """The cache of blocks: what was put comes back, within the limit whoever writes, and it never fails the reading."""
 
-import multiprocessing
 import os
 import resource
 import signal
@@ -13,6 +12,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
+from forked import FORK, ForkedProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from range_server import serve
@@ -134,10 +134,9 @@ def put_for_ever(folder, number):
 
 def test_processes_that_are_killed_leave_no_more_than_the_limit(tmp_path):
     """Two write the same blocks each; all are killed in the middle, again and again."""
-    context = multiprocessing.get_context("fork")
     open_cache(tmp_path, 40 * PAGE)
     for _ in range(6):
-        writers = [context.Process(target=put_for_ever, args=(str(tmp_path), number)) for number in range(4)]
+        writers = [ForkedProcess(target=put_for_ever, args=(str(tmp_path), number)) for number in range(4)]
         for writer in writers:
             writer.start()
         most = max(bytes_in_while_written(tmp_path) for _ in range(30))
@@ -174,11 +173,11 @@ def test_readers_that_are_killed_leave_the_others_reading(tmp_path, share):
     batch = pa.record_batch(values, arrow_schema(features))
     # Blocks of a page and a bit, and of two.
     local = write_dataset(tmp_path / "set", features, {"train": batch}, num_shards=3, block_examples=11).url
-    limit, cache, context = int(1200 * 500 * share), tmp_path / "cache", multiprocessing.get_context("fork")
+    limit, cache = int(1200 * 500 * share), tmp_path / "cache"
 
     def start(shuffle):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=read_for_ever, args=(server.url, cache, limit, shuffle, theirs), daemon=True)
+        ours, theirs = FORK.Pipe()
+        process = ForkedProcess(target=read_for_ever, args=(server.url, cache, limit, shuffle, theirs), daemon=True)
         process.start()
         theirs.close()
         return process, ours

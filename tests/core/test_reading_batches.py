@@ -1,8 +1,6 @@
 """Batches of a dataset: the stored values as NumPy columns, the same for any threads and workers, resumed anywhere."""
 
 import datetime
-import json
-import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from forked import exit_codes, fork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -208,85 +207,6 @@ def test_threads_and_looking_ahead_change_no_batch(tmp_path_factory, data):
     assert read_ids(reader) == expected
 
 
-def test_a_run_goes_on_with_other_numbers_of_workers(ids):
-    """2 workers, then 4, then 1, with a new process each time: nothing is lost, repeated or in another place."""
-    settings_ = {"global_batch_size": 24, "seed": 5, "num_epochs": 2}
-    whole = read_ids(ids["train"].batches(**settings_))
-    found, state = [], None
-    for num_workers, num_steps in ((2, 11), (4, 50), (1, 10**6)):
-        readers = [
-            ids["train"].batches(**settings_, worker_index=i, num_workers=num_workers) for i in range(num_workers)
-        ]
-        for reader in readers:
-            if state is not None:
-                reader.restore(json.loads(state))
-        steps = zip(*readers, strict=True)
-        for _ in range(num_steps):
-            batches = next(steps, None)
-            if batches is None:
-                break
-            found.append([number for batch in batches for number in batch["id"].tolist()])
-        states = {json.dumps(reader.state()) for reader in readers}
-        assert len(states) == 1
-        state = states.pop()
-        assert len(state) < 1000
-    assert found == whole
-    num_steps = 1000 // 24
-    for epoch in (found[:num_steps], found[num_steps:]):
-        assert len({number for batch in epoch for number in batch}) == 24 * num_steps
-    assert found[:num_steps] != found[num_steps:]
-
-
-def test_a_reader_goes_on_where_its_last_iterator_stood(ids):
-    reader = ids["train"].batches(global_batch_size=100, num_epochs=2)
-    whole = read_ids(ids["train"].batches(global_batch_size=100, num_epochs=2))
-    first = [batch["id"].tolist() for _, batch in zip(range(3), reader, strict=False)]
-    assert first + read_ids(reader) == whole
-    assert list(reader) == []
-
-
-def test_a_resumed_reader_reads_what_it_needs_and_no_more(ids, tmp_path):
-    """All shards but those of the next batches are gone, and nobody notices."""
-    settings_ = {"global_batch_size": 40, "shuffle": False, "num_ahead": 0, "num_threads": 0}
-    state = {**ids["train"].batches(**settings_).state(), "step": 24}
-    for shard in ids.dataset.shards[:-1]:
-        Path(ids.dataset.shard_url(shard)).unlink()
-    reader = shardkit.open(ids.dataset.url)["train"].batches(**settings_)
-    reader.restore(state)
-    assert read_ids(reader) == [list(range(960, 1000))]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"global_batch_size": 20}, "global_batch_size was 40 and is 20"),
-        ({"seed": 1}, "seed was 0 and is 1"),
-        ({"num_lanes": 8}, "num_lanes was 48 and is 8"),
-        ({"shuffle": False}, "shuffle was True and is False"),
-    ],
-)
-def test_a_state_of_another_order_is_refused(ids, change, words):
-    state = ids["train"].batches(global_batch_size=40).state()
-    reader = ids["train"].batches(**{"global_batch_size": 40, **change})
-    with pytest.raises(UsageError, match=words):
-        reader.restore(state)
-
-
-def test_a_state_of_other_data_and_what_is_no_state_are_refused(ids, train):
-    reader = ids["train"].batches(global_batch_size=40)
-    with pytest.raises(UsageError, match="dataset was"):
-        reader.restore(train.batches(global_batch_size=40).state())
-    state = reader.state()
-    for name, number in [("num_threads", None), ("num_ahead", 1.5), ("num_epochs", -1), ("turn", "0")]:
-        with pytest.raises(UsageError, match=f"{name} is {number!r}"):
-            train.batches(global_batch_size=20, **{name: number})
-    for wrong in ({}, {"reader": 1}, {**state, "reader": 1}, {**state, "step": "x"}, {**state, "more": 1}):
-        with pytest.raises(UsageError, match="no state of a reader"):
-            reader.restore(wrong)
-    with pytest.raises(UsageError, match="no such step"):
-        reader.restore({**reader.state(), "step": 26})
-
-
 def test_damage_is_named_where_it_is_met_and_shortens_nothing(ids):
     shard = ids.dataset.shards[4]
     block = list_blocks(shard)[3]
@@ -334,20 +254,12 @@ def test_forked_processes_read_through_the_files_that_their_parent_opened(tmp_pa
     batch = pa.record_batch(arrays, arrow_schema(features))
     train = Splits(write_dataset(tmp_path / "set", features, {"train": batch}, num_shards=1, block_examples=6))["train"]
     assert train[500]["id"] == 500
-    children = []
-    for seed in range(4):
-        child = os.fork()
-        if child == 0:
-            outcome = 1
-            try:
-                for epoch in range(5):
-                    reader = train.batches(global_batch_size=50, seed=seed, epoch=epoch, num_threads=0)
-                    assert sorted(chain.from_iterable(read_ids(reader))) == list(range(1000))
-                outcome = 0
-            finally:
-                os._exit(outcome)
-        children.append(child)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+
+    def reads_every_row(seed):
+        readers = [train.batches(global_batch_size=50, seed=seed, epoch=epoch, num_threads=0) for epoch in range(5)]
+        return all(sorted(chain.from_iterable(read_ids(reader))) == list(range(1000)) for reader in readers)
+
+    assert exit_codes([fork(reads_every_row, seed) for seed in range(4)]) == [0] * 4
 
 
 def test_what_nobody_reads_any_more_closes_its_files(ids):
@@ -396,23 +308,3 @@ def test_splits_are_asked_for_like_keys(ids):
     assert ids.get("train") is ids["train"]
     with pytest.raises(UsageError, match="no split 'nope'"):
         ids["nope"]
-
-
-def test_numpy_numbers_in_the_order_are_numbers_in_the_state(ids):
-    reader = ids["train"].batches(global_batch_size=np.int64(10), seed=np.int32(3), shuffle=np.True_)
-    state = json.loads(json.dumps(reader.state()))
-    ids["train"].batches(global_batch_size=10, seed=3).restore(state)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"seed": 1.5}, {"seed": None}, {"epoch": -1}, {"remainder": "keep"}, {"global_batch_size": "8"}]
-)
-def test_an_order_that_cannot_be_is_refused_at_once(ids, settings):
-    with pytest.raises(UsageError, match=next(iter(settings))):
-        ids["train"].batches(**{"global_batch_size": 8, **settings})
-
-
-def test_a_state_before_the_first_epoch_is_refused(ids):
-    reader = ids["train"].batches(global_batch_size=10)
-    with pytest.raises(UsageError, match="epoch is -1"):
-        reader.restore({**reader.state(), "epoch": -1})

@@ -3,13 +3,13 @@
 import contextlib
 import errno
 import importlib.util
-import multiprocessing
 import os
 import stat
 import traceback
 from pathlib import Path
 
 import pytest
+from forked import FORK, ForkedProcess
 from hypothesis import given
 from hypothesis import strategies as st
 from storage_makers import as_nobody, locked_folder, memory_store
@@ -51,9 +51,8 @@ def compete(folder, writer, barrier, results):
 
 
 def test_of_eight_processes_exactly_one_commits(tmp_path):
-    context = multiprocessing.get_context("fork")
-    barrier, results = context.Barrier(NUM_WRITERS), context.Queue()
-    writers = [context.Process(target=compete, args=(str(tmp_path), i, barrier, results)) for i in range(NUM_WRITERS)]
+    barrier, results = FORK.Barrier(NUM_WRITERS), FORK.Queue()
+    writers = [ForkedProcess(target=compete, args=(str(tmp_path), i, barrier, results)) for i in range(NUM_WRITERS)]
     for writer in writers:
         writer.start()
     # Reading before joining: a process that still has to hand over what it put cannot be joined.

@@ -1,7 +1,5 @@
 """Datasets on a server that is slow, fails and lies: batches are those of the local folder, or an error says why."""
 
-import multiprocessing
-import os
 import subprocess
 import sys
 import threading
@@ -11,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from forked import FORK, ForkedProcess, exit_codes, fork
 from range_server import serve, some_requests
 
 import shardkit
@@ -330,11 +329,10 @@ def read_shared(url, cache, limit, worker, results):
 @pytest.mark.parametrize("share", [0.3, 2.0])
 def test_processes_share_a_cache_within_its_limit(folder, server, tmp_path, share):
     limit = int(sum(-(-ref.num_bytes // 4096) * 4096 for ref in all_blocks(folder)) * share)
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
+    results = FORK.Queue()
     shardkit.open(server.url)["train"][0]
     arguments = [(server.url, str(tmp_path / "cache"), limit, worker, results) for worker in range(4)]
-    processes = [context.Process(target=read_shared, args=a) for a in arguments]
+    processes = [ForkedProcess(target=read_shared, args=a) for a in arguments]
     for process in processes:
         process.start()
     found = [results.get(timeout=100) for _ in range(12)]
@@ -376,18 +374,12 @@ def test_forked_processes_read_for_themselves(folder, server, is_reading):
     if running:
         next(running)
     expected = rows_of(folder)
-    children = []
-    for _ in range(3):
-        child = os.fork()
-        if child == 0:
-            outcome = 1
-            try:
-                found = [(b["id"].tolist(), b["noise"].tolist()) for b in train.batches(global_batch_size=60)]
-                outcome = 0 if found == expected and train[700]["id"] == 700 else 2
-            finally:
-                os._exit(outcome)
-        children.append(child)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 3
+
+    def reads_the_same():
+        found = [(b["id"].tolist(), b["noise"].tolist()) for b in train.batches(global_batch_size=60)]
+        return found == expected and train[700]["id"] == 700
+
+    assert exit_codes([fork(reads_the_same) for _ in range(3)]) == [0] * 3
     assert rows_of(server.url) == expected
 
 
