@@ -13,12 +13,12 @@ from shardkit.adapters.tfdata import (
     shuffle_windows,
 )
 from shardkit.features import Feature, Features
+from train.batch import Batch
 from train.config import LabelSpec
 from train.images import augment_image, center_image
 from train.learner import Learner
 from train.plan import Position, TrainPlan
 from train.prepare import label_reader
-from train.step import Batch
 
 _SHARDS, _WINDOWS, _AUGMENTATION = 0, 1, 2
 

@@ -12,12 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
+from train.batch import Batch
 from train.checkpoints import Checkpoints, Restored
 from train.config import Task
 from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
+from train.objectives import Objective
 from train.plan import TrainPlan
 from train.report import Reporter
-from train.step import Batch, Objective, evaluate_step, train_step
+from train.step import evaluate_step, train_step
 
 RunStep = Callable[[Batch], tf.Tensor]
 

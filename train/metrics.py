@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from train.config import Task
 
-NUM_SUMS = 4  # weights, weighted losses, and two that the task defines: see `train.step`.
+NUM_SUMS = 4  # weights, weighted losses, and two that the task defines: see `train.objectives`.
 
 Sums = npt.NDArray[np.float64]
 

@@ -24,12 +24,12 @@ from train.labels import note_on_classes
 from train.learner import Learner, check_model, make_learner
 from train.loop import Loop, distribute_steps
 from train.metrics import EpochMetrics, zero_sums
+from train.objectives import objective_for
 from train.plan import Position, TrainPlan
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
 from train.setup import learning_rate_of, make_label, make_optimizer, make_plan, make_record
-from train.step import objective_for
 from train.user_model import call_user_code, model_path
 
 _MAX_NAMES_SHOWN = 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -71,26 +72,7 @@ MAX_SEED = 2**32 - 1
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
-def command(
-    dataset: str,
-    label: str,
-    output: str,
-    features: str | None,
-    ignore: str | None,
-    model: str | None,
-    task: str,
-    epochs: int | None,
-    global_batch_size: int | None,
-    learning_rate: float | None,
-    seed: int,
-    strategy: str,
-    replicas: int | None,
-    train_split: str | None,
-    validation_split: str | None,
-    image_size: int | None,
-    checkpoint_every: int | None,
-    resume: bool,
-) -> None:
+def command(**typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.
 
     Columns are normalised and looked up by the dataset's own statistics, images are resized and augmented. A run that
@@ -111,33 +93,12 @@ def command(
     from train.run_folder import RunFolder
     from train.signals import end_at_once
 
-    options = msgspec.convert(
-        {
-            "dataset": dataset,
-            "label": label,
-            "output": output,
-            "features": split_names(features),
-            "ignore": split_names(ignore) or (),
-            "model": model,
-            "task": task,
-            "epochs": epochs,
-            "global_batch_size": global_batch_size,
-            "learning_rate": learning_rate,
-            "seed": seed,
-            "strategy": strategy,
-            "replicas": replicas,
-            "train_split": train_split,
-            "validation_split": validation_split,
-            "image_size": image_size,
-            "checkpoint_every": checkpoint_every,
-            "resume": resume,
-        },
-        TrainOptions,
-    )
-    folder = RunFolder(output)
+    names = {name: split_names(typed[name]) for name in ("features", "ignore")}
+    options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
+    folder = RunFolder(options.output)
     with end_at_once(folder.describe_stop):
         request = resolve(options)
-        folder.open(resume=resume)
+        folder.open(resume=options.resume)
         import_quietly()
         from train.report import Reporter
         from train.run import run
