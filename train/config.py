@@ -9,6 +9,7 @@ import msgspec
 Task = Literal["classification", "regression"]
 TaskChoice = Literal["auto", "classification", "regression"]
 StrategyChoice = Literal["auto", "single", "mirrored"]
+ReaderChoice = Literal["shardkit", "tfdata"]
 ClassValue = str | int | bool
 
 
@@ -33,6 +34,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         resume: Go on from the newest checkpoint in `output`.
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
+        reader: What reads the shards: shardkit's own engine, or a graph of stock tf.data.
     """
 
     dataset: str
@@ -53,6 +55,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume: bool = False
     checkpoint_every: int | None = None
     image_size: int | None = None
+    reader: ReaderChoice = "shardkit"
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

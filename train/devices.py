@@ -15,13 +15,22 @@ class Devices(NamedTuple):
 
     Attributes:
         strategy: TensorFlow's strategy; the default one for a single device.
-        num_replicas: Copies of the model.
+        num_replicas: Copies of the model, of all workers.
         summary: For the user.
+        num_workers: Processes that train together, each with as many replicas.
+        worker_index: Of this one.
     """
 
     strategy: tf.distribute.Strategy
     num_replicas: int
     summary: str
+    num_workers: int = 1
+    worker_index: int = 0
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes what all of them share."""
+        return self.worker_index == 0
 
 
 def choose_devices(choice: StrategyChoice, replicas: int | None) -> Devices:

@@ -1,122 +1,175 @@
-"""Batches for the loop: epochs in seeded order from any step on, and a validation pass without repetition."""
+"""Batches by shardkit's own reader, prepared in a thread ahead of the loop."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
 import tensorflow as tf
 
-from shardkit.adapters.tfdata import (
-    ShardFiles,
-    fold_in,
-    parse_examples,
-    read_records,
-    reading_options,
-    shuffle_windows,
-)
-from shardkit.features import Feature, Features
+from shardkit.adapters.tensorflow import Tensors, tensor_specs, to_tensors
+from shardkit.adapters.tfdata import ParsedBatch, fold_in
+from shardkit.dataset import Dataset
+from shardkit.reading.dataset import Splits as OpenSplits
+from shardkit.reading.split import Split
+from shardkit.worker_threads import worker_threads
 from train.batch import Batch
-from train.config import LabelSpec
-from train.images import augment_image, center_image
-from train.learner import Learner
+from train.choices import Splits
 from train.plan import Position, TrainPlan
-from train.prepare import label_reader
+from train.preparation import Preparation
 
-_SHARDS, _WINDOWS, _AUGMENTATION = 0, 1, 2
+NUM_AHEAD = 2
+_PRESENT = "/present"
+_MASK = "mask"
+
+T = TypeVar("T")
 
 
-class BatchInput:
-    """Makes the datasets of a run.
+class BatchInput(Protocol):
+    """Where the batches of one worker come from."""
+
+    @property
+    def spec(self) -> Batch:
+        """What a batch is made of."""
+        ...
+
+    def training(self, start: Position) -> Iterable[Batch]:
+        """Returns the batches of all epochs from a position on."""
+        ...
+
+    def validation(self) -> Iterable[Batch] | None:
+        """Returns the batches of one pass, every example once, padding with weight 0; None without a split."""
+        ...
+
+
+class ReaderInput:
+    """Reads the batches of one worker: `plan.worker_batch_size` examples a step.
+
+    The workers' batches of a step, one behind the other, are the same whatever their number is.
 
     Args:
-        learner: What reads them.
-        label: What is predicted.
-        label_feature: Its feature.
+        dataset: An open dataset.
+        splits: That are read.
+        preparation: What becomes of the columns.
         plan: Sizes and steps.
-        image_size: Height and width of images in pixels.
+        worker_index: Of this worker.
         seed: Of order and augmentation.
     """
 
     def __init__(
         self,
-        learner: Learner,
-        label: LabelSpec,
-        label_feature: Feature,
+        dataset: Dataset,
+        splits: Splits,
+        preparation: Preparation,
         plan: TrainPlan,
-        image_size: int,
+        worker_index: int,
         seed: int,
     ) -> None:
-        self._learner = learner
-        self._features: Features = (*learner.features, label_feature)
-        self._read_label = label_reader(label, label_feature)
+        self._opened = OpenSplits(dataset)
+        self._splits = splits
+        self._preparation = preparation
         self._plan = plan
-        self._image_size = image_size
+        self._worker_index = worker_index
         self._seed = seed
+        self._prepare = {is_training: self._graph(is_training) for is_training in (True, False)}
 
-    def training(self, files: ShardFiles, start: Position) -> tf.data.Dataset:
-        """Returns the batches of all epochs from a position on.
+    @property
+    def spec(self) -> Batch:
+        """What a batch is made of."""
+        size = self._plan.worker_batch_size
+        tensors = tensor_specs(self._preparation.features, size)
+        weights, at = tf.TensorSpec([size], tf.float32), tf.TensorSpec([2], tf.int64)
+        graph = self._prepare[True].get_concrete_function(tensors, weights, at)
+        spec: Batch = tf.nest.map_structure(tf.TensorSpec.from_tensor, graph.structured_outputs)
+        return spec
 
-        The end of an epoch reads its shards to their ends, so every shard's count is checked in every epoch. The
-        batches are a function of (shards, seed, epoch, step): a run that goes on elsewhere gets the same ones.
-        """
-        size = self._plan.global_batch_size
+    def training(self, start: Position) -> Iterator[Batch]:
+        """Returns the batches of all epochs from a position on; the rows before it are not read."""
+        return ahead(self._training(start), NUM_AHEAD)
 
-        def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            seed = tf.stack([tf.constant(self._seed, tf.int64), epoch])
-            records = read_records(files, seed=fold_in(seed, _SHARDS))
-            records = shuffle_windows(records, files.num_window_examples, fold_in(seed, _WINDOWS))
-            num_done = tf.where(tf.equal(epoch, start.epoch), tf.constant(start.step, tf.int64), 0)
-            batches = records.rebatch(size, drop_remainder=True).enumerate().skip(num_done)
-            weights = tf.ones([size])
+    def validation(self) -> _Pass | None:
+        """Returns the batches of one pass, in the order of the shards; None without a split."""
+        name = self._splits.validation
+        return None if name is None else _Pass(lambda: self._validation(self._opened[name]))
 
-            def with_seed(step: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-                return serialized, weights, fold_in(fold_in(seed, _AUGMENTATION), step)
+    def _training(self, start: Position) -> Iterator[Batch]:
+        plan = self._plan
+        reader = self._opened[self._splits.train].batches(
+            **self._settings(), epoch=start.epoch, num_epochs=plan.num_epochs - start.epoch, seed=self._seed
+        )
+        reader.restore({**reader.state(), "epoch": start.epoch, "step": start.step})
+        weights = tf.ones([plan.worker_batch_size])
+        for step, batch in zip(count(start.epoch * plan.steps_per_epoch + start.step), reader, strict=False):
+            yield self._prepare[True](to_tensors(batch), weights, tf.constant(plan.position(step), tf.int64))
 
-            return batches.map(with_seed)
+    def _validation(self, split: Split) -> Iterator[Batch]:
+        size = self._plan.worker_batch_size
+        for batch in split.batches(**self._settings(), shuffle=False, remainder="pad"):
+            tensors = to_tensors(batch)
+            mask = tensors.pop(_MASK, None)
+            weights = tf.ones([size]) if mask is None else tf.cast(mask, tf.float32)
+            yield self._prepare[False](tensors, weights, tf.zeros([2], tf.int64))
 
-        epochs = tf.data.Dataset.range(start.epoch, self._plan.num_epochs)
-        return self._finish(epochs.flat_map(one_epoch), is_training=True)
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "global_batch_size": self._plan.global_batch_size,
+            "num_workers": self._plan.num_workers,
+            "worker_index": self._worker_index,
+            "num_lanes": self._plan.num_lanes,
+            "features": [f.name for f in self._preparation.features],
+            "decodes_text": False,
+        }
 
-    def validation(self, files: ShardFiles) -> tf.data.Dataset:
-        """Returns the batches of one pass, the last one filled up with copies of weight 0."""
-        size = self._plan.global_batch_size
+    def _graph(self, is_training: bool) -> Any:
+        prepared, size = self._preparation, self._plan.worker_batch_size
+        first_row = self._worker_index * size
 
-        def pad(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            num_examples = tf.size(serialized)
-            position = tf.range(size)
-            padded = tf.gather(serialized, tf.minimum(position, num_examples - 1))
-            return padded, tf.cast(position < num_examples, tf.float32), tf.zeros([2], tf.int64)
+        @tf.function(reduce_retracing=True)
+        def prepare(tensors: Tensors, weights: tf.Tensor, at: tf.Tensor) -> Batch:
+            values = {name: tensor for name, tensor in tensors.items() if not name.endswith(_PRESENT)}
+            present = {n.removesuffix(_PRESENT): tensor for n, tensor in tensors.items() if n.endswith(_PRESENT)}
+            batch = prepared.prepare(ParsedBatch(values, present), weights)
+            if prepared.images:
+                seed = fold_in(tf.stack([tf.constant(self._seed, tf.int64), at[0]]), at[1])
+                rows = first_row + tf.range(size, dtype=tf.int64)
+                seeds = tf.stack([seed[0] + rows, tf.fill([size], seed[1])], axis=1)
+                batch = _decoded(prepared, batch, seeds if is_training else None, size)
+            return prepared.arrange(batch)
 
-        return self._finish(read_records(files, seed=None).rebatch(size).map(pad), is_training=False)
+        return prepare
 
-    def _finish(self, batches: tf.data.Dataset, *, is_training: bool) -> tf.data.Dataset:
-        size = self._plan.global_batch_size
-        batches = batches.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE)
-        if self._learner.images:
-            # One image costs far more than a stage of single examples, and spreads over the cores this way.
-            examples = batches.unbatch().map(
-                lambda batch, seed: self._decode_images(batch, seed, is_training), num_parallel_calls=tf.data.AUTOTUNE
-            )
-            batches = examples.batch(size, drop_remainder=True).map(self._arrange)
-        else:
-            batches = batches.map(lambda batch, _: self._arrange(batch))
-        return batches.prefetch(tf.data.AUTOTUNE).with_options(reading_options())
 
-    def _parse(self, serialized: tf.Tensor, weights: tf.Tensor, seed: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        size = self._plan.global_batch_size
-        parsed = parse_examples(tf.ensure_shape(serialized, [size]), self._features)
-        labels, is_labelled = self._read_label(parsed)
-        weights = tf.ensure_shape(weights, [size]) * tf.cast(is_labelled, tf.float32)
-        seeds = tf.stack([seed[0] + tf.range(size, dtype=tf.int64), tf.fill([size], seed[1])], axis=1)
-        return Batch(self._learner.prepare(parsed), labels, weights), seeds
+def _decoded(prepared: Preparation, batch: Batch, seeds: tf.Tensor | None, size: int) -> Batch:
+    encoded = {name: batch.inputs[name] for name in prepared.images}
 
-    def _arrange(self, batch: Batch) -> Batch:
-        return batch._replace(inputs=self._learner.arrange(batch.inputs))
+    def decode(row: tf.Tensor) -> dict[str, tf.Tensor]:
+        example = batch._replace(inputs={name: images[row] for name, images in encoded.items()})
+        return prepared.decode(example, None if seeds is None else seeds[row]).inputs
 
-    def _decode_images(self, example: Batch, seed: tf.Tensor, is_training: bool) -> Batch:
-        inputs: dict[str, tf.Tensor] = dict(example.inputs)
-        for i, name in enumerate(self._learner.images):
-            inputs[name] = (
-                augment_image(inputs[name], self._image_size, fold_in(seed, i))
-                if is_training
-                else center_image(inputs[name], self._image_size)
-            )
-        return Batch(inputs, example.labels, example.weights)
+    sample = tf.function(decode).get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+    specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, sample)
+    decoded = tf.map_fn(decode, tf.range(size), fn_output_signature=specs, parallel_iterations=size)
+    return batch._replace(inputs={**batch.inputs, **decoded})
+
+
+class _Pass:
+    """One pass over a split, each time it is iterated over."""
+
+    def __init__(self, begin: Callable[[], Iterator[Batch]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Batch]:
+        return ahead(self._begin(), NUM_AHEAD)
+
+
+def ahead(items: Iterator[T], num_ahead: int) -> Iterator[T]:
+    """Yields items that a thread makes, so many ahead; what making one raises is raised in its place."""
+    end = object()
+    with worker_threads(1, "shardkit-input") as (thread, _):
+        pending: deque[Future[Any]] = deque(thread.submit(next, items, end) for _ in range(num_ahead))
+        while (item := pending.popleft().result()) is not end:
+            pending.append(thread.submit(next, items, end))
+            yield item

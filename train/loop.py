@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -52,7 +52,7 @@ class Loop:
         plan: TrainPlan,
         task: Task,
         steps: Steps,
-        validation: tf.data.Dataset | None,
+        validation: Iterable[Batch] | None,
         checkpoints: Checkpoints,
         checkpoint_every: int | None,
         reporter: Reporter,
@@ -70,7 +70,7 @@ class Loop:
         self._explained = explained
         self._meter = Meter()
 
-    def run(self, batches: tf.data.Dataset, start: Restored) -> None:
+    def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
 
         Args:
@@ -158,13 +158,14 @@ def distribute_steps(
     objective: Objective,
     plan: TrainPlan,
 ) -> Steps:
-    """Returns the two steps as graphs over global batches."""
+    """Returns the two steps as graphs over the batches of a worker."""
 
     def share_of_replica(batch: Batch) -> Batch:
-        if plan.num_replicas == 1:
+        if plan.num_replicas == plan.num_workers:
             return batch
         size = plan.replica_batch_size
-        first = tf.distribute.get_replica_context().replica_id_in_sync_group * size
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        first = replica % (plan.num_replicas // plan.num_workers) * size
         with tf.device("/device:CPU:0"):  # Cut where the batch lies; only the share travels to the device.
             return tf.nest.map_structure(
                 lambda t: tf.ensure_shape(t[first : first + size], [size, *t.shape[1:]]), batch

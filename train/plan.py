@@ -7,6 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from shardkit.errors import UsageError
+from shardkit.reading.order import choose_num_lanes
+
+DEFAULT_LANES = choose_num_lanes(1, 1)
 
 
 class Position(NamedTuple):
@@ -22,8 +25,10 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         num_train_examples, num_validation_examples: Of the splits.
         global_batch_size: Examples a step, over all replicas.
-        num_replicas: Devices.
+        num_replicas: Devices of all workers.
         num_epochs: Passes over the train split.
+        num_workers: Processes that share the replicas, each with as many.
+        num_lanes: Blocks that a global batch is mixed from.
     """
 
     num_train_examples: int
@@ -31,6 +36,13 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     global_batch_size: int
     num_replicas: int
     num_epochs: int
+    num_workers: int = 1
+    num_lanes: int = DEFAULT_LANES
+
+    @property
+    def worker_batch_size(self) -> int:
+        """Examples a step on one worker."""
+        return self.global_batch_size // self.num_workers
 
     @property
     def replica_batch_size(self) -> int:
@@ -70,6 +82,8 @@ def plan_training(
     num_epochs: int,
     global_batch_size: int | None,
     default_batch_size: int,
+    num_workers: int = 1,
+    num_lanes: int | None = None,
 ) -> TrainPlan:
     """Returns the plan of a run.
 
@@ -79,10 +93,20 @@ def plan_training(
         num_epochs: At least 1.
         global_batch_size: As asked for; None takes the default, less where the split is small.
         default_batch_size: What suits the model.
+        num_workers: Processes, each with as many replicas.
+        num_lanes: Of the run that goes on; None for a new one.
 
     Raises:
-        UsageError: If the batch does not divide among the replicas, or the split does not fill one.
+        UsageError: If the batch does not divide among the replicas, the lanes not among the workers, or the split does
+            not fill a batch.
     """
+    num_lanes = choose_num_lanes(num_workers, 1) if num_lanes is None else num_lanes
+    if num_lanes % num_workers:
+        raise UsageError(
+            f"{num_workers} workers cannot share the {num_lanes} lanes of the run",
+            why="every worker reads as many lanes",
+            next_step=f"Go on with a number of workers that divides {num_lanes}",
+        )
     if global_batch_size is None:
         largest = min(default_batch_size, max(1, num_train_examples // 2))
         global_batch_size = max(num_replicas, largest - largest % num_replicas)
@@ -102,6 +126,8 @@ def plan_training(
         global_batch_size=global_batch_size,
         num_replicas=num_replicas,
         num_epochs=num_epochs,
+        num_workers=num_workers,
+        num_lanes=num_lanes,
     )
 
 

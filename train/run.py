@@ -8,9 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 
-from shardkit.adapters.tfdata import shard_files
 from shardkit.features import Features
 from shardkit.units import format_number
 from train.board import Board
@@ -19,17 +17,19 @@ from train.choices import IMAGE, TABULAR
 from train.config import LabelSpec
 from train.devices import Devices, choose_devices
 from train.failures import explained
-from train.input import BatchInput
+from train.input import BatchInput, ReaderInput
 from train.labels import note_on_classes
 from train.learner import Learner, check_model, make_learner
 from train.loop import Loop, distribute_steps
 from train.metrics import EpochMetrics, zero_sums
 from train.objectives import objective_for
-from train.plan import Position, TrainPlan
+from train.plan import TrainPlan
+from train.preparation import Preparation
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
 from train.setup import learning_rate_of, make_label, make_optimizer, make_plan, make_record
+from train.stock_input import StockInput
 from train.user_model import call_user_code, model_path
 
 _MAX_NAMES_SHOWN = 5
@@ -58,10 +58,11 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
     Raises:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
-    setup = set_up(request)
+    before = folder.read_record()
+    setup = set_up(request, None if before is None else before.num_lanes)
     checkpoints = Checkpoints(folder.checkpoints, setup.learner.model, setup.optimizer, reporter.warn)
     record = make_record(request, setup.label, setup.learner, setup.plan)
-    start, epochs = begin(request, folder, record, checkpoints, reporter)
+    start, epochs = begin(request, folder, before, record, checkpoints, reporter)
     describe(reporter, setup)
     board = Board(folder.tensorboard)
 
@@ -77,14 +78,14 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         steps=distribute_steps(
             setup.devices.strategy, setup.learner.model, setup.optimizer, objective_for(setup.label), setup.plan
         ),
-        validation=validation_batches(setup),
+        validation=setup.input.validation(),
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
         reporter=reporter,
         on_epoch=keep,
         explained=partial(explained_for, request, setup.learner.features),
     )
-    batches = train_batches(setup, setup.plan.position(start.step))
+    batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
         call_user_code(model_path(request.model), lambda: loop.run(batches, start))
     else:
@@ -95,46 +96,49 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
 
-def set_up(request: Request) -> Setup:
+def set_up(request: Request, num_lanes: int | None = None) -> Setup:
     """Returns devices, plan, model and input of a run.
+
+    Args:
+        request: What is wanted.
+        num_lanes: Of the run that goes on; None for a new one.
 
     Raises:
         UsageError: If the request fits neither the devices nor the data.
     """
     devices = choose_devices(request.options.strategy, request.options.replicas)
     keras.utils.set_random_seed(request.options.seed)
-    plan = make_plan(request, devices)
+    plan = make_plan(request, devices, num_lanes)
     split = request.splits.train
     with explained(request.dataset, split, (*request.features, request.label_feature)):
         label = make_label(request)
         learner = make_learner(
             request.model, request.dataset, split, request.features, label, request.image_size, devices.strategy
         )
-    input_ = BatchInput(learner, label, request.label_feature, plan, request.image_size, request.options.seed)
+    input_ = make_input(request, devices, plan, Preparation(learner, label, request.label_feature, request.image_size))
     with devices.strategy.scope():
         optimizer = make_optimizer(plan, learning_rate_of(request), request.defaults.weight_decay)
         setup = Setup(request, devices, plan, label, learner, optimizer, input_)
         if setup.is_user_model:
-            spec = train_batches(setup, Position(0, 0)).element_spec
-            notes = check_model(learner, request.model, spec.inputs, label)
+            notes = check_model(learner, request.model, input_.spec.inputs, label)
             setup = setup._replace(learner=learner._replace(notes=(*learner.notes, *notes)))
         optimizer.build(learner.model.trainable_variables)
     return setup
 
 
-def train_batches(setup: Setup, start: Position) -> tf.data.Dataset:
-    """Returns the batches of all steps from a position on."""
-    return setup.input.training(shard_files(setup.request.dataset, setup.request.splits.train), start)
-
-
-def validation_batches(setup: Setup) -> tf.data.Dataset | None:
-    """Returns one pass over the validation split, None without one."""
-    split = setup.request.splits.validation
-    return None if split is None else setup.input.validation(shard_files(setup.request.dataset, split))
+def make_input(request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation) -> BatchInput:
+    """Returns what reads the batches of this worker."""
+    make = StockInput if request.options.reader == "tfdata" else ReaderInput
+    return make(request.dataset, request.splits, preparation, plan, devices.worker_index, request.options.seed)
 
 
 def begin(
-    request: Request, folder: RunFolder, record: RunRecord, checkpoints: Checkpoints, reporter: Reporter
+    request: Request,
+    folder: RunFolder,
+    before: RunRecord | None,
+    record: RunRecord,
+    checkpoints: Checkpoints,
+    reporter: Reporter,
 ) -> tuple[Restored, list[EpochMetrics]]:
     """Returns where the run starts and the epochs that it already has; stores its record.
 
@@ -142,7 +146,6 @@ def begin(
         UsageError: If the folder holds another run.
         DamageError: If it holds checkpoints and none can be read.
     """
-    before = folder.read_record()
     if before is not None:
         check_same_run(before, record, folder.path)
     restored = checkpoints.restore_newest() if request.options.resume else None

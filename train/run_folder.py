@@ -11,7 +11,7 @@ import msgspec
 from shardkit import storage
 from shardkit.errors import ConflictError, DamageError, UsageError
 from train.choices import Splits
-from train.config import LabelSpec
+from train.config import LabelSpec, ReaderChoice
 from train.metrics import EpochMetrics, decode_lines, encode_line
 
 CHECKPOINT_PREFIX = "step"
@@ -20,6 +20,7 @@ _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "learning_rate", "seed",
+    "num_lanes", "reader",
 )  # fmt: skip
 
 
@@ -37,7 +38,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         image_size: Height and width of images in pixels.
         num_epochs: Passes over the train split.
         global_batch_size: Examples a step.
-        num_replicas: Devices.
+        num_replicas: Devices of all workers.
+        num_lanes: Blocks that a global batch is mixed from.
+        reader: What read the shards.
         learning_rate: Peak of the schedule.
         seed: Of initial weights, order and augmentation.
         tool_versions: By package name.
@@ -54,6 +57,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     num_epochs: int
     global_batch_size: int
     num_replicas: int
+    num_lanes: int
+    reader: ReaderChoice
     learning_rate: float
     seed: int
     tool_versions: dict[str, str]

@@ -22,8 +22,13 @@ _NOT_DECAYED = ["bias", "gamma", "beta", "embeddings"]
 _TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
 
 
-def make_plan(request: Request, devices: Devices) -> TrainPlan:
+def make_plan(request: Request, devices: Devices, num_lanes: int | None) -> TrainPlan:
     """Returns the steps of the run.
+
+    Args:
+        request: What is wanted.
+        devices: That share a batch.
+        num_lanes: Of the run that goes on; None for a new one.
 
     Raises:
         UsageError: If the batch does not fit the replicas or the split.
@@ -36,6 +41,8 @@ def make_plan(request: Request, devices: Devices) -> TrainPlan:
         num_epochs=request.options.epochs or request.defaults.epochs,
         global_batch_size=request.options.global_batch_size,
         default_batch_size=request.defaults.global_batch_size,
+        num_workers=devices.num_workers,
+        num_lanes=num_lanes,
     )
 
 
@@ -89,6 +96,8 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         num_epochs=plan.num_epochs,
         global_batch_size=plan.global_batch_size,
         num_replicas=plan.num_replicas,
+        num_lanes=plan.num_lanes,
+        reader=request.options.reader,
         learning_rate=learning_rate_of(request),
         seed=request.options.seed,
         tool_versions={name: version(name) for name in _TOOLS},

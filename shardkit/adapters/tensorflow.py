@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from shardkit.adapters.tfdata import check_sizes, damage_named, load_split
 from shardkit.errors import UsageError
-from shardkit.features import Feature
+from shardkit.features import Feature, Features
 from shardkit.reading.columns import Batch, Ragged
 from shardkit.reading.hooks import BatchSource, MappedSource
 from shardkit.reading.length_buckets import length_name
@@ -99,7 +99,9 @@ def dataset(
     num_rows = None if global_batch_size is None else global_batch_size // settings.get("num_workers", 1)
     buckets = settings.get("buckets")
     if isinstance(split, Split):
-        signature = _signature(split, num_rows, settings.get("features"), () if buckets is None else buckets.padded)
+        names = settings.get("features")
+        features = split.features if names is None else tuple(map(split.dataset.manifest.feature, names))
+        signature = tensor_specs(features, num_rows, () if buckets is None else buckets.padded)
     else:
         signature = _learnt_signature(opened, None if isinstance(split, MappedSource) else num_rows)
     if settings.get("remainder") == "pad":
@@ -196,10 +198,14 @@ def _stock_dataset(split: BatchSource, batch_size: int | None, settings: dict[st
     return stock.map(as_tensors).take(num_steps).apply(tf.data.experimental.assert_cardinality(num_steps))
 
 
-def _signature(
-    split: Split, num_rows: int | None, names: Sequence[str] | None, padded: Sequence[str]
-) -> dict[str, Any]:
-    features = split.features if names is None else [f for name in names for f in split.features if f.name == name]
+def tensor_specs(features: Features, num_rows: int | None, padded: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns what the tensors of a batch are, by name, its mask left out.
+
+    Args:
+        features: Those that are read.
+        num_rows: Of a batch; None if it is not known.
+        padded: Lists that are filled up to one length.
+    """
     signature = {f.name: _spec_of(f, num_rows, is_padded=f.name in padded) for f in features}
     signature |= {length_name(name): tf.TensorSpec([num_rows], tf.int32) for name in padded}
     return signature | {f"{f.name}/present": tf.TensorSpec([num_rows], tf.bool) for f in features if f.nullable}

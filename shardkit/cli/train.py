@@ -61,6 +61,13 @@ MAX_SEED = 2**32 - 1
     help="One device, or copies of the model on several; auto takes all GPUs.",
 )
 @click.option("--replicas", type=click.IntRange(min=1), help="Number of devices; virtual ones without a GPU.")
+@click.option(
+    "--reader",
+    type=click.Choice(["shardkit", "tfdata"]),
+    default="shardkit",
+    show_default=True,
+    help="shardkit's own reader, or the graph of stock tf.data.",
+)
 @click.option("--train-split", metavar="NAME", help="Split to learn from; train if there is one.")
 @click.option(
     "--validation-split",
