@@ -36,6 +36,7 @@ class Checkpoints:
         model: Built.
         optimizer: Built.
         warn: Told about checkpoints that cannot be used.
+        is_chief: Whether this worker writes them; the others read only.
     """
 
     def __init__(
@@ -44,8 +45,11 @@ class Checkpoints:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         warn: Callable[[str], None],
+        *,
+        is_chief: bool = True,
     ) -> None:
         self.folder = folder
+        self._is_chief = is_chief
         self._warn = warn
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._sums = tf.Variable(tf.zeros([NUM_SUMS], tf.float64), trainable=False)
@@ -60,7 +64,7 @@ class Checkpoints:
 
     def save(self, step: int, sums: Sums) -> None:
         """Writes a checkpoint after `step` steps and removes the oldest ones."""
-        if step == self.last_saved:
+        if step == self.last_saved or not self._is_chief:
             return
         self._step.assign(step)
         self._sums.assign(sums)

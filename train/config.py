@@ -8,7 +8,7 @@ import msgspec
 
 Task = Literal["classification", "regression"]
 TaskChoice = Literal["auto", "classification", "regression"]
-StrategyChoice = Literal["auto", "single", "mirrored"]
+StrategyChoice = Literal["auto", "single", "mirrored", "multi-worker"]
 ReaderChoice = Literal["shardkit", "tfdata"]
 ClassValue = str | int | bool
 

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from shardkit.errors import UsageError
+from train.cluster import Cluster
 from train.config import StrategyChoice
+
+_ALONE = Cluster()
 
 
 class Devices(NamedTuple):
@@ -15,7 +18,7 @@ class Devices(NamedTuple):
 
     Attributes:
         strategy: TensorFlow's strategy; the default one for a single device.
-        num_replicas: Copies of the model, of all workers.
+        num_replicas: Copies of the model, of all cluster.
         summary: For the user.
         num_workers: Processes that train together, each with as many replicas.
         worker_index: Of this one.
@@ -33,17 +36,25 @@ class Devices(NamedTuple):
         return self.worker_index == 0
 
 
-def choose_devices(choice: StrategyChoice, replicas: int | None) -> Devices:
+def choose_devices(choice: StrategyChoice, replicas: int | None, cluster: Cluster = _ALONE) -> Devices:
     """Returns the devices for a run; must be called before TensorFlow computes anything.
 
     Args:
-        choice: `auto` takes all GPUs of the host, one device otherwise.
+        choice: `auto` takes all GPUs of the host, one device otherwise; of several workers, those of all.
         replicas: Number of devices; without a GPU the CPU is divided into as many virtual ones.
+        cluster: Who train together. TensorFlow finds their addresses in `TF_CONFIG`.
 
     Raises:
         UsageError: If there are not as many devices, or they contradict the strategy.
     """
     gpus = tf.config.list_physical_devices("GPU")
+    if cluster.num_workers > 1:
+        return _several_workers(choice, replicas, cluster, len(gpus))
+    if choice == "multi-worker":
+        raise UsageError(
+            "--strategy multi-worker has several workers, and there is one",
+            next_step="Start several with --workers-per-host or --hosts",
+        )
     if choice == "single" and replicas not in (None, 1):
         raise UsageError(f"--strategy single has one replica, not {replicas}", next_step="Use --strategy mirrored")
     if gpus and replicas is not None and replicas > len(gpus):
@@ -57,6 +68,32 @@ def choose_devices(choice: StrategyChoice, replicas: int | None) -> Devices:
     _divide_cpu(num_replicas)
     names = [f"CPU:{i}" for i in range(num_replicas)]
     return Devices(tf.distribute.MirroredStrategy(names), num_replicas, f"{num_replicas} virtual CPU devices, mirrored")
+
+
+def _several_workers(choice: StrategyChoice, replicas: int | None, cluster: Cluster, num_gpus: int) -> Devices:
+    if choice not in ("auto", "multi-worker"):
+        raise UsageError(
+            f"--strategy {choice} has one worker, not {cluster.num_workers}", next_step="Use --strategy multi-worker"
+        )
+    num_local = max(1, num_gpus)
+    if replicas not in (None, num_local * cluster.num_workers):
+        raise UsageError(
+            f"{cluster.num_workers} workers have {num_local * cluster.num_workers} devices, not {replicas}",
+            next_step="Leave --replicas out",
+        )
+    implementation = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=implementation.NCCL if num_gpus else implementation.RING
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    devices = f"{num_local} GPUs" if num_gpus else "1 device (CPU)"
+    return Devices(
+        strategy,
+        strategy.num_replicas_in_sync,
+        f"{cluster.num_workers} workers of {devices}",
+        cluster.num_workers,
+        cluster.index,
+    )
 
 
 def _divide_cpu(num_devices: int) -> None:

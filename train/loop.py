@@ -19,16 +19,20 @@ from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.report import Reporter
+from train.signals import Stop
 from train.step import evaluate_step, train_step
-
-RunStep = Callable[[Batch], tf.Tensor]
 
 
 class Steps(NamedTuple):
-    """The two steps over global batches; each returns the sums over all replicas."""
+    """The two steps over the batches of a worker; each returns the sums over all replicas.
 
-    train: RunStep
-    evaluate: RunStep
+    Attributes:
+        train: Takes a batch, and float32 1 if this worker wants to stop, else 0; the sum of that comes last.
+        evaluate: Takes a batch.
+    """
+
+    train: Callable[[Batch, tf.Tensor], tf.Tensor]
+    evaluate: Callable[[Batch], tf.Tensor]
 
 
 class Loop:
@@ -44,6 +48,8 @@ class Loop:
         reporter: Told about every step.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
+        stop: Asked before every step whether this worker wants to stop.
+        meet: Waits for all workers, which stand after the same step.
     """
 
     def __init__(
@@ -58,6 +64,8 @@ class Loop:
         reporter: Reporter,
         on_epoch: Callable[[EpochMetrics], None],
         explained: Callable[[str], AbstractContextManager[None]],
+        stop: Stop,
+        meet: Callable[[int], None],
     ) -> None:
         self._plan = plan
         self._task = task
@@ -68,6 +76,9 @@ class Loop:
         self._reporter = reporter
         self._on_epoch = on_epoch
         self._explained = explained
+        self._stop = stop
+        self._meet = meet
+        self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
         self._meter = Meter()
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
@@ -87,7 +98,7 @@ class Loop:
         while step < self._plan.num_steps:
             epoch = self._plan.position(step).epoch
             started_at = time.monotonic()
-            with self._explained("train"):
+            with self._explained("train"), self._stop.heeded():
                 sums = self._train_epoch(iterator, step, sums)
             step = (epoch + 1) * self._plan.steps_per_epoch
             trained_at = time.monotonic()
@@ -113,6 +124,8 @@ class Loop:
                 raise DamageError(
                     "the shards hold more examples than the manifest says", next_step="Run `shardkit verify`"
                 )
+        # A worker that ends is a failure to those that have not.
+        self._meet(step)
 
     def _train_epoch(self, iterator: Iterator[Batch], first_step: int, sums: Sums) -> Sums:
         plan, meter = self._plan, self._meter
@@ -127,16 +140,20 @@ class Loop:
                         "the shards hold fewer examples than the manifest says", next_step="Run `shardkit verify`"
                     )
                 meter.got_input()
-                now = self._steps.train(batch)
+                now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
-                sums = sums if before is None else _add(sums, before, step)
+                sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
                 before = now
                 meter.finished_step(plan.global_batch_size)
-                if self._is_checkpoint_due(step + 1):
-                    sums, before = _add(sums, before, step + 1), None
+                if is_stop_wanted or self._is_checkpoint_due(step + 1):
+                    sums, is_wanted_now = _add(sums, before, step + 1)
+                    before = None
                     self._checkpoints.save(step + 1, sums)
+                    if is_stop_wanted or is_wanted_now:
+                        self._meet(step + 1)
+                        self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
-        return sums if before is None else _add(sums, before, step + 1)
+        return sums if before is None else _add(sums, before, step + 1)[0]
 
     def _evaluate(self) -> dict[str, float] | None:
         if self._validation is None:
@@ -171,15 +188,17 @@ def distribute_steps(
                 lambda t: tf.ensure_shape(t[first : first + size], [size, *t.shape[1:]]), batch
             )
 
-    def train(batch: Batch) -> tf.Tensor:
-        return train_step(model, optimizer, objective, share_of_replica(batch))
+    def train(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+        # Workers must all stop after the same step; what one of them wants travels with the sums.
+        sums = train_step(model, optimizer, objective, share_of_replica(batch))
+        return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
     def evaluate(batch: Batch) -> tf.Tensor:
         return evaluate_step(model, objective, share_of_replica(batch))
 
     @tf.function(reduce_retracing=True)
-    def train_all(batch: Batch) -> tf.Tensor:
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(train, args=(batch,)), axis=None)
+    def train_all(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(train, args=(batch, is_stop_wanted)), axis=None)
 
     @tf.function(reduce_retracing=True)
     def evaluate_all(batch: Batch) -> tf.Tensor:
@@ -188,15 +207,16 @@ def distribute_steps(
     return Steps(train_all, evaluate_all)
 
 
-def _add(sums: Sums, result: tf.Tensor, step: int) -> Sums:
-    total = sums + result.numpy().astype(np.float64)
+def _add(sums: Sums, result: tf.Tensor, step: int) -> tuple[Sums, bool]:
+    *of_step, num_stops = result.numpy().astype(np.float64)
+    total: Sums = sums + np.array(of_step)
     if not np.isfinite(total).all():
         raise UsageError(
             f"the loss is no longer a number at step {step:,}",
             state="The last checkpoint is from before",
             next_step="Use a smaller --learning-rate; if the model is your own, make it cope with NaN in its inputs",
         )
-    return total
+    return total, num_stops > 0
 
 
 def _mean_loss(sums: Sums) -> float | None:

@@ -11,9 +11,11 @@ import keras
 
 from shardkit.features import Features
 from shardkit.units import format_number
+from train.agreement import check_same_step
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.choices import IMAGE, TABULAR
+from train.cluster import Cluster
 from train.config import LabelSpec
 from train.devices import Devices, choose_devices
 from train.failures import explained
@@ -29,6 +31,7 @@ from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
 from train.setup import learning_rate_of, make_label, make_optimizer, make_plan, make_record
+from train.signals import Stop
 from train.stock_input import StockInput
 from train.user_model import call_user_code, model_path
 
@@ -52,24 +55,37 @@ class Setup(NamedTuple):
         return self.request.model not in (TABULAR, IMAGE)
 
 
-def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
+def run(request: Request, folder: RunFolder, reporter: Reporter, stop: Stop, cluster: Cluster) -> None:
     """Trains as requested and leaves everything in the folder.
+
+    Args:
+        request: What is wanted.
+        folder: Open; only the chief writes there.
+        reporter: Told about everything.
+        stop: Asked whether the run should stop.
+        cluster: Who train together.
 
     Raises:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
     before = folder.read_record()
-    setup = set_up(request, None if before is None else before.num_lanes)
-    checkpoints = Checkpoints(folder.checkpoints, setup.learner.model, setup.optimizer, reporter.warn)
+    setup = set_up(request, cluster, None if before is None else before.num_lanes)
+    model, is_chief = setup.learner.model, cluster.is_chief
+    checkpoints = Checkpoints(folder.checkpoints, model, setup.optimizer, reporter.warn, is_chief=is_chief)
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter)
+    meet = partial(check_same_step, setup.devices, folder=str(folder.path))
+    meet(start.step)
+    if is_chief:
+        folder.write_record(record)
     describe(reporter, setup)
     board = Board(folder.tensorboard)
 
     def keep(line: EpochMetrics) -> None:
         epochs.append(line)
-        folder.write_metrics(epochs)
-        board.write(line)
+        if is_chief:
+            folder.write_metrics(epochs)
+            board.write(line)
         reporter.finished_epoch(line, setup.plan.num_epochs)
 
     loop = Loop(
@@ -84,6 +100,8 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         reporter=reporter,
         on_epoch=keep,
         explained=partial(explained_for, request, setup.learner.features),
+        stop=stop,
+        meet=meet,
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
@@ -96,17 +114,18 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
 
-def set_up(request: Request, num_lanes: int | None = None) -> Setup:
+def set_up(request: Request, cluster: Cluster, num_lanes: int | None = None) -> Setup:
     """Returns devices, plan, model and input of a run.
 
     Args:
         request: What is wanted.
+        cluster: Who train together.
         num_lanes: Of the run that goes on; None for a new one.
 
     Raises:
         UsageError: If the request fits neither the devices nor the data.
     """
-    devices = choose_devices(request.options.strategy, request.options.replicas)
+    devices = choose_devices(request.options.strategy, request.options.replicas, cluster)
     keras.utils.set_random_seed(request.options.seed)
     plan = make_plan(request, devices, num_lanes)
     split = request.splits.train
@@ -140,7 +159,7 @@ def begin(
     checkpoints: Checkpoints,
     reporter: Reporter,
 ) -> tuple[Restored, list[EpochMetrics]]:
-    """Returns where the run starts and the epochs that it already has; stores its record.
+    """Returns where the run starts and the epochs that it already has.
 
     Raises:
         UsageError: If the folder holds another run.
@@ -149,7 +168,6 @@ def begin(
     if before is not None:
         check_same_run(before, record, folder.path)
     restored = checkpoints.restore_newest() if request.options.resume else None
-    folder.write_record(record)
     if restored is None:
         if request.options.resume:
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")

@@ -1,4 +1,4 @@
-"""Ends a process at Ctrl-C or SIGTERM without raising anything into TensorFlow."""
+"""Ends a process at Ctrl-C or SIGTERM without raising anything into TensorFlow; SIGTERM after one more checkpoint."""
 
 from __future__ import annotations
 
@@ -9,38 +9,85 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# What is preempted is usually killed half a minute after it was told.
+GRACE_S = 25.0
+
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 
+class Stop:
+    """Whether somebody wants the run to stop, and whether that can wait for a checkpoint.
+
+    Attributes:
+        is_wanted: Set by the first SIGTERM while somebody heeds it.
+    """
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self._is_heeded = False
+        self._numbers: tuple[signal.Signals, ...] = ()
+
+    def listen(self, numbers: tuple[signal.Signals, ...]) -> None:
+        """Leaves these signals to the watcher."""
+        self._numbers = numbers
+        for number in numbers:
+            signal.signal(number, _leave_to_watcher)
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Leaves the first SIGTERM to the block, which looks at `is_wanted` and then calls `end`."""
+        # TensorFlow takes SIGTERM for itself when workers find each other.
+        self.listen(self._numbers)
+        self._is_heeded = True
+        try:
+            yield
+        finally:
+            self._is_heeded = False
+
+    def can_wait(self, number: int) -> bool:
+        """Whether a signal that came is left to the block; a second one is not."""
+        if number != signal.SIGTERM or not self._is_heeded or self.is_wanted:
+            return False
+        self.is_wanted = True
+        return True
+
+    def end(self) -> None:
+        """Ends the process as SIGTERM does. Returns only where nobody watches for signals."""
+        self._is_heeded = False
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            signal.pause()
+
+
 @contextmanager
-def end_at_once(describe: Callable[[], str]) -> Iterator[None]:
+def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
     """Makes a signal end the process while the block runs, with one sentence on stderr and exit code 128 + number.
 
     An exception raised into TensorFlow at any instant becomes other errors, and an interpreter that shuts down under
     its threads crashes: of 64 interrupted runs 2 ended with a `RuntimeError` of a context manager. What is on disk
     has to survive a kill anyway. No-op outside of the main thread, which gets no signals.
 
+    Yields what lets the block put SIGTERM off by a few steps, `GRACE_S` at most.
+
     Args:
         describe: Returns one sentence: what is lost, and how to go on.
     """
+    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stop
         return
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     # Library start-up hides descriptor 2 for a moment; the sentence must reach the user even then.
     stderr = os.dup(2)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    handlers = {
-        number: signal.signal(number, _leave_to_watcher)
-        for number in _WORDS
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    handlers = {n: handler for n in _WORDS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+    stop.listen(tuple(handlers))
     is_over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, is_over), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, stop, is_over), daemon=True)
     watcher.start()
     try:
-        yield
+        yield stop
     finally:
         is_over.set()
         for number, handler in handlers.items():
@@ -53,14 +100,21 @@ def _leave_to_watcher(number: int, frame: FrameType | None) -> None:
     """Does nothing: Python may be unable to run a handler for as long as TensorFlow computes; a thread can."""
 
 
-def _watch(read_end: int, stderr: int, describe: Callable[[], str], is_over: threading.Event) -> None:
+def _watch(read_end: int, stderr: int, describe: Callable[[], str], stop: Stop, is_over: threading.Event) -> None:
+    def end(number: int) -> None:
+        start = "\x1b[?25h\n" if os.isatty(stderr) else ""  # A progress bar hides the cursor.
+        os.write(stderr, f"{start}{_WORDS[signal.Signals(number)]}: {describe()}\n".encode())
+        os._exit(128 + number)
+
     try:
         while number := os.read(read_end, 1):
             if number[0] not in _WORDS or is_over.is_set():
                 continue
-            start = "\x1b[?25h\n" if os.isatty(stderr) else ""  # A progress bar hides the cursor.
-            os.write(stderr, f"{start}{_WORDS[signal.Signals(number[0])]}: {describe()}\n".encode())
-            os._exit(128 + number[0])
+            if not stop.can_wait(number[0]):
+                end(number[0])
+            timer = threading.Timer(GRACE_S, end, number)
+            timer.daemon = True
+            timer.start()
     finally:
         os.close(read_end)
         os.close(stderr)

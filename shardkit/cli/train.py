@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,10 @@ MAX_SEED = 2**32 - 1
 )
 @click.option(
     "--strategy",
-    type=click.Choice(["auto", "single", "mirrored"]),
+    type=click.Choice(["auto", "single", "mirrored", "multi-worker"]),
     default="auto",
     show_default=True,
-    help="One device, or copies of the model on several; auto takes all GPUs.",
+    help="One device, copies of the model on several, or several processes; auto takes all GPUs and workers.",
 )
 @click.option("--replicas", type=click.IntRange(min=1), help="Number of devices; virtual ones without a GPU.")
 @click.option(
@@ -94,6 +95,7 @@ def command(**typed: Any) -> None:
             raise missing_extra("train", package)
     import msgspec
 
+    from train.cluster import cluster_from_environment
     from train.config import TrainOptions
     from train.environment import import_quietly
     from train.request import resolve
@@ -103,14 +105,15 @@ def command(**typed: Any) -> None:
     names = {name: split_names(typed[name]) for name in ("features", "ignore")}
     options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
     folder = RunFolder(options.output)
-    with end_at_once(folder.describe_stop):
+    cluster = cluster_from_environment(os.environ)
+    with end_at_once(folder.describe_stop) as stop:
         request = resolve(options)
-        folder.open(resume=options.resume)
+        folder.open(resume=options.resume or not cluster.is_chief)
         import_quietly()
         from train.report import Reporter
         from train.run import run
 
-        run(request, folder, Reporter())
+        run(request, folder, Reporter(), stop, cluster)
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:

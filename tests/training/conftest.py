@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from shardkit.manifest import (
     manifest_path,
     shard_table_path,
 )
+
+sys.path.append(str(Path(__file__).parent))
 
 Row = dict[str, Any]
 

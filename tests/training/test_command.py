@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -12,9 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
+from outputs import assert_same, learned
 
 from shardkit.features import make_feature
 
@@ -53,17 +51,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def weights(output: Path) -> dict[str, Any]:
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(output / "checkpoints")))
-    names = [n for n in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in n]
-    return {n: reader.get_tensor(n) for n in names if "save_counter" not in n}
-
-
-def learned(output: Path) -> list[Any]:
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    return [(line["epoch"], line["step"], line["train"], line["validation"]) for line in lines]
-
-
 def wait_for_epoch_line(process: subprocess.Popen[str]) -> None:
     assert process.stderr is not None
     for line in process.stderr:
@@ -80,11 +67,7 @@ def test_two_replicas_end_where_one_does(dataset, tmp_path) -> None:
     (code_one, out, err_one), (code_two, _, err_two) = finish(one), finish(two)
     assert (code_one, code_two) == (0, 0), err_one + err_two
     assert "2 virtual CPU devices, mirrored" in err_two
-    expected, found = weights(tmp_path / "one"), weights(tmp_path / "two")
-    assert expected.keys() == found.keys()
-    assert any(np.abs(v).max() > 0.1 for v in expected.values() if v.dtype == np.float32)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, atol=1e-6, rtol=0, err_msg=name)
+    assert_same(tmp_path / "one", tmp_path / "two", atol=1e-6)
     for a, b in zip(learned(tmp_path / "one"), learned(tmp_path / "two"), strict=True):
         assert a[3]["accuracy"] == b[3]["accuracy"]
         assert a[3]["loss"] == pytest.approx(b[3]["loss"], abs=1e-6)
@@ -106,9 +89,7 @@ def test_a_killed_run_ends_with_the_weights_of_a_whole_one(dataset, tmp_path) ->
     code, _, err = finish(command(dataset, *settings, "--output", tmp_path / "whole"))
     assert code == 0, err
     assert learned(tmp_path / "killed") == learned(tmp_path / "whole")
-    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    for name, value in expected.items():
-        np.testing.assert_array_equal(value, found[name], err_msg=name)
+    assert_same(tmp_path / "whole", tmp_path / "killed")
 
 
 @pytest.mark.slow

@@ -1,0 +1,65 @@
+"""Several workers are one run: the same weights as on one, stopped together, and resumed by another number of them."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from outputs import assert_same, learned
+from workers import finish_all, start_workers
+
+from shardkit.features import make_feature
+
+FEATURES = (
+    make_feature("x", "float64", nullable=True),
+    make_feature("color", "string"),
+    make_feature("label", "bool"),
+)
+SETTINGS = ("--label", "label", "--global-batch-size", 60)
+
+
+@pytest.fixture
+def dataset(write) -> Path:
+    draw = random.Random(0)
+    rows = [{"x": draw.uniform(-1, 1), "color": draw.choice("rgb")} for _ in range(690)]
+    labelled = [{**r, "label": (r["x"] > 0) != (r["color"] == "r")} for r in rows]
+    return write(FEATURES, {"train": labelled[:600], "test": labelled[600:]})
+
+
+def run_workers(count: int, *arguments: object, folder: Path) -> str:
+    """Returns what the chief said."""
+    ended = finish_all(start_workers(count, *arguments, folder=folder))
+    assert [code for code, _, _ in ended] == [0] * count, "".join(err for _, _, err in ended)
+    return ended[0][2]
+
+
+@pytest.mark.slow
+def test_two_workers_are_two_replicas_bit_for_bit(dataset, tmp_path) -> None:
+    settings = (dataset, *SETTINGS, "--epochs", 2)
+    said = run_workers(2, *settings, "--output", tmp_path / "workers", folder=tmp_path)
+    assert "2 workers of 1 device (CPU)" in said
+    replicas = ("--strategy", "mirrored", "--replicas", 2)
+    run_workers(1, *settings, *replicas, "--output", tmp_path / "replicas", folder=tmp_path)
+    assert_same(tmp_path / "workers", tmp_path / "replicas")
+    for one, other in zip(learned(tmp_path / "workers"), learned(tmp_path / "replicas"), strict=True):
+        assert one[3] == pytest.approx(other[3], abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_resumed", "atol"), [(2, 0.0), (1, 1e-6)])
+def test_workers_that_are_preempted_stop_together_and_go_on(dataset, tmp_path, num_resumed: int, atol: float) -> None:
+    settings = (dataset, *SETTINGS, "--epochs", 60, "--output")
+    workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)
+    assert workers[1].stderr is not None
+    assert any(line.startswith("epoch 1 of") for line in workers[1].stderr)
+    workers[1].send_signal(signal.SIGTERM)
+    ended = finish_all(workers)
+    assert [code for code, _, _ in ended] == [143, 143]
+    said = [err.splitlines()[-1] for _, _, err in ended]
+    assert said[0] == said[1]
+    assert said[0].startswith("terminated: The last checkpoint is after step ")
+    run_workers(num_resumed, *settings, tmp_path / "cut", "--resume", folder=tmp_path)
+    run_workers(2, *settings, tmp_path / "whole", folder=tmp_path)
+    assert_same(tmp_path / "whole", tmp_path / "cut", atol=atol)
