@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +23,10 @@ def free_addresses(count: int) -> list[str]:
 
 
 def start_workers(count: int, *arguments: object, folder: Path) -> list[subprocess.Popen[str]]:
+    return start_processes(count, [sys.executable, "-m", "shardkit", "train", *map(str, arguments)], folder=folder)
+
+
+def start_processes(count: int, command: Sequence[str], *, folder: Path) -> list[subprocess.Popen[str]]:
     addresses = free_addresses(count)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "KERAS_", "SHARDKIT_"))}
     started = []
@@ -31,7 +36,7 @@ def start_workers(count: int, *arguments: object, folder: Path) -> list[subproce
         environment = clean | {"TF_CONFIG": json.dumps(config), SEAT: seat.to_text()}
         started.append(
             subprocess.Popen(
-                [sys.executable, "-m", "shardkit", "train", *map(str, arguments)],
+                command,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
             )
         )  # fmt: skip
