@@ -15,11 +15,13 @@ from shardkit.errors import DamageError, UsageError
 from train.batch import Batch
 from train.checkpoints import Checkpoints, Restored
 from train.config import Task
+from train.gradients import ComputeGradients
 from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.report import Reporter
 from train.step import evaluate_step, train_step
+from train.updater import Updater
 
 RunStep = Callable[[Batch], tf.Tensor]
 
@@ -43,6 +45,7 @@ class Loop:
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         reporter: Told about every step.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
+        weights_to_evaluate: Makes the context in which the model has the weights that are validated.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
     """
 
@@ -57,6 +60,7 @@ class Loop:
         checkpoint_every: int | None,
         reporter: Reporter,
         on_epoch: Callable[[EpochMetrics], None],
+        weights_to_evaluate: Callable[[], AbstractContextManager[None]],
         explained: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._plan = plan
@@ -67,6 +71,7 @@ class Loop:
         self._checkpoint_every = checkpoint_every
         self._reporter = reporter
         self._on_epoch = on_epoch
+        self._weights_to_evaluate = weights_to_evaluate
         self._explained = explained
         self._meter = Meter()
 
@@ -142,8 +147,9 @@ class Loop:
         if self._validation is None:
             return None
         sums = zero_sums()
-        for batch in self._validation:
-            sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
+        with self._weights_to_evaluate():
+            for batch in self._validation:
+                sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
         return summarize(self._task, sums)
 
     def _is_checkpoint_due(self, num_steps: int) -> bool:
@@ -154,7 +160,8 @@ class Loop:
 def distribute_steps(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
+    backward: ComputeGradients,
+    updater: Updater,
     objective: Objective,
     plan: TrainPlan,
 ) -> Steps:
@@ -171,7 +178,7 @@ def distribute_steps(
             )
 
     def train(batch: Batch) -> tf.Tensor:
-        return train_step(model, optimizer, objective, share_of_replica(batch))
+        return train_step(backward, updater, share_of_replica(batch))
 
     def evaluate(batch: Batch) -> tf.Tensor:
         return evaluate_step(model, objective, share_of_replica(batch))
