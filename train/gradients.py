@@ -5,6 +5,7 @@ Gradients of embeddings are `tf.IndexedSlices` and stay that: the rows of a batc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -77,10 +78,8 @@ def gradient_function(
 
 def split_batch(batch: Batch, num_parts: int) -> list[Batch]:
     """Returns equal parts of a batch."""
-    if num_parts == 1:
-        return [batch]
-    parts = tf.nest.map_structure(lambda t: tf.split(t, num_parts), batch)
-    return [tf.nest.map_structure(lambda _, p: p[i], batch, parts) for i in range(num_parts)]  # noqa: B023
+    parts = zip(*(tf.split(t, num_parts) for t in tf.nest.flatten(batch)), strict=True)
+    return [tf.nest.pack_sequence_as(batch, part) for part in parts]
 
 
 def add_gradients(first: Sequence[Gradient], second: Sequence[Gradient]) -> list[Gradient]:
@@ -98,10 +97,9 @@ def reduce_gradients(gradients: Sequence[Gradient], dtype: Precision) -> list[Gr
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return list(gradients)
-    present = [g for g in gradients if g is not None]
-    cast = [tf.cast(g, dtype) for g in present]
-    reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, cast))
-    return [None if g is None else tf.cast(next(reduced), g.dtype) for g in gradients]
+    present = [_pack(g, dtype) for g in gradients if g is not None]
+    reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
+    return [None if g is None else _unpack(next(reduced), g, dtype) for g in gradients]
 
 
 def are_finite(gradients: Sequence[Gradient]) -> tf.Tensor:
@@ -178,6 +176,35 @@ def _sum_rows(slices: tf.IndexedSlices) -> tf.IndexedSlices:
     indices, positions = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(indices)[0])
     return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _pack(gradient: Gradient, dtype: Precision) -> Gradient:
+    """Returns a gradient as it travels.
+
+    Slices are gathered, which TensorFlow does not do for bfloat16: two numbers of a row go as one float32.
+    """
+    if not isinstance(gradient, tf.IndexedSlices) or dtype != "bfloat16":
+        return tf.cast(gradient, dtype)
+    num_rows, row_size = tf.shape(gradient.indices)[0], _row_size(gradient)
+    num_pairs = (row_size + 1) // 2
+    rows = tf.cast(tf.reshape(gradient.values, [num_rows, row_size]), tf.bfloat16)
+    pairs = tf.reshape(tf.pad(rows, [[0, 0], [0, row_size % 2]]), [num_rows, num_pairs, 2])
+    dense_shape = tf.stack([tf.cast(gradient.dense_shape[0], tf.int32), num_pairs])
+    return tf.IndexedSlices(tf.bitcast(pairs, tf.float32), gradient.indices, dense_shape)
+
+
+def _unpack(packed: Gradient, gradient: Gradient, dtype: Precision) -> Gradient:
+    """Returns what came of a packed gradient in the gradient's own type."""
+    if not isinstance(gradient, tf.IndexedSlices) or dtype != "bfloat16":
+        return tf.cast(packed, gradient.dtype)
+    num_rows, row_shape = tf.shape(packed.indices)[0], gradient.values.shape[1:]
+    rows = tf.reshape(tf.bitcast(packed.values, tf.bfloat16), [num_rows, -1])[:, : _row_size(gradient)]
+    values = tf.cast(tf.reshape(rows, [num_rows, *row_shape]), gradient.dtype)
+    return tf.IndexedSlices(values, packed.indices, gradient.dense_shape)
+
+
+def _row_size(slices: tf.IndexedSlices) -> int:
+    return math.prod(slices.values.shape[1:])
 
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
