@@ -49,6 +49,8 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         precision: That layers compute in.
         reduce_in: That gradients are in while they are added up over replicas.
         prune: Share of the weights of kernels that end as zero.
+        xla: Compile forward and backward together.
+        memory_limit: MiB that TensorFlow takes of each GPU; None takes memory as it is needed.
     """
 
     dataset: str
@@ -81,6 +83,8 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     precision: Precision = "float32"
     reduce_in: Precision = "float32"
     prune: float | None = None
+    xla: bool = False
+    memory_limit: int | None = None
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

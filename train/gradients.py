@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 import tensorflow as tf
 
+from shardkit.errors import UsageError
 from train.batch import Batch
 from train.config import Precision
 from train.objectives import Objective
@@ -45,7 +46,12 @@ def gradient_function(
         objective: What is minimised.
         num_micro_batches: Equal parts of the share, one after the other; each needs the memory of its own part only.
         xla: Compile forward and backward together.
+
+    Raises:
+        UsageError: If the model cannot be compiled.
     """
+    if xla:
+        check_compilable(model)
 
     def backward(batch: Batch, total_weight: tf.Tensor, loss_scale: tf.Tensor) -> Backward:
         with tf.GradientTape() as tape:
@@ -128,12 +134,7 @@ def clip_gradients(gradients: Sequence[Gradient], norm: float) -> list[Gradient]
 
 def has_synchronized_layers(model: keras.Model) -> bool:
     """Whether layers of a model add up over replicas while they compute."""
-    return num_synchronized_layers(model) > 0 and tf.distribute.get_strategy().num_replicas_in_sync > 1
-
-
-def num_synchronized_layers(model: keras.Model) -> int:
-    """Returns the number of batch normalizations over all replicas."""
-    return sum(isinstance(x, keras.layers.BatchNormalization) and x.synchronized for x in all_layers(model))
+    return any(isinstance(x, keras.layers.BatchNormalization) and x.synchronized for x in all_layers(model))
 
 
 def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
@@ -141,6 +142,24 @@ def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     for inner in getattr(layer, "layers", ()):
         yield inner
         yield from all_layers(inner)
+
+
+def check_compilable(model: keras.Model) -> None:
+    """Checks that nothing is known that keeps XLA from compiling a model.
+
+    Raises:
+        UsageError: If there is.
+    """
+    if has_synchronized_layers(model):
+        raise UsageError(
+            "the model cannot be compiled with XLA on several replicas",
+            why="its batch normalization adds up over replicas in the middle of a step",
+            next_step="Leave out --xla, use one replica, or a model without synchronized=True",
+        )
+    if any(i.dtype == "string" for i in getattr(model, "inputs", None) or ()):
+        raise UsageError(
+            "the model cannot be compiled with XLA", why="it reads text", next_step="Leave out --xla or that feature"
+        )
 
 
 def num_replicas() -> int:

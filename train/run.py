@@ -23,6 +23,7 @@ from train.input import BatchInput
 from train.labels import note_on_classes
 from train.learner import Learner, check_model, make_learner
 from train.loop import Loop, Steps, distribute_steps
+from train.memory import configure_memory
 from train.metrics import EpochMetrics, zero_sums
 from train.objectives import objective_for
 from train.optimizer_options import check_micro_batches, choose_optimizer, describe_optimizer
@@ -106,6 +107,7 @@ def set_up(request: Request) -> Setup:
     Raises:
         UsageError: If the request fits neither the devices nor the data.
     """
+    configure_memory(request.options.memory_limit)
     devices = choose_devices(request.options.strategy, request.options.replicas)
     keras.utils.set_random_seed(request.options.seed)
     set_precision(request.options.precision)
@@ -132,7 +134,9 @@ def set_up(request: Request) -> Setup:
 def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
     model, objective = setup.learner.model, objective_for(setup.label)
-    backward = gradient_function(model, objective, num_micro_batches=setup.updater.options.accumulate)
+    backward = gradient_function(
+        model, objective, num_micro_batches=setup.updater.options.accumulate, xla=setup.request.options.xla
+    )
     return distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
 
 

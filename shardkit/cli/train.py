@@ -101,6 +101,10 @@ MAX_SEED = 2**32 - 1
     show_default=True,
     help="What gradients travel in between replicas.",
 )
+@click.option("--xla", is_flag=True, help="Compile forward and backward together.")
+@click.option(
+    "--memory-limit", type=click.IntRange(min=1), metavar="MIB", help="Of each GPU; as much as is needed if not given."
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=MAX_SEED),

@@ -38,6 +38,8 @@ CASES: dict[str, dict[str, Any]] = {
     "clipped": ADAM | {"clip_norm": 0.05},
     "accumulated": ADAM | {"accumulate": 4},
     "everything": ADAM | {"weight_decay": 0.01, "clip_norm": 0.05, "accumulate": 2, "ema": 0.9, "sparsity": 0.5},
+    "batch_norm": ADAM | {"batch_norm": True},
+    "batch_norm_accumulated": ADAM | {"batch_norm": True, "accumulate": 2},
     "xla": ADAM | {"xla": True},
     "overflow": ADAM | {"precision": "float16", "ema": 0.9, "overflow": True},
     "overflow_accumulated": ADAM | {"precision": "float16", "accumulate": 2, "overflow": True},
@@ -47,13 +49,15 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_model() -> keras.Model:
-    """Returns a small model with an embedding, two inputs and a regularizer."""
+def make_model(*, batch_norm: bool) -> keras.Model:
+    """Returns a small model with an embedding, two inputs, a regularizer and, where asked, batch normalization."""
     ids = keras.Input([3], dtype="int32", name="ids")
     numbers = keras.Input([4], name="numbers")
     embedded = keras.layers.Flatten()(keras.layers.Embedding(40, 5)(ids))
     hidden = keras.layers.Concatenate()([embedded, numbers])
     hidden = keras.layers.Dense(8, activation="relu", kernel_regularizer=keras.regularizers.L2(0.01))(hidden)
+    if batch_norm:
+        hidden = keras.layers.BatchNormalization(synchronized=True)(hidden)
     return keras.Model([ids, numbers], keras.layers.Dense(3, dtype="float32")(hidden))
 
 
@@ -71,13 +75,13 @@ def make_batch(draw: np.random.Generator, *, overflow: bool) -> Batch:
 def run_case(case: dict[str, Any], strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """Trains and returns weights of each replica, averages, loss scales and sums of every step."""
     settings = dict(case)
-    xla, overflow = settings.pop("xla", False), settings.pop("overflow", False)
+    xla, overflow, batch_norm = (settings.pop(name, False) for name in ("xla", "overflow", "batch_norm"))
     options = OptimizerOptions(**settings)
     keras.utils.set_random_seed(3)
     set_precision(options.precision)
     schedule = plan_schedule("cosine", options.learning_rate, NUM_STEPS, 2)
     with strategy.scope():
-        model = make_model()
+        model = make_model(batch_norm=batch_norm)
         updater = Updater(make_optimizer(options, schedule), model.trainable_variables, options, NUM_STEPS)
     backward = gradient_function(model, Classification(), num_micro_batches=options.accumulate, xla=xla)
     size = BATCH_SIZE // strategy.num_replicas_in_sync
