@@ -10,6 +10,10 @@ Task = Literal["classification", "regression"]
 TaskChoice = Literal["auto", "classification", "regression"]
 StrategyChoice = Literal["auto", "single", "mirrored", "multi-worker"]
 ReaderChoice = Literal["shardkit", "tfdata"]
+OptimizerChoice = Literal["adamw", "adam", "sgd", "lion"]
+ScheduleChoice = Literal["cosine", "linear", "constant", "step"]
+Scaling = Literal["none", "linear", "sqrt"]
+Precision = Literal["float32", "bfloat16", "float16"]
 ClassValue = str | int | bool
 
 
@@ -35,6 +39,20 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
         reader: What reads the shards: shardkit's own engine, or a graph of stock tf.data.
+        optimizer: Its name.
+        momentum: Of SGD.
+        weight_decay: Decoupled, per step and learning rate.
+        schedule: Way of the learning rate after the warm-up.
+        warmup_steps: Steps to the peak of the learning rate.
+        scale_learning_rate: How the learning rate follows the global batch.
+        clip_norm: Largest global norm of the gradients.
+        accumulate: Micro-batches a step.
+        ema: Momentum of the moving average of the weights.
+        precision: That layers compute in.
+        reduce_in: That gradients are in while they are added up over replicas.
+        prune: Share of the weights of kernels that end as zero.
+        xla: Compile forward and backward together.
+        memory_limit: MiB that TensorFlow takes of each GPU; None takes memory as it is needed.
     """
 
     dataset: str
@@ -56,6 +74,20 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     checkpoint_every: int | None = None
     image_size: int | None = None
     reader: ReaderChoice = "shardkit"
+    optimizer: OptimizerChoice = "adamw"
+    momentum: float | None = None
+    weight_decay: float | None = None
+    schedule: ScheduleChoice = "cosine"
+    warmup_steps: int | None = None
+    scale_learning_rate: Scaling = "none"
+    clip_norm: float | None = None
+    accumulate: int = 1
+    ema: float | None = None
+    precision: Precision = "float32"
+    reduce_in: Precision = "float32"
+    prune: float | None = None
+    xla: bool = False
+    memory_limit: int | None = None
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from shardkit.errors import UsageError
 from train.cluster import Cluster
 from train.config import StrategyChoice
 
-_ALONE = Cluster()
+ALONE = Cluster()
 
 
 class Devices(NamedTuple):
@@ -36,7 +36,7 @@ class Devices(NamedTuple):
         return self.worker_index == 0
 
 
-def choose_devices(choice: StrategyChoice, replicas: int | None, cluster: Cluster = _ALONE) -> Devices:
+def choose_devices(choice: StrategyChoice, replicas: int | None, cluster: Cluster = ALONE) -> Devices:
     """Returns the devices for a run; must be called before TensorFlow computes anything.
 
     Args:

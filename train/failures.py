@@ -41,6 +41,8 @@ def _explain(error: tf.errors.OpError, dataset: Dataset, split: str, features: F
         return UsageError(
             "the device has not enough memory", why=first_line(message), next_step="Use a smaller --global-batch-size"
         )
+    if "XLA" in message and ("unsupported operation" in message or "jit_compile" in message or "tf2xla" in message):
+        return UsageError("the model cannot be compiled with XLA", why=first_line(message), next_step="Leave out --xla")
     if isinstance(error, tf.errors.PermissionDeniedError):
         return UsageError(
             "permission denied", why=first_line(message), next_step="Choose a folder with --output that may be written"

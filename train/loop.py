@@ -15,12 +15,14 @@ from shardkit.errors import DamageError, UsageError
 from train.batch import Batch
 from train.checkpoints import Checkpoints, Restored
 from train.config import Task
+from train.gradients import ComputeGradients
 from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.report import Reporter
 from train.signals import Stop
 from train.step import evaluate_step, train_step
+from train.updater import Updater
 
 
 class Steps(NamedTuple):
@@ -47,6 +49,7 @@ class Loop:
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         reporter: Told about every step.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
+        weights_to_evaluate: Makes the context in which the model has the weights that are validated.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
         stop: Asked before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
@@ -63,6 +66,7 @@ class Loop:
         checkpoint_every: int | None,
         reporter: Reporter,
         on_epoch: Callable[[EpochMetrics], None],
+        weights_to_evaluate: Callable[[], AbstractContextManager[None]],
         explained: Callable[[str], AbstractContextManager[None]],
         stop: Stop,
         meet: Callable[[int], None],
@@ -75,6 +79,7 @@ class Loop:
         self._checkpoint_every = checkpoint_every
         self._reporter = reporter
         self._on_epoch = on_epoch
+        self._weights_to_evaluate = weights_to_evaluate
         self._explained = explained
         self._stop = stop
         self._meet = meet
@@ -159,8 +164,9 @@ class Loop:
         if self._validation is None:
             return None
         sums = zero_sums()
-        for batch in self._validation:
-            sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
+        with self._weights_to_evaluate():
+            for batch in self._validation:
+                sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
         return summarize(self._task, sums)
 
     def _is_checkpoint_due(self, num_steps: int) -> bool:
@@ -171,7 +177,8 @@ class Loop:
 def distribute_steps(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
+    backward: ComputeGradients,
+    updater: Updater,
     objective: Objective,
     plan: TrainPlan,
 ) -> Steps:
@@ -190,7 +197,7 @@ def distribute_steps(
 
     def train(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
         # Workers must all stop after the same step; what one of them wants travels with the sums.
-        sums = train_step(model, optimizer, objective, share_of_replica(batch))
+        sums = train_step(backward, updater, share_of_replica(batch))
         return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
     def evaluate(batch: Batch) -> tf.Tensor:

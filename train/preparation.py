@@ -41,7 +41,7 @@ class Preparation:
             parsed: Columns of n examples.
             weights: float32 `[n]`, 0 for padding.
         """
-        labels, is_labelled = self._read_label(parsed)
+        labels, is_labelled = self._read_label(parsed, weights)
         return Batch(self._learner.prepare(parsed), labels, weights * tf.cast(is_labelled, tf.float32))
 
     def decode(self, example: Batch, seed: tf.Tensor | None) -> Batch:

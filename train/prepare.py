@@ -41,19 +41,24 @@ def prepare_columns(columns: TabularColumns, features: Features) -> Callable[[Pa
     return prepare
 
 
-def label_reader(label: LabelSpec, feature: Feature) -> Callable[[ParsedBatch], tuple[tf.Tensor, tf.Tensor]]:
-    """Returns the function that gives labels as a loss takes them, and bools that say which examples have one."""
+def label_reader(
+    label: LabelSpec, feature: Feature
+) -> Callable[[ParsedBatch, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Returns the function that gives labels as a loss takes them, and bools that say which examples have one.
+
+    It takes columns, and weights: rows of weight 0 may hold anything.
+    """
     if label.task == "regression":
-        return lambda batch: _numbers(batch, feature)
+        return lambda batch, _: _numbers(batch, feature)
     is_text = feature.dtype == "string"
     keys = tf.constant([c if is_text else as_stored(c) for c in label.classes], tf.string if is_text else tf.int64)
     indices = tf.range(len(label.classes), dtype=tf.int32)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, indices), default_value=-1)
 
-    def read(batch: ParsedBatch) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(batch: ParsedBatch, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         values = batch.values[feature.name]
         index = table.lookup(values if is_text else tf.cast(values, tf.int64))
-        is_there = batch.present.get(feature.name, tf.ones_like(index, tf.bool))
+        is_there = batch.present.get(feature.name, tf.ones_like(index, tf.bool)) & (weights > 0)
         # All values that occur are classes, so another one means that the shards are not those of the manifest.
         check = tf.debugging.Assert(tf.reduce_all((index >= 0) | ~is_there), ["unknown label", values])
         with tf.control_dependencies([check]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
@@ -16,23 +15,30 @@ from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.choices import IMAGE, TABULAR
 from train.cluster import Cluster
-from train.config import LabelSpec
-from train.devices import Devices, choose_devices
+from train.config import LabelSpec, Precision
+from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
+from train.gradients import all_layers, gradient_function
 from train.input import BatchInput, ReaderInput
 from train.labels import note_on_classes
 from train.learner import Learner, check_model, make_learner
-from train.loop import Loop, distribute_steps
+from train.loop import Loop, Steps, distribute_steps
+from train.memory import configure_memory
 from train.metrics import EpochMetrics, zero_sums
 from train.objectives import objective_for
+from train.optimizer_options import check_micro_batches, choose_optimizer, describe_optimizer
+from train.optimizers import make_optimizer
 from train.plan import TrainPlan
+from train.precision import note_on_outputs, set_precision
 from train.preparation import Preparation
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
-from train.setup import learning_rate_of, make_label, make_optimizer, make_plan, make_record
+from train.schedules import plan_schedule
+from train.setup import make_label, make_plan, make_record
 from train.signals import Stop
 from train.stock_input import StockInput
+from train.updater import Updater
 from train.user_model import call_user_code, model_path
 
 _MAX_NAMES_SHOWN = 5
@@ -46,7 +52,7 @@ class Setup(NamedTuple):
     plan: TrainPlan
     label: LabelSpec
     learner: Learner
-    optimizer: keras.optimizers.Optimizer
+    updater: Updater
     input: BatchInput
 
     @property
@@ -55,14 +61,16 @@ class Setup(NamedTuple):
         return self.request.model not in (TABULAR, IMAGE)
 
 
-def run(request: Request, folder: RunFolder, reporter: Reporter, stop: Stop, cluster: Cluster) -> None:
+def run(
+    request: Request, folder: RunFolder, reporter: Reporter, stop: Stop | None = None, cluster: Cluster = ALONE
+) -> None:
     """Trains as requested and leaves everything in the folder.
 
     Args:
         request: What is wanted.
         folder: Open; only the chief writes there.
         reporter: Told about everything.
-        stop: Asked whether the run should stop.
+        stop: Asked whether the run should stop; None if nobody could want it.
         cluster: Who train together.
 
     Raises:
@@ -71,7 +79,7 @@ def run(request: Request, folder: RunFolder, reporter: Reporter, stop: Stop, clu
     before = folder.read_record()
     setup = set_up(request, cluster, None if before is None else before.num_lanes)
     model, is_chief = setup.learner.model, cluster.is_chief
-    checkpoints = Checkpoints(folder.checkpoints, model, setup.optimizer, reporter.warn, is_chief=is_chief)
+    checkpoints = Checkpoints(folder.checkpoints, model, setup.updater.state, reporter.warn, is_chief=is_chief)
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter)
     meet = partial(check_same_step, setup.devices, folder=str(folder.path))
@@ -82,6 +90,7 @@ def run(request: Request, folder: RunFolder, reporter: Reporter, stop: Stop, clu
     board = Board(folder.tensorboard)
 
     def keep(line: EpochMetrics) -> None:
+        setup.updater.check()
         epochs.append(line)
         if is_chief:
             folder.write_metrics(epochs)
@@ -91,16 +100,15 @@ def run(request: Request, folder: RunFolder, reporter: Reporter, stop: Stop, clu
     loop = Loop(
         plan=setup.plan,
         task=setup.label.task,
-        steps=distribute_steps(
-            setup.devices.strategy, setup.learner.model, setup.optimizer, objective_for(setup.label), setup.plan
-        ),
+        steps=make_steps(setup),
         validation=setup.input.validation(),
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
         reporter=reporter,
         on_epoch=keep,
+        weights_to_evaluate=setup.updater.averaged,
         explained=partial(explained_for, request, setup.learner.features),
-        stop=stop,
+        stop=stop or Stop(),
         meet=meet,
     )
     batches = setup.input.training(setup.plan.position(start.step))
@@ -114,7 +122,7 @@ def run(request: Request, folder: RunFolder, reporter: Reporter, stop: Stop, clu
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
 
-def set_up(request: Request, cluster: Cluster, num_lanes: int | None = None) -> Setup:
+def set_up(request: Request, cluster: Cluster = ALONE, num_lanes: int | None = None) -> Setup:
     """Returns devices, plan, model and input of a run.
 
     Args:
@@ -125,9 +133,14 @@ def set_up(request: Request, cluster: Cluster, num_lanes: int | None = None) -> 
     Raises:
         UsageError: If the request fits neither the devices nor the data.
     """
+    configure_memory(request.options.memory_limit)
     devices = choose_devices(request.options.strategy, request.options.replicas, cluster)
     keras.utils.set_random_seed(request.options.seed)
+    set_precision(request.options.precision)
     plan = make_plan(request, devices, num_lanes)
+    options = choose_optimizer(request.options, request.defaults, plan.global_batch_size)
+    check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)
+    schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
     split = request.splits.train
     with explained(request.dataset, split, (*request.features, request.label_feature)):
         label = make_label(request)
@@ -136,13 +149,20 @@ def set_up(request: Request, cluster: Cluster, num_lanes: int | None = None) -> 
         )
     input_ = make_input(request, devices, plan, Preparation(learner, label, request.label_feature, request.image_size))
     with devices.strategy.scope():
-        optimizer = make_optimizer(plan, learning_rate_of(request), request.defaults.weight_decay)
-        setup = Setup(request, devices, plan, label, learner, optimizer, input_)
-        if setup.is_user_model:
+        if request.model not in (TABULAR, IMAGE):
             notes = check_model(learner, request.model, input_.spec.inputs, label)
-            setup = setup._replace(learner=learner._replace(notes=(*learner.notes, *notes)))
-        optimizer.build(learner.model.trainable_variables)
-    return setup
+            learner = learner._replace(notes=(*learner.notes, *notes))
+        updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
+    return Setup(request, devices, plan, label, learner, updater, input_)
+
+
+def make_steps(setup: Setup) -> Steps:
+    """Returns the two steps."""
+    model, objective = setup.learner.model, objective_for(setup.label)
+    backward = gradient_function(
+        model, objective, num_micro_batches=setup.updater.options.accumulate, xla=setup.request.options.xla
+    )
+    return distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
 
 
 def make_input(request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation) -> BatchInput:
@@ -199,7 +219,15 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         f"{format_number(plan.num_epochs, 'epoch')} of {format_number(plan.steps_per_epoch, 'step')} of "
         f"{plan.global_batch_size}"
         + (f" ({format_number(plan.num_left_out, 'example')} left out, others each time)" if plan.num_left_out else "")
-        + f"  learning rate {learning_rate_of(request):g}  {devices.summary}"
+        + f"  {devices.summary}"
+    )
+    reporter.say(
+        describe_optimizer(
+            setup.updater.options,
+            request.options.scale_learning_rate,
+            plan.global_batch_size,
+            request.defaults.global_batch_size,
+        )
     )
     if request.splits.validation is None:
         reporter.note("no split to validate on, so there will be train metrics only; convert with --split test=0.1")
@@ -212,7 +240,7 @@ def describe(reporter: Reporter, setup: Setup) -> None:
             reporter.note(f"{count:,} examples of {split} have no label; they have weight 0")
     if suspicion := note_on_classes(label):
         reporter.note(suspicion)
-    for text in (*learner.notes, *_model_notes(learner.model, plan)):
+    for text in (*learner.notes, *_model_notes(learner.model, plan, request.options.precision)):
         reporter.note(text)
 
 
@@ -222,14 +250,9 @@ def explained_for(request: Request, features: Features, kind: str) -> AbstractCo
     return explained(request.dataset, split, (*features, request.label_feature))
 
 
-def _model_notes(model: keras.Model, plan: TrainPlan) -> list[str]:
-    normalizations = [x for x in _all_layers(model) if isinstance(x, keras.layers.BatchNormalization)]
+def _model_notes(model: keras.Model, plan: TrainPlan, precision: Precision) -> list[str]:
+    notes = [note for note in [note_on_outputs(model, precision)] if note]
+    normalizations = [x for x in all_layers(model) if isinstance(x, keras.layers.BatchNormalization)]
     if plan.num_replicas > 1 and not all(layer.synchronized for layer in normalizations):
-        return ["batch normalization sees one replica's share of a batch; synchronized=True makes it see all"]
-    return []
-
-
-def _all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    for inner in getattr(layer, "layers", ()):
-        yield inner
-        yield from _all_layers(inner)
+        notes.append("batch normalization sees one replica's share of a batch; synchronized=True makes it see all")
+    return notes

@@ -13,13 +13,15 @@ from shardkit.errors import ConflictError, DamageError, UsageError
 from train.choices import Splits
 from train.config import LabelSpec, ReaderChoice
 from train.metrics import EpochMetrics, decode_lines, encode_line
+from train.optimizer_options import OptimizerOptions
 
 CHECKPOINT_PREFIX = "step"
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
+_OPTIMIZER_NAMES = {"name": "optimizer"}
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
-    "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "learning_rate", "seed",
+    "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
     "num_lanes", "reader",
 )  # fmt: skip
 
@@ -41,7 +43,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         num_replicas: Devices of all workers.
         num_lanes: Blocks that a global batch is mixed from.
         reader: What read the shards.
-        learning_rate: Peak of the schedule.
+        optimizer: All that decides what gradients do to the weights.
         seed: Of initial weights, order and augmentation.
         tool_versions: By package name.
     """
@@ -59,7 +61,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     num_replicas: int
     num_lanes: int
     reader: ReaderChoice
-    learning_rate: float
+    optimizer: OptimizerOptions
     seed: int
     tool_versions: dict[str, str]
 
@@ -170,6 +172,10 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
     for name in _IDENTITY:
         old, new = getattr(before, name), getattr(now, name)
         if old != new:
+            if isinstance(old, OptimizerOptions):
+                name = next(n for n in old.__struct_fields__ if getattr(old, n) != getattr(new, n))
+                old, new = getattr(old, name), getattr(new, name)
+                name = _OPTIMIZER_NAMES.get(name, name)
             raise UsageError(
                 f"the run that is there has another {name.replace('_', ' ')}",
                 where=str(folder),

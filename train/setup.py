@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-import keras
-
 from shardkit import storage
 from train.config import ClassValue, LabelSpec
 from train.devices import Devices
 from train.labels import classification_label, listed_values, regression_label
 from train.learner import Learner
+from train.optimizer_options import choose_optimizer
 from train.plan import TrainPlan, plan_training
 from train.request import Request
 from train.run_folder import RunRecord
 from train.vocabulary import scan_values
 
-WARM_UP_SHARE = 0.05
-FINAL_SHARE = 0.01
-_NOT_DECAYED = ["bias", "gamma", "beta", "embeddings"]
 _TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
 
 
@@ -61,26 +57,6 @@ def make_label(request: Request) -> LabelSpec:
     return classification_label(feature, tuple(values), statistics)
 
 
-def learning_rate_of(request: Request) -> float:
-    """Returns the peak learning rate."""
-    return request.options.learning_rate or request.defaults.learning_rate
-
-
-def make_optimizer(plan: TrainPlan, learning_rate: float, weight_decay: float) -> keras.optimizers.Optimizer:
-    """Returns AdamW with a linear warm-up and a cosine decay over all steps of the plan."""
-    num_warm_up_steps = round(WARM_UP_SHARE * plan.num_steps)
-    schedule = keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=learning_rate * (FINAL_SHARE if num_warm_up_steps else 1.0),
-        decay_steps=max(1, plan.num_steps - num_warm_up_steps),
-        alpha=FINAL_SHARE,
-        warmup_target=learning_rate if num_warm_up_steps else None,
-        warmup_steps=num_warm_up_steps,
-    )
-    optimizer = keras.optimizers.AdamW(schedule, weight_decay=weight_decay)
-    optimizer.exclude_from_weight_decay(var_names=_NOT_DECAYED)
-    return optimizer
-
-
 def make_record(request: Request, label: LabelSpec, learner: Learner, plan: TrainPlan) -> RunRecord:
     """Returns what the run trains, for its folder."""
     dataset = request.dataset
@@ -98,7 +74,7 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         num_replicas=plan.num_replicas,
         num_lanes=plan.num_lanes,
         reader=request.options.reader,
-        learning_rate=learning_rate_of(request),
+        optimizer=choose_optimizer(request.options, request.defaults, plan.global_batch_size),
         seed=request.options.seed,
         tool_versions={name: version(name) for name in _TOOLS},
     )

@@ -48,6 +48,65 @@ MAX_SEED = 2**32 - 1
 @click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples a step, over all replicas.")
 @click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="Its peak; what suits the model.")
 @click.option(
+    "--scale-learning-rate",
+    type=click.Choice(["none", "linear", "sqrt"]),
+    default="none",
+    show_default=True,
+    help="Multiply it for a global batch of another size than the model's usual one.",
+)
+@click.option(
+    "--schedule",
+    type=click.Choice(["cosine", "linear", "constant", "step"]),
+    default="cosine",
+    show_default=True,
+    help="How the learning rate goes down; step: a tenth at 1/2 and 3/4 of the run.",
+)
+@click.option("--warmup-steps", type=click.IntRange(min=0), help="Steps to the peak; a twentieth of the run.")
+@click.option("--optimizer", type=click.Choice(["adamw", "adam", "sgd", "lion"]), default="adamw", show_default=True)
+@click.option("--momentum", type=click.FloatRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
+@click.option("--weight-decay", type=click.FloatRange(min=0), help="Per step and learning rate, decoupled.")
+@click.option(
+    "--clip-norm", type=click.FloatRange(min=0, min_open=True), help="Largest norm of all gradients together."
+)
+@click.option(
+    "--accumulate",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="PARTS",
+    show_default=True,
+    help="Compute a step in parts, one after the other, in less memory.",
+)
+@click.option(
+    "--ema",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="MOMENTUM",
+    help="Evaluate with a moving average of the weights, such as 0.999.",
+)
+@click.option(
+    "--prune",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="SPARSITY",
+    help="Share of each kernel's weights that end as zero.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+    help="What layers compute in; weights stay float32.",
+)
+@click.option(
+    "--reduce-in",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+    help="What gradients travel in between replicas.",
+)
+@click.option("--xla", is_flag=True, help="Compile forward and backward together.")
+@click.option(
+    "--memory-limit", type=click.IntRange(min=1), metavar="MIB", help="Of each GPU; as much as is needed if not given."
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0, max=MAX_SEED),
     default=0,

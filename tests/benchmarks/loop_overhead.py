@@ -65,12 +65,11 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.checkpoints import Checkpoints, Restored
     from train.cluster import cluster_from_environment
     from train.config import TrainOptions
-    from train.loop import Loop, distribute_steps
+    from train.loop import Loop
     from train.metrics import EpochMetrics, zero_sums
-    from train.objectives import objective_for
     from train.report import Reporter
     from train.request import resolve
-    from train.run import set_up
+    from train.run import make_steps, set_up
     from train.signals import Stop
 
     cluster = cluster_from_environment(os.environ)
@@ -85,7 +84,7 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     )
     setup = set_up(resolve(options), cluster)
     plan, model = setup.plan, setup.learner.model
-    steps = distribute_steps(setup.devices.strategy, model, setup.optimizer, objective_for(setup.label), plan)
+    steps = make_steps(setup)
     batch = next(iter(setup.input.training(plan.position(0))))
     go_on = tf.constant(0.0)
 
@@ -104,10 +103,11 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
             task=setup.label.task,
             steps=steps,
             validation=None,
-            checkpoints=Checkpoints(folder / "checkpoints", model, setup.optimizer, print, is_chief=False),
+            checkpoints=Checkpoints(folder / "checkpoints", model, setup.updater.state, print, is_chief=False),
             checkpoint_every=None,
             reporter=Reporter(),
             on_epoch=found.append,
+            weights_to_evaluate=setup.updater.averaged,
             explained=lambda _: tf.name_scope("train"),
             stop=Stop(),
             meet=lambda step: check_same_step(setup.devices, step, ""),

@@ -17,14 +17,12 @@ from PIL import Image
 from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ConflictError, DamageError, UsageError
 from shardkit.features import make_feature
-from train.cluster import Cluster
 from train.config import TrainOptions
 from train.metrics import EpochMetrics
 from train.report import Reporter
 from train.request import resolve
 from train.run import run
 from train.run_folder import RunFolder, list_checkpoints
-from train.signals import Stop
 
 TABLE = (
     make_feature("x", "float64", nullable=True),
@@ -95,7 +93,7 @@ def train(dataset: Path, output: Path, reporter: Recorder | None = None, **setti
     folder = RunFolder(options.output)
     request = resolve(options)
     folder.open(resume=options.resume)
-    run(request, folder, reporter or Recorder(), Stop(), Cluster())
+    run(request, folder, reporter or Recorder())
     return folder.read_metrics()
 
 
@@ -156,7 +154,6 @@ def test_validation_counts_every_example_once(dataset, tmp_path, user_model) -> 
 
             def call(self, inputs, training=False):
                 import tensorflow as tf
-from outputs import assert_same, weights
                 zeros = tf.zeros([tf.shape(inputs["count"])[0], self.num_outputs]) * self.scale
                 return zeros + tf.constant([[100.0] + [0.0] * (self.num_outputs - 1)])
 
