@@ -1,0 +1,58 @@
+"""What the supervisor tells a worker about itself, and how a worker ends with its supervisor."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+
+import msgspec
+
+SEAT = "SHARDKIT_WORKER"
+
+_PR_SET_PDEATHSIG = 1
+_STDIN = 0
+
+
+class Seat(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of one worker process.
+
+    Attributes:
+        index: Of the worker among all.
+        generation: Times that the supervisor has started the workers before.
+        heartbeat: File for its signs of life.
+    """
+
+    index: int
+    generation: int
+    heartbeat: str
+
+    def to_text(self) -> str:
+        """Returns the value of the environment variable `SEAT`."""
+        return msgspec.json.encode(self).decode()
+
+
+def own_seat(environment: Mapping[str, str]) -> Seat | None:
+    """Returns the seat of this process, None if no supervisor started it."""
+    text = environment.get(SEAT)
+    return None if text is None else msgspec.json.decode(text, type=Seat)
+
+
+def end_with_supervisor() -> None:
+    """Makes this worker end when its supervisor does, whatever ended that one.
+
+    The kernel ends even a stopped worker, where it can; the end of the pipe on stdin serves other systems, and a
+    supervisor that ended before this call.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_wait_for_end_of_pipe, name="supervisor", daemon=True).start()
+
+
+def _wait_for_end_of_pipe() -> None:
+    while os.read(_STDIN, 1):
+        pass
+    os._exit(128 + signal.SIGKILL)
