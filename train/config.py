@@ -53,6 +53,12 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         prune: Share of the weights of kernels that end as zero.
         xla: Compile forward and backward together.
         memory_limit: MiB that TensorFlow takes of each GPU; None takes memory as it is needed.
+        workers_per_host: Worker processes that each host starts; None means one.
+        hosts: `host:port` of the first worker of each host; None where the environment says, or all are on this one.
+        host_index: Of this host among `hosts`.
+        max_restarts: Times that lost workers are started again; None means the default under a supervisor, and none.
+        elastic: Go on with fewer workers when they are lost at the same spot again.
+        rendezvous_timeout_s: How long to wait for the other workers.
     """
 
     dataset: str
@@ -88,6 +94,12 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prune: float | None = None
     xla: bool = False
     memory_limit: int | None = None
+    workers_per_host: int | None = None
+    hosts: tuple[str, ...] | None = None
+    host_index: int | None = None
+    max_restarts: int | None = None
+    elastic: bool = False
+    rendezvous_timeout_s: float = 300.0
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

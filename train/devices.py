@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -9,6 +10,8 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from train.cluster import Cluster
 from train.config import StrategyChoice
+from train.lookout import watched
+from train.peers import configure_heartbeats
 
 ALONE = Cluster()
 
@@ -36,20 +39,23 @@ class Devices(NamedTuple):
         return self.worker_index == 0
 
 
-def choose_devices(choice: StrategyChoice, replicas: int | None, cluster: Cluster = ALONE) -> Devices:
+def choose_devices(
+    choice: StrategyChoice, replicas: int | None, cluster: Cluster = ALONE, nonces: Mapping[int, str] | None = None
+) -> Devices:
     """Returns the devices for a run; must be called before TensorFlow computes anything.
 
     Args:
         choice: `auto` takes all GPUs of the host, one device otherwise; of several workers, those of all.
         replicas: Number of devices; without a GPU the CPU is divided into as many virtual ones.
         cluster: Who train together. TensorFlow finds their addresses in `TF_CONFIG`.
+        nonces: Of the other workers, when they met.
 
     Raises:
         UsageError: If there are not as many devices, or they contradict the strategy.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if cluster.num_workers > 1:
-        return _several_workers(choice, replicas, cluster, len(gpus))
+        return _several_workers(choice, replicas, cluster, nonces or {}, len(gpus))
     if choice == "multi-worker":
         raise UsageError(
             "--strategy multi-worker has several workers, and there is one",
@@ -70,7 +76,9 @@ def choose_devices(choice: StrategyChoice, replicas: int | None, cluster: Cluste
     return Devices(tf.distribute.MirroredStrategy(names), num_replicas, f"{num_replicas} virtual CPU devices, mirrored")
 
 
-def _several_workers(choice: StrategyChoice, replicas: int | None, cluster: Cluster, num_gpus: int) -> Devices:
+def _several_workers(
+    choice: StrategyChoice, replicas: int | None, cluster: Cluster, nonces: Mapping[int, str], num_gpus: int
+) -> Devices:
     if choice not in ("auto", "multi-worker"):
         raise UsageError(
             f"--strategy {choice} has one worker, not {cluster.num_workers}", next_step="Use --strategy multi-worker"
@@ -85,7 +93,9 @@ def _several_workers(choice: StrategyChoice, replicas: int | None, cluster: Clus
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=implementation.NCCL if num_gpus else implementation.RING
     )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    configure_heartbeats(cluster)
+    with watched(cluster, nonces):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     devices = f"{num_local} GPUs" if num_gpus else "1 device (CPU)"
     return Devices(
         strategy,

@@ -16,6 +16,7 @@ from train.batch import Batch
 from train.checkpoints import Checkpoints, Restored
 from train.config import Task
 from train.gradients import ComputeGradients
+from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
 from train.objectives import Objective
 from train.plan import TrainPlan
@@ -53,6 +54,7 @@ class Loop:
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
         stop: Asked before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
+        heartbeat: Given the signs of life of this worker.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Loop:
         explained: Callable[[str], AbstractContextManager[None]],
         stop: Stop,
         meet: Callable[[int], None],
+        heartbeat: Heartbeat,
     ) -> None:
         self._plan = plan
         self._task = task
@@ -83,6 +86,7 @@ class Loop:
         self._explained = explained
         self._stop = stop
         self._meet = meet
+        self._heartbeat = heartbeat
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
         self._meter = Meter()
 
@@ -108,7 +112,7 @@ class Loop:
             step = (epoch + 1) * self._plan.steps_per_epoch
             trained_at = time.monotonic()
             with self._explained("validation"):
-                validation = self._evaluate()
+                validation = self._evaluate(step)
             line = EpochMetrics(
                 epoch=epoch,
                 step=step,
@@ -122,7 +126,7 @@ class Loop:
             self._on_epoch(line)
             sums = zero_sums()
             with self._explained("train"):
-                self._checkpoints.save(step, sums)
+                self._save(step, sums)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
             if next(iterator, None) is not None:
@@ -150,24 +154,30 @@ class Loop:
                 sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
                 before = now
                 meter.finished_step(plan.global_batch_size)
+                self._heartbeat.beat(step + 1, meter.longest_step_s)
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
                     sums, is_wanted_now = _add(sums, before, step + 1)
                     before = None
-                    self._checkpoints.save(step + 1, sums)
+                    self._save(step + 1, sums)
                     if is_stop_wanted or is_wanted_now:
                         self._meet(step + 1)
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
         return sums if before is None else _add(sums, before, step + 1)[0]
 
-    def _evaluate(self) -> dict[str, float] | None:
+    def _evaluate(self, step: int) -> dict[str, float] | None:
         if self._validation is None:
             return None
         sums = zero_sums()
-        with self._weights_to_evaluate():
+        with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for batch in self._validation:
                 sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
+                self._heartbeat.beat(step, self._meter.longest_step_s)
         return summarize(self._task, sums)
+
+    def _save(self, step: int, sums: Sums) -> None:
+        with self._heartbeat.busy("checkpoint", START_LIMIT_S):
+            self._checkpoints.save(step, sums)
 
     def _is_checkpoint_due(self, num_steps: int) -> bool:
         every = self._checkpoint_every

@@ -41,9 +41,7 @@ def prepare_columns(columns: TabularColumns, features: Features) -> Callable[[Pa
     return prepare
 
 
-def label_reader(
-    label: LabelSpec, feature: Feature
-) -> Callable[[ParsedBatch, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+def label_reader(label: LabelSpec, feature: Feature) -> Callable[[ParsedBatch, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """Returns the function that gives labels as a loss takes them, and bools that say which examples have one.
 
     It takes columns, and weights: rows of weight 0 may hold anything.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
@@ -19,8 +21,10 @@ from train.config import LabelSpec, Precision
 from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
 from train.gradients import all_layers, gradient_function
+from train.heartbeat import Heartbeat
 from train.input import BatchInput, ReaderInput
 from train.labels import note_on_classes
+from train.launch import run_identity
 from train.learner import Learner, check_model, make_learner
 from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
@@ -31,6 +35,7 @@ from train.optimizers import make_optimizer
 from train.plan import TrainPlan
 from train.precision import note_on_outputs, set_precision
 from train.preparation import Preparation
+from train.rendezvous import meet
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
@@ -76,14 +81,17 @@ def run(
     Raises:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
+    options = request.options
+    nonces = meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), options.rendezvous_timeout_s)
     before = folder.read_record()
-    setup = set_up(request, cluster, None if before is None else before.num_lanes)
+    setup = set_up(request, cluster, None if before is None else before.num_lanes, nonces)
     model, is_chief = setup.learner.model, cluster.is_chief
+    heartbeat = Heartbeat.from_environment(os.environ)
     checkpoints = Checkpoints(folder.checkpoints, model, setup.updater.state, reporter.warn, is_chief=is_chief)
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter)
-    meet = partial(check_same_step, setup.devices, folder=str(folder.path))
-    meet(start.step)
+    agree = partial(check_same_step, setup.devices, folder=str(folder.path))
+    agree(start.step)
     if is_chief:
         folder.write_record(record)
     describe(reporter, setup)
@@ -109,7 +117,8 @@ def run(
         weights_to_evaluate=setup.updater.averaged,
         explained=partial(explained_for, request, setup.learner.features),
         stop=stop or Stop(),
-        meet=meet,
+        meet=agree,
+        heartbeat=heartbeat,
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
@@ -122,19 +131,22 @@ def run(
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
 
-def set_up(request: Request, cluster: Cluster = ALONE, num_lanes: int | None = None) -> Setup:
+def set_up(
+    request: Request, cluster: Cluster = ALONE, num_lanes: int | None = None, nonces: Mapping[int, str] | None = None
+) -> Setup:
     """Returns devices, plan, model and input of a run.
 
     Args:
         request: What is wanted.
         cluster: Who train together.
         num_lanes: Of the run that goes on; None for a new one.
+        nonces: Of the other workers, when they met.
 
     Raises:
         UsageError: If the request fits neither the devices nor the data.
     """
     configure_memory(request.options.memory_limit)
-    devices = choose_devices(request.options.strategy, request.options.replicas, cluster)
+    devices = choose_devices(request.options.strategy, request.options.replicas, cluster, nonces)
     keras.utils.set_random_seed(request.options.seed)
     set_precision(request.options.precision)
     plan = make_plan(request, devices, num_lanes)

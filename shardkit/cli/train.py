@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,19 @@ from shardkit.errors import UsageError, missing_extra
 MAX_SEED = 2**32 - 1
 
 
+class TrainCommand(ExampleCommand):
+    """A command that remembers its arguments as typed, for the processes that run it again."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+_TYPED = "shardkit.train.typed"
+
+
 @click.command(
-    cls=ExampleCommand,
+    cls=TrainCommand,
     epilog="""
         shardkit train out/adult --label income --output runs/adult
         shardkit train out/adult --label income --epochs 10 --output runs/adult --resume
@@ -25,6 +37,8 @@ MAX_SEED = 2**32 - 1
         shardkit train out/photos --label label --model image --image-size 128 --output runs/photos
         shardkit train out/adult --label income --model my_model.py:build --output runs/mine
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
+        shardkit train out/adult --label income --workers-per-host 2 --output runs/workers
+        shardkit train out/adult --label income --hosts a:5000,b:5000 --host-index 0 --output runs/hosts
     """,
 )
 @click.argument("dataset")
@@ -138,8 +152,31 @@ MAX_SEED = 2**32 - 1
 @click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )
+@click.option("--workers-per-host", type=click.IntRange(min=1, max=256), help="Worker processes of each host.")
+@click.option(
+    "--hosts",
+    metavar="HOST:PORT,...",
+    help="Each host's first worker; the next ones take the next ports. From TF_CONFIG or Slurm if not given.",
+)
+@click.option("--host-index", type=click.IntRange(min=0), help="Which of --hosts this one is, from 0.")
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    help="Start lost workers again from the last checkpoint so many times; 3 if there are several.",
+)
+@click.option("--elastic", is_flag=True, help="Go on with fewer workers when they are lost at the same spot again.")
+@click.option(
+    "--rendezvous-timeout",
+    "rendezvous_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the workers of other hosts.",
+)
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
-def command(**typed: Any) -> None:
+@click.pass_context
+def command(ctx: click.Context, /, **typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.
 
     Columns are normalised and looked up by the dataset's own statistics, images are resized and augmented. A run that
@@ -157,22 +194,46 @@ def command(**typed: Any) -> None:
     from train.cluster import cluster_from_environment
     from train.config import TrainOptions
     from train.environment import import_quietly
+    from train.launch import plan_launch
     from train.request import resolve
     from train.run_folder import RunFolder
+    from train.seat import end_with_supervisor, own_seat
     from train.signals import end_at_once
+    from train.supervisor import supervise
 
-    names = {name: split_names(typed[name]) for name in ("features", "ignore")}
+    names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
     options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
+    seat = own_seat(os.environ)
+    if seat is not None:
+        end_with_supervisor()
+    orders = plan_launch(options, worker_command(ctx), os.environ) if seat is None else None
+    # Where a run stands already is for the one to look who starts its chief, before that one writes there.
+    is_first = seat is None and (orders is None or orders.placement.first == 0)
     folder = RunFolder(options.output)
     cluster = cluster_from_environment(os.environ)
     with end_at_once(folder.describe_stop) as stop:
         request = resolve(options)
-        folder.open(resume=options.resume or not cluster.is_chief)
-        import_quietly()
-        from train.report import Reporter
-        from train.run import run
+        folder.open(resume=options.resume or not is_first)
+        if orders is None:
+            import_quietly()
+            from train.peers import leaving_when_peers_are_lost
+            from train.report import Reporter
+            from train.run import run
 
-        run(request, folder, Reporter(), stop, cluster)
+            with leaving_when_peers_are_lost(cluster):
+                run(request, folder, Reporter(), stop, cluster)
+    if orders is not None:
+        ctx.exit(supervise(orders, say, folder.describe_stop))
+
+
+def worker_command(ctx: click.Context) -> tuple[str, ...]:
+    """Returns the command line that was typed, for a process of its own."""
+    return (sys.executable, "-m", "shardkit", "train", *ctx.meta[_TYPED])
+
+
+def say(text: str) -> None:
+    """Tells the user what the supervisor does."""
+    click.echo(text, err=True)
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:

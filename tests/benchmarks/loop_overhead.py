@@ -65,6 +65,7 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.checkpoints import Checkpoints, Restored
     from train.cluster import cluster_from_environment
     from train.config import TrainOptions
+    from train.heartbeat import Heartbeat
     from train.loop import Loop
     from train.metrics import EpochMetrics, zero_sums
     from train.report import Reporter
@@ -110,6 +111,7 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
             weights_to_evaluate=setup.updater.averaged,
             explained=lambda _: tf.name_scope("train"),
             stop=Stop(),
+            heartbeat=Heartbeat(None),
             meet=lambda step: check_same_step(setup.devices, step, ""),
         ).run(batches, Restored(0, zero_sums()))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from outputs import assert_same, learned
-from workers import finish_all, start_workers
+from workers import finish_all, start_processes, start_workers, train_command
 
 from shardkit.features import make_feature
 
@@ -63,3 +65,25 @@ def test_workers_that_are_preempted_stop_together_and_go_on(dataset, tmp_path, n
     run_workers(num_resumed, *settings, tmp_path / "cut", "--resume", folder=tmp_path)
     run_workers(2, *settings, tmp_path / "whole", folder=tmp_path)
     assert_same(tmp_path / "whole", tmp_path / "cut", atol=atol)
+
+
+@pytest.mark.slow
+def test_a_lost_worker_costs_nothing_but_time(dataset, tmp_path) -> None:
+    settings = (dataset, *SETTINGS, "--epochs", 40, "--checkpoint-every", 7, "--workers-per-host", 2, "--output")
+    (supervisor,) = start_processes(None, train_command(*settings, tmp_path / "cut"), folder=tmp_path)
+    assert supervisor.stderr is not None
+    assert any(line.startswith("epoch 2 of") for line in supervisor.stderr)
+    os.kill(workers_of(supervisor)[1], signal.SIGKILL)
+    ((code, _, said),) = finish_all([supervisor])
+    assert code == 0, said
+    assert "worker 1 was killed by SIGKILL after step" in said
+    assert "restarting 2 workers from the last checkpoint, restart 1 of 3" in said
+    run_workers(2, *settings[:-3], "--output", tmp_path / "whole", folder=tmp_path)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    assert learned(tmp_path / "whole") == learned(tmp_path / "cut")
+
+
+def workers_of(supervisor: subprocess.Popen[str]) -> list[int]:
+    """Returns the numbers of the worker processes, in the order they were started."""
+    found = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
+    return sorted(map(int, found))

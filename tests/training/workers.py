@@ -23,24 +23,31 @@ def free_addresses(count: int) -> list[str]:
 
 
 def start_workers(count: int, *arguments: object, folder: Path) -> list[subprocess.Popen[str]]:
-    return start_processes(count, [sys.executable, "-m", "shardkit", "train", *map(str, arguments)], folder=folder)
+    return start_processes(count, train_command(*arguments), folder=folder)
 
 
-def start_processes(count: int, command: Sequence[str], *, folder: Path) -> list[subprocess.Popen[str]]:
-    addresses = free_addresses(count)
+def train_command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "shardkit", "train", *map(str, arguments)]
+
+
+def start_processes(count: int | None, command: Sequence[str], *, folder: Path) -> list[subprocess.Popen[str]]:
+    """Starts a command as each worker, or once and as no worker if there is no count."""
+    addresses = free_addresses(count or 0)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "KERAS_", "SHARDKIT_"))}
+    if count is None:
+        return [_start(command, clean)]
     started = []
     for index in range(count):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         seat = Seat(index=index, generation=0, heartbeat=str(folder / f"heartbeat-{index}"))
         environment = clean | {"TF_CONFIG": json.dumps(config), SEAT: seat.to_text()}
-        started.append(
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-            )
-        )  # fmt: skip
+        started.append(_start(command, environment))
     return started
+
+
+def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def finish_all(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:

@@ -1,0 +1,123 @@
+"""The supervisor's decisions: whatever happens in whatever order, it keeps within its limits and comes to an end."""
+
+from __future__ import annotations
+
+import signal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train.exits import EXIT_PEER_LOST, LOOKOUT_SIGNAL
+from train.supervision import (
+    FINAL_CODES,
+    Event,
+    Finish,
+    GraceOver,
+    Restart,
+    Signalled,
+    StartFailed,
+    State,
+    Stop,
+    Wait,
+    WorkerEnded,
+    WorkerFroze,
+    causes_first,
+    decide,
+)
+
+CODES = st.sampled_from([*range(8), 70, EXIT_PEER_LOST, 130, 143, -LOOKOUT_SIGNAL, -signal.SIGKILL, -signal.SIGSEGV])
+STEPS = st.none() | st.integers(0, 1000)
+
+
+def states(**settings) -> st.SearchStrategy[State]:
+    return st.builds(
+        lambda count, others, max_restarts, is_elastic: State(
+            num_workers=count + others, count=count, max_restarts=max_restarts, is_elastic=is_elastic
+        ),
+        st.integers(1, 5), settings.get("others", st.integers(0, 3)), st.integers(0, 4), st.booleans(),
+    )  # fmt: skip
+
+
+def events(count: int) -> st.SearchStrategy[Event]:
+    index = st.integers(0, count - 1)
+    return st.one_of(
+        st.builds(WorkerEnded, index, CODES, STEPS),
+        st.builds(WorkerFroze, index, st.floats(1, 100), st.just("training"), STEPS, st.booleans()),
+        st.builds(StartFailed, index, st.just("no memory")),
+        st.builds(Signalled, st.sampled_from([signal.SIGINT, signal.SIGTERM])),
+    )
+
+
+@given(states(), st.data())
+def test_it_stays_within_its_limits_whatever_happens(state, data) -> None:
+    begun = state
+    for _ in range(40):
+        event = data.draw(events(state.count))
+        before, (state, action) = state, decide(state, event)
+        assert 1 <= state.count <= before.count
+        assert state.num_workers - state.count == begun.num_workers - begun.count
+        assert state.generation <= begun.max_restarts
+        if isinstance(action, Restart):
+            assert state.generation == before.generation + 1
+            assert before.stopping is None
+            assert action.count == state.count
+            assert not state.ended
+            assert begun.is_elastic or state.count == begun.count
+            assert begun.num_workers == begun.count or state.count == begun.count
+        elif isinstance(action, Finish):
+            assert 0 <= action.code < 256
+            break
+
+
+@given(states(), st.permutations(range(5)), st.data())
+def test_it_ends_well_when_and_only_when_all_ended_well(state, order, data) -> None:
+    order = [i for i in order if i < state.count]
+    for number, index in enumerate(order):
+        state, action = decide(state, WorkerEnded(index, 0, 10))
+        assert action == (Finish(0) if number == len(order) - 1 else Wait())
+
+
+@given(states(), st.sampled_from(sorted(FINAL_CODES)), STEPS)
+def test_what_would_fail_again_is_not_tried_again(state, code, step) -> None:
+    assert decide(state, WorkerEnded(0, code, step))[1] == Finish(code, culprit=0)
+
+
+@given(states(), STEPS)
+def test_a_store_that_fails_is_tried_again_once_it_had_worked(state, step) -> None:
+    _, action = decide(state, WorkerEnded(0, 5, step))
+    assert isinstance(action, Restart) == (step is not None and state.max_restarts > 0)
+
+
+@given(states(), st.sampled_from([signal.SIGINT, signal.SIGTERM]), st.data())
+def test_once_asked_to_stop_it_starts_nothing(state, number, data) -> None:
+    state, action = decide(state, Signalled(number))
+    assert action == Stop(number)
+    codes = data.draw(st.lists(CODES, min_size=state.count, max_size=state.count))
+    for index, code in enumerate(codes):
+        state, action = decide(state, WorkerEnded(index, code, 3))
+        if code in FINAL_CODES:
+            assert action == Finish(code, culprit=index)
+            return
+    assert action == Finish(0 if not any(codes) else 128 + number)
+    assert decide(state, GraceOver())[1] == Finish(128 + number)
+    assert decide(state, Signalled(number))[1] == Finish(128 + number)
+
+
+@given(states(others=st.just(0)), st.lists(st.integers(0, 100), min_size=1, max_size=6))
+def test_only_an_elastic_run_that_comes_no_further_loses_workers(state, steps) -> None:
+    furthest = -1
+    for number, step in enumerate(steps):
+        count = state.count
+        state, action = decide(state, WorkerEnded(0, -signal.SIGKILL, step))
+        if not isinstance(action, Restart):
+            assert state.generation == state.max_restarts
+            return
+        is_smaller = state.is_elastic and number > 0 and step <= furthest and count > 1
+        assert state.count == count - is_smaller
+        furthest = max(furthest, step)
+
+
+def test_a_cause_is_told_before_what_it_caused() -> None:
+    lost, killed, wrong = WorkerEnded(0, EXIT_PEER_LOST), WorkerEnded(1, -9), WorkerEnded(2, 2)
+    froze, asked = WorkerFroze(3, 9.0, "training"), Signalled(15)
+    assert causes_first([lost, froze, killed, wrong, asked]) == [asked, wrong, killed, froze, lost]

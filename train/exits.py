@@ -1,0 +1,12 @@
+"""How a worker ends for its supervisor, besides the exit codes of `shardkit.errors` and 128 + signal."""
+
+import signal
+
+EXIT_PEER_LOST = 75
+"""Another worker was lost, so that this one cannot go on: EX_TEMPFAIL of <sysexits.h>."""
+
+LOOKOUT_SIGNAL = signal.SIGALRM
+"""Ends a worker that waits for another one inside of TensorFlow, where no code of its own runs."""
+
+PEER_LOST_CODES = frozenset({EXIT_PEER_LOST, -LOOKOUT_SIGNAL})
+"""Both, as `subprocess` gives them."""

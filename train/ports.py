@@ -1,0 +1,46 @@
+"""Free ports of this host that stay free until a worker listens on them."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+from typing import Self
+
+LOOPBACK = "127.0.0.1"
+
+
+class HeldPorts:
+    """Ports on loopback, bound but not listened to while the block runs.
+
+    A system gives bound ports to nobody else; TensorFlow's outgoing connections, too, would take a free one that a
+    worker was to listen on. Whoever allows sharing an address may still listen there, as TensorFlow does.
+
+    Args:
+        count: Their number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._sockets = [_bound() for _ in range(count)]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """`host:port` of each."""
+        return tuple(f"{LOOPBACK}:{held.getsockname()[1]}" for held in self._sockets)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for held in self._sockets:
+            held.close()
+
+
+def _bound() -> socket.socket:
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.bind((LOOPBACK, 0))
+    # Only now: a system may give a port that allows sharing to two who ask for any.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return held

@@ -1,0 +1,248 @@
+"""What to do when something happens to a worker: arithmetic on what is known, without processes or clocks.
+
+The shell around it (`train.supervisor`) asks `decide` for each event and does what it says.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+from shardkit.errors import (
+    BadInputError,
+    ConflictError,
+    DamageError,
+    OutOfSpaceError,
+    StorageError,
+    UnsafeError,
+    UsageError,
+)
+from train.exits import PEER_LOST_CODES
+
+# Another start would end the same way.
+FINAL_CODES = frozenset(
+    kind.exit_code for kind in (DamageError, UsageError, BadInputError, ConflictError, OutOfSpaceError, UnsafeError)
+)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_CODES = {128 + number: number for number in STOP_SIGNALS}
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a supervised run.
+
+    Attributes:
+        num_workers: Of all hosts.
+        count: Those that this host starts.
+        max_restarts: That are allowed.
+        is_elastic: Whether fewer workers may go on.
+        generation: Restarts so far.
+        ended: Exit codes of this generation's workers that ended.
+        failed_before: Whether a generation before this one failed.
+        furthest_step: Completed steps of the furthest generation that failed; None if none began.
+        stopping: The signal that was passed on to the workers; None while they are to go on.
+    """
+
+    num_workers: int
+    count: int
+    max_restarts: int
+    is_elastic: bool = False
+    generation: int = 0
+    ended: dict[int, int] = {}
+    failed_before: bool = False
+    furthest_step: int | None = None
+    stopping: int | None = None
+
+
+class WorkerEnded(msgspec.Struct, frozen=True):
+    """A worker ended; `code` is negative for a signal, as in `subprocess`."""
+
+    index: int
+    code: int
+    step: int | None = None
+
+
+class WorkerFroze(msgspec.Struct, frozen=True):
+    """A worker gave no sign of life for too long.
+
+    Attributes:
+        index: Of the worker.
+        silent_s: For how long.
+        phase: What it did.
+        step: Steps that it had completed.
+        is_stopped: Whether the system holds its process.
+        others: Workers that are silent too: one waits for the other, and who for whom cannot be seen.
+    """
+
+    index: int
+    silent_s: float
+    phase: str
+    step: int | None = None
+    is_stopped: bool = False
+    others: tuple[int, ...] = ()
+
+
+class StartFailed(msgspec.Struct, frozen=True):
+    """The system refused to start a worker."""
+
+    index: int
+    why: str
+
+
+class Signalled(msgspec.Struct, frozen=True):
+    """The supervisor was asked to stop."""
+
+    number: int
+
+
+class GraceOver(msgspec.Struct, frozen=True):
+    """The workers had their time to stop."""
+
+
+Event = WorkerEnded | WorkerFroze | StartFailed | Signalled | GraceOver
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing is to be done."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Pass a signal on to all workers, and give them time."""
+
+    number: int
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """End all workers of this host, and start `count` of them from the last checkpoint."""
+
+    count: int
+    sentence: str
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """End all workers that are left, and end with this exit code.
+
+    Attributes:
+        code: Of the supervisor.
+        culprit: The worker whose own words say why; None where none has any.
+        sentence: Why, where there is a reason that no worker gave.
+    """
+
+    code: int
+    culprit: int | None = None
+    sentence: str | None = None
+
+
+Action = Wait | Stop | Restart | Finish
+
+
+def decide(state: State, event: Event) -> tuple[State, Action]:
+    """Returns what is known after an event, and what is to be done about it."""
+    if isinstance(event, Signalled):
+        if state.stopping is not None:
+            return state, Finish(128 + state.stopping)
+        return msgspec.structs.replace(state, stopping=event.number), Stop(event.number)
+    if isinstance(event, GraceOver):
+        return state, Finish(128 + (state.stopping or signal.SIGTERM))
+    if isinstance(event, WorkerEnded):
+        state = msgspec.structs.replace(state, ended=state.ended | {event.index: event.code})
+        if state.stopping is not None:
+            return state, _while_stopping(state, event)
+        if event.code == 0:
+            return state, Finish(0) if _are_all_done(state) else Wait()
+        if event.code in STOP_CODES:
+            # It was told to stop, and not by way of us; the others are to stop where it did.
+            number = STOP_CODES[event.code]
+            after = msgspec.structs.replace(state, stopping=number)
+            return after, Finish(event.code) if _have_all_ended(state) else Stop(number)
+        if event.code in FINAL_CODES or (event.code == StorageError.exit_code and event.step is None):
+            return state, Finish(event.code, culprit=event.index)
+    elif state.stopping is not None:
+        return state, Wait()  # The grace period ends what does not end by itself.
+    return _after_failure(state, event)
+
+
+def causes_first(events: Sequence[Event]) -> list[Event]:
+    """Returns simultaneous events in the order in which they are to be decided on: causes before consequences."""
+
+    def rank(event: Event) -> int:
+        if isinstance(event, WorkerEnded):
+            if event.code in FINAL_CODES:
+                return 1
+            return 5 if event.code in PEER_LOST_CODES else 4 if event.code == 0 else 2
+        return {Signalled: 0, StartFailed: 2, WorkerFroze: 3}.get(type(event), 6)
+
+    return sorted(events, key=rank)
+
+
+def describe(event: Event) -> str:
+    """Returns what happened to a worker, as the beginning of a sentence."""
+    assert isinstance(event, WorkerEnded | WorkerFroze | StartFailed)
+    who = f"worker {event.index}"
+    if isinstance(event, StartFailed):
+        return f"{who} could not be started ({event.why})"
+    when = "before its first step" if event.step is None else f"after step {event.step:,}"
+    if isinstance(event, WorkerFroze):
+        how = "was stopped" if event.is_stopped else "gave no sign of life"
+        if event.others and not event.is_stopped:
+            who = f"workers {', '.join(map(str, sorted((event.index, *event.others))))}"
+        return f"{who} {how} for {event.silent_s:.0f} s {when}, during {event.phase}"
+    if event.code in PEER_LOST_CODES:
+        return f"{who} lost another worker {when}"
+    if event.code < 0:
+        return f"{who} was killed by {signal_name(-event.code)} {when}"
+    return f"{who} ended with exit code {event.code} {when}"
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _while_stopping(state: State, event: WorkerEnded) -> Action:
+    assert state.stopping is not None
+    if event.code in FINAL_CODES:
+        return Finish(event.code, culprit=event.index)
+    if not _have_all_ended(state):
+        return Wait()
+    return Finish(0) if _are_all_done(state) else Finish(128 + state.stopping)
+
+
+def _after_failure(state: State, event: WorkerEnded | WorkerFroze | StartFailed) -> tuple[State, Action]:
+    what = describe(event)
+    step = None if isinstance(event, StartFailed) else event.step
+    got_further = step is not None and (state.furthest_step is None or step > state.furthest_step)
+    is_same_spot = isinstance(event, StartFailed) or (state.failed_before and not got_further)
+    if state.generation >= state.max_restarts:
+        allowed = f"{state.max_restarts} restarts were allowed" if state.max_restarts else "no restart is allowed"
+        return state, Finish(StorageError.exit_code, sentence=f"{what}; {allowed}")
+    count = state.count
+    if is_same_spot and state.is_elastic and count > 1 and count == state.num_workers:
+        count -= 1
+    elif isinstance(event, StartFailed):
+        return state, Finish(StorageError.exit_code, sentence=what)
+    after = msgspec.structs.replace(
+        state,
+        num_workers=state.num_workers - state.count + count,
+        count=count,
+        generation=state.generation + 1,
+        ended={},
+        failed_before=True,
+        furthest_step=step if got_further else state.furthest_step,
+    )
+    workers = "1 worker" if count == 1 else f"{count} workers"
+    how = "going on with" if count < state.count else "restarting"
+    number = f"restart {after.generation} of {state.max_restarts}"
+    return after, Restart(count, f"{what}; {how} {workers} from the last checkpoint, {number}")
+
+
+def _have_all_ended(state: State) -> bool:
+    return len(state.ended) == state.count
+
+
+def _are_all_done(state: State) -> bool:
+    return _have_all_ended(state) and not any(state.ended.values())

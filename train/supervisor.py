@@ -1,0 +1,231 @@
+"""Starts the workers of this host, and starts all of them again when one is lost: a thin shell around `decide`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from shardkit import storage
+from shardkit.errors import StorageError
+from train.cluster import Cluster, Placement
+from train.crew import Crew, Member
+from train.exits import PEER_LOST_CODES
+from train.heartbeat import START_LIMIT_S
+from train.ports import HeldPorts
+from train.supervision import (
+    STOP_SIGNALS,
+    Event,
+    Finish,
+    GraceOver,
+    Restart,
+    Signalled,
+    State,
+    Stop,
+    WorkerEnded,
+    causes_first,
+    decide,
+)
+
+RESUME = "--resume"
+# Kubernetes and Slurm kill 30 s after SIGTERM.
+GRACE_S = 25.0
+
+_POLL_S = 0.25
+_HELD_UP_S = 5.0
+_SETTLE_S = 1.0
+_MAX_LAST_WORDS = 20
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor is to keep running.
+
+    Attributes:
+        command: Of a worker; `--resume` is added when it is started again.
+        placement: The workers of all hosts, and of this one.
+        logs: Folder for the output of all workers but this host's first, which is passed through.
+        max_restarts: That are allowed.
+        is_elastic: Whether fewer workers may go on.
+        grace_s: For a last checkpoint when asked to stop.
+        start_limit_s: Silence that is fine until a worker's first sign of life.
+    """
+
+    command: tuple[str, ...]
+    placement: Placement
+    logs: Path
+    max_restarts: int
+    is_elastic: bool = False
+    grace_s: float = GRACE_S
+    start_limit_s: float = START_LIMIT_S
+
+
+def supervise(orders: Orders, say: Callable[[str], None], describe_state: Callable[[], str]) -> int:
+    """Keeps the workers running to their end, and returns the exit code.
+
+    Args:
+        orders: What to run.
+        say: Tells the user a sentence.
+        describe_state: Returns the sentence that says what is saved and how to go on.
+
+    Raises:
+        StorageError: If workers were lost more often than is allowed.
+        UsageError: If the logs cannot be written.
+    """
+    if orders.placement.count > 1:
+        storage.make_folder(str(orders.logs))
+    with tempfile.TemporaryDirectory(prefix="shardkit-train-") as folder, _signals() as wakeup:
+        return _Supervisor(orders, Path(folder), wakeup, say, describe_state).run()
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        orders: Orders,
+        folder: Path,
+        wakeup: int,
+        say: Callable[[str], None],
+        describe_state: Callable[[], str],
+    ) -> None:
+        self._orders = orders
+        self._folder = folder
+        self._wakeup = wakeup
+        self._say = say
+        self._describe_state = describe_state
+        self._stop_at_s: float | None = None
+        placement = orders.placement
+        self._state = State(
+            num_workers=placement.num_workers,
+            count=placement.count,
+            max_restarts=orders.max_restarts,
+            is_elastic=orders.is_elastic,
+        )
+
+    def run(self) -> int:
+        while True:
+            action = self._run_generation()
+            if isinstance(action, Finish):
+                return self._finish(action)
+            self._say(action.sentence)
+
+    def _run_generation(self) -> Restart | Finish:
+        """Runs the workers until something ends them; when it returns, none of them is left."""
+        is_local = self._orders.placement.is_local and self._state.count > 1
+        with contextlib.ExitStack() as stack:
+            ports = stack.enter_context(HeldPorts(self._state.count if is_local else 0))
+            crew = Crew(self._command(), self._state.generation, self._folder, self._orders.start_limit_s)
+            stack.callback(crew.end)
+            members = self._members(ports.addresses if is_local else self._orders.placement.workers)
+            sizes = {m.log: m.log.stat().st_size for m in members if m.log is not None and m.log.exists()}
+            refusal = crew.start(members)
+            events: list[Event] = [] if refusal is None else [refusal]
+            while True:
+                for event in causes_first(events):
+                    self._state, action = decide(self._state, event)
+                    if isinstance(action, Stop):
+                        crew.signal(action.number)
+                        self._stop_at_s = time.monotonic() + self._orders.grace_s
+                    elif isinstance(action, Restart):
+                        return msgspec.structs.replace(action, sentence=action.sentence + _see_log(event, members))
+                    elif isinstance(action, Finish):
+                        words = _own_words(action, crew, members, sizes)
+                        return msgspec.structs.replace(action, sentence=action.sentence or words)
+                events = self._wait(crew)
+
+    def _command(self) -> tuple[str, ...]:
+        command = self._orders.command
+        return (*command, RESUME) if self._state.generation and RESUME not in command else command
+
+    def _members(self, addresses: Sequence[str]) -> list[Member]:
+        first = self._orders.placement.first
+        return [
+            Member(
+                cluster=Cluster(workers=tuple(addresses), index=i),
+                log=None if i == first else self._orders.logs / f"{i}.log",
+            )
+            for i in range(first, first + self._state.count)
+        ]
+
+    def _wait(self, crew: Crew) -> list[Event]:
+        """Returns what happened, after a while at most."""
+        before_s = time.monotonic()
+        events: list[Event] = [Signalled(number) for number in self._signals(_POLL_S)]
+        if time.monotonic() - before_s > _HELD_UP_S:
+            crew.forgive()
+        events += crew.look()
+        if events and all(isinstance(e, WorkerEnded) and e.code in PEER_LOST_CODES for e in events):
+            # Who lost a peer may be noticed before the peer.
+            until_s = time.monotonic() + _SETTLE_S
+            while time.monotonic() < until_s:
+                time.sleep(_SETTLE_S / 10)
+                events += crew.look()
+        if self._stop_at_s is not None and time.monotonic() > self._stop_at_s:
+            events.append(GraceOver())
+        return events
+
+    def _signals(self, timeout_s: float) -> list[int]:
+        ready, _, _ = select.select([self._wakeup], [], [], timeout_s)
+        return [number for number in os.read(self._wakeup, 1024) if number in STOP_SIGNALS] if ready else []
+
+    def _finish(self, action: Finish) -> int:
+        if action.code == StorageError.exit_code and action.culprit is None:
+            raise StorageError(
+                action.sentence or "a worker kept failing",
+                state=self._describe_state(),
+            )
+        if action.sentence:
+            self._say(action.sentence)
+        return action.code
+
+
+def _see_log(event: Event, members: Sequence[Member]) -> str:
+    log = next((m.log for m in members if m.cluster.index == getattr(event, "index", None)), None)
+    return "" if log is None or not isinstance(event, WorkerEnded) or event.code < 0 else f"; see {log}"
+
+
+def _own_words(action: Finish, crew: Crew, members: Sequence[Member], sizes: dict[Path, int]) -> str | None:
+    """Returns the last words of a worker whose output nobody saw, None where another one said the same aloud."""
+    member = next((m for m in members if m.cluster.index == action.culprit), None)
+    if member is None or member.log is None:
+        return None
+    if crew.wait_for(members[0].cluster.index, _SETTLE_S) == action.code:
+        return None
+    with member.log.open("rb") as file:
+        file.seek(sizes.get(member.log, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("error[")]
+    words = lines[starts[-1] :] if starts else lines
+    return "\n".join([f"worker {action.culprit} says:", *words[-_MAX_LAST_WORDS:]])
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """Gives a descriptor on which the numbers of signals arrive; they do nothing else while the block runs."""
+    read_end, write_end = os.pipe()
+    for descriptor in (read_end, write_end):
+        os.set_blocking(descriptor, False)
+    before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    handlers = {
+        number: signal.signal(number, _ignore)
+        for number in (*STOP_SIGNALS, signal.SIGCHLD)
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield read_end
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.close(read_end)
+        os.close(write_end)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Does nothing: the number arrives on the descriptor."""
