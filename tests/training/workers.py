@@ -13,6 +13,9 @@ from pathlib import Path
 
 from train.seat import SEAT, Seat
 
+# A worker ends with the pipe on its stdin, which `communicate` would close.
+_STAYS_OPEN = os.pipe()
+
 
 def free_addresses(count: int) -> list[str]:
     with ExitStack() as stack:
@@ -47,7 +50,7 @@ def start_processes(count: int | None, command: Sequence[str], *, folder: Path) 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+    return subprocess.Popen(command, stdin=_STAYS_OPEN[0], stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def finish_all(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
