@@ -6,7 +6,8 @@ A frozen process says nothing, and neither does one that waits for ever while it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import msgspec
 
 from train.seat import own_seat
 
-# A step that takes long is announced by the ones before it: so many times the longest one so far may pass.
+# Who takes long for each step may be silent for a few of them.
 STEP_LIMIT_S = 10.0
 STEP_LIMIT_FACTOR = 5.0
+# A step that took much longer than the others is forgotten over the next ones.
+STEP_MEMORY = 0.9
 START_LIMIT_S = 300.0
 STEPPING = "training"
 STARTING = "starting"
@@ -45,9 +48,13 @@ class Heartbeat:
 
     Args:
         path: The file to write to; None for none.
+        clock: Seconds.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._beat_s: float | None = None
+        self._step_s = 0.0
         self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._pulse = Pulse()
 
@@ -57,19 +64,17 @@ class Heartbeat:
         seat = own_seat(environment)
         return Heartbeat(None if seat is None else seat.heartbeat)
 
-    def beat(self, step: int, longest_step_s: float = 0.0) -> None:
-        """Says that a step is done.
-
-        Args:
-            step: Steps completed.
-            longest_step_s: What one has taken so far, for those who expect long ones.
-        """
-        limit_s = max(STEP_LIMIT_S, STEP_LIMIT_FACTOR * longest_step_s)
-        self._write(step=step, phase=STEPPING, limit_s=limit_s)
+    def beat(self, step: int) -> None:
+        """Says that so many steps are completed."""
+        now_s = self._clock()
+        if self._beat_s is not None:
+            self._step_s = max(now_s - self._beat_s, STEP_MEMORY * self._step_s)
+        self._beat_s = now_s
+        self._write(step=step, phase=STEPPING, limit_s=max(STEP_LIMIT_S, STEP_LIMIT_FACTOR * self._step_s))
 
     @contextmanager
     def busy(self, phase: str, limit_s: float) -> Iterator[None]:
-        """Says that the block may take longer than a step; to be used again inside another such block if need be.
+        """Says that the block may take longer than a step. Such blocks may lie in each other.
 
         Args:
             phase: What it does, for the user: "evaluation".
@@ -80,6 +85,7 @@ class Heartbeat:
         try:
             yield
         finally:
+            self._beat_s = None  # What the block took says nothing about a step.
             self._write(step=self._pulse.step, phase=before.phase, limit_s=before.limit_s)
 
     def _write(self, *, step: int | None, phase: str, limit_s: float) -> None:
