@@ -50,6 +50,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         reduce_in: That gradients are in while they are added up over replicas.
         prune: Share of the weights of kernels that end as zero.
         xla: Compile forward and backward together.
+        recompute: Compute activations again in the backward pass instead of remembering all of them.
         memory_limit: MiB that TensorFlow takes of each GPU; None takes memory as it is needed.
     """
 
@@ -84,6 +85,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reduce_in: Precision = "float32"
     prune: float | None = None
     xla: bool = False
+    recompute: bool = False
     memory_limit: int | None = None
 
 
