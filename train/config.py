@@ -52,6 +52,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         reduce_in: That gradients are in while they are added up over replicas.
         prune: Share of the weights of kernels that end as zero.
         xla: Compile forward and backward together.
+        recompute: Compute activations again in the backward pass instead of remembering all of them.
         memory_limit: MiB that TensorFlow takes of each GPU; None takes memory as it is needed.
         workers_per_host: Worker processes that each host starts; None means one.
         hosts: `host:port` of the first worker of each host; None where the environment says, or all are on this one.
@@ -93,6 +94,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reduce_in: Precision = "float32"
     prune: float | None = None
     xla: bool = False
+    recompute: bool = False
     memory_limit: int | None = None
     workers_per_host: int | None = None
     hosts: tuple[str, ...] | None = None

@@ -37,7 +37,12 @@ ComputeGradients = Callable[[Batch, tf.Tensor, tf.Tensor], Backward]
 
 
 def gradient_function(
-    model: keras.Model, objective: Objective, *, num_micro_batches: int = 1, xla: bool = False
+    model: keras.Model,
+    objective: Objective,
+    *,
+    num_micro_batches: int = 1,
+    xla: bool = False,
+    forward: Callable[[Any], tf.Tensor] | None = None,
 ) -> ComputeGradients:
     """Returns the function from a share of a batch to its gradients, times the loss scale.
 
@@ -46,6 +51,7 @@ def gradient_function(
         objective: What is minimised.
         num_micro_batches: Equal parts of the share, one after the other; each needs the memory of its own part only.
         xla: Compile forward and backward together.
+        forward: The model's forward pass of training; None calls the model.
 
     Raises:
         UsageError: If the model cannot be compiled.
@@ -55,7 +61,7 @@ def gradient_function(
 
     def backward(batch: Batch, total_weight: tf.Tensor, loss_scale: tf.Tensor) -> Backward:
         with tf.GradientTape() as tape:
-            outputs = model(batch.inputs, training=True)
+            outputs = model(batch.inputs, training=True) if forward is None else forward(batch.inputs)
             losses = objective.losses(batch.labels, outputs)
             loss = tf.reduce_sum(batch.weights * losses) / total_weight
             loss += penalty(model) / (num_replicas() * num_micro_batches)

@@ -154,7 +154,7 @@ class Loop:
                 sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
                 before = now
                 meter.finished_step(plan.global_batch_size)
-                self._heartbeat.beat(step + 1, meter.longest_step_s)
+                self._heartbeat.beat(step + 1)
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
                     sums, is_wanted_now = _add(sums, before, step + 1)
                     before = None
@@ -172,7 +172,7 @@ class Loop:
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for batch in self._validation:
                 sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
-                self._heartbeat.beat(step, self._meter.longest_step_s)
+                self._heartbeat.beat(step)
         return summarize(self._task, sums)
 
     def _save(self, step: int, sums: Sums) -> None:

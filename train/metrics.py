@@ -70,14 +70,13 @@ class Meter:
         self.num_examples = 0
         self.wait_s = 0.0
         self.busy_s = 0.0
-        self.longest_step_s = 0.0
         self._is_warm = False
-        self._marked_at = self._began_at = time.monotonic()
+        self._marked_at = time.monotonic()
 
     def start_epoch(self) -> None:
         """Starts counting anew."""
         self.num_examples, self.wait_s, self.busy_s = 0, 0.0, 0.0
-        self._marked_at = self._began_at = time.monotonic()
+        self._marked_at = time.monotonic()
 
     def got_input(self) -> None:
         """Counts the time since the last mark as waiting."""
@@ -91,10 +90,9 @@ class Meter:
         now = time.monotonic()
         if self._is_warm:
             self.busy_s += now - self._marked_at
-            self.longest_step_s = max(self.longest_step_s, now - self._began_at)
             self.num_examples += num_examples
         self._is_warm = True
-        self._marked_at = self._began_at = now
+        self._marked_at = now
 
     @property
     def examples_per_s(self) -> float | None:

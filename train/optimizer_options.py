@@ -95,7 +95,7 @@ def scale_factor(scaling: Scaling, global_batch_size: int, default_batch_size: i
 
 def describe_optimizer(chosen: OptimizerOptions, scaling: Scaling, batch_size: int, default_batch_size: int) -> str:
     """Returns the optimizer in a line, with the arithmetic of its learning rate."""
-    parts = [f"{chosen.name}  learning rate {chosen.learning_rate:g}"]
+    parts = [f"optimizer  {chosen.name}  learning rate {chosen.learning_rate:g}"]
     if scaling != "none":
         factor = scale_factor(scaling, batch_size, default_batch_size)
         parts[0] += (

@@ -17,7 +17,7 @@ from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.choices import IMAGE, TABULAR
 from train.cluster import Cluster
-from train.config import LabelSpec, Precision
+from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
 from train.gradients import all_layers, gradient_function
@@ -30,11 +30,12 @@ from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
 from train.metrics import EpochMetrics, zero_sums
 from train.objectives import objective_for
-from train.optimizer_options import check_micro_batches, choose_optimizer, describe_optimizer
+from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.optimizers import make_optimizer
 from train.plan import TrainPlan
 from train.precision import note_on_outputs, set_precision
 from train.preparation import Preparation
+from train.recompute import recomputing
 from train.rendezvous import meet
 from train.report import Reporter
 from train.request import Request
@@ -171,8 +172,13 @@ def set_up(
 def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
     model, objective = setup.learner.model, objective_for(setup.label)
+    asked = setup.request.options
     backward = gradient_function(
-        model, objective, num_micro_batches=setup.updater.options.accumulate, xla=setup.request.options.xla
+        model,
+        objective,
+        num_micro_batches=setup.updater.options.accumulate,
+        xla=asked.xla,
+        forward=recomputing(model) if asked.recompute else None,
     )
     return distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
 
@@ -252,7 +258,7 @@ def describe(reporter: Reporter, setup: Setup) -> None:
             reporter.note(f"{count:,} examples of {split} have no label; they have weight 0")
     if suspicion := note_on_classes(label):
         reporter.note(suspicion)
-    for text in (*learner.notes, *_model_notes(learner.model, plan, request.options.precision)):
+    for text in (*learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
         reporter.note(text)
 
 
@@ -262,8 +268,10 @@ def explained_for(request: Request, features: Features, kind: str) -> AbstractCo
     return explained(request.dataset, split, (*features, request.label_feature))
 
 
-def _model_notes(model: keras.Model, plan: TrainPlan, precision: Precision) -> list[str]:
-    notes = [note for note in [note_on_outputs(model, precision)] if note]
+def _model_notes(model: keras.Model, plan: TrainPlan, options: OptimizerOptions) -> list[str]:
+    notes = [note for note in [note_on_outputs(model, options.precision)] if note]
+    if plan.num_replicas == 1 and options.reduce_in != "float32":
+        notes.append("there is one replica, so gradients are not added up and --reduce-in saves nothing")
     normalizations = [x for x in all_layers(model) if isinstance(x, keras.layers.BatchNormalization)]
     if plan.num_replicas > 1 and not all(layer.synchronized for layer in normalizations):
         notes.append("batch normalization sees one replica's share of a batch; synchronized=True makes it see all")

@@ -117,6 +117,7 @@ _TYPED = "shardkit.train.typed"
     help="What gradients travel in between replicas.",
 )
 @click.option("--xla", is_flag=True, help="Compile forward and backward together.")
+@click.option("--recompute", is_flag=True, help="Compute activations again in the backward pass, to need less memory.")
 @click.option(
     "--memory-limit", type=click.IntRange(min=1), metavar="MIB", help="Of each GPU; as much as is needed if not given."
 )

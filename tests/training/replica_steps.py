@@ -20,6 +20,7 @@ from train.objectives import Classification
 from train.optimizer_options import OptimizerOptions
 from train.optimizers import make_optimizer
 from train.precision import set_precision
+from train.recompute import recomputing
 from train.schedules import plan_schedule
 from train.step import train_step
 from train.updater import Updater
@@ -40,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "everything": ADAM | {"weight_decay": 0.01, "clip_norm": 0.05, "accumulate": 2, "ema": 0.9, "sparsity": 0.5},
     "batch_norm": ADAM | {"batch_norm": True},
     "batch_norm_accumulated": ADAM | {"batch_norm": True, "accumulate": 2},
+    "recomputed": ADAM | {"batch_norm": True, "recompute": True},
     "xla": ADAM | {"xla": True},
     "overflow": ADAM | {"precision": "float16", "ema": 0.9, "overflow": True},
     "overflow_accumulated": ADAM | {"precision": "float16", "accumulate": 2, "overflow": True},
@@ -75,7 +77,8 @@ def make_batch(draw: np.random.Generator, *, overflow: bool) -> Batch:
 def run_case(case: dict[str, Any], strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """Trains and returns weights of each replica, averages, loss scales and sums of every step."""
     settings = dict(case)
-    xla, overflow, batch_norm = (settings.pop(name, False) for name in ("xla", "overflow", "batch_norm"))
+    names = ("xla", "overflow", "batch_norm", "recompute")
+    xla, overflow, batch_norm, recompute = (settings.pop(name, False) for name in names)
     options = OptimizerOptions(**settings)
     keras.utils.set_random_seed(3)
     set_precision(options.precision)
@@ -83,7 +86,10 @@ def run_case(case: dict[str, Any], strategy: tf.distribute.Strategy) -> dict[str
     with strategy.scope():
         model = make_model(batch_norm=batch_norm)
         updater = Updater(make_optimizer(options, schedule), model.trainable_variables, options, NUM_STEPS)
-    backward = gradient_function(model, Classification(), num_micro_batches=options.accumulate, xla=xla)
+    forward = recomputing(model) if recompute else None
+    backward = gradient_function(
+        model, Classification(), num_micro_batches=options.accumulate, xla=xla, forward=forward
+    )
     size = BATCH_SIZE // strategy.num_replicas_in_sync
 
     def replica_step(batch: Batch) -> tf.Tensor:

@@ -64,6 +64,22 @@ def test_micro_batches_and_xla_equal_the_whole_batch(results: Results) -> None:
 
 
 @pytest.mark.slow
+def test_activations_computed_again_change_nothing(results: Results) -> None:
+    for num_replicas in (1, 2):
+        plain, again = (weights(results, case, num_replicas) for case in ("batch_norm", "recomputed"))
+        for a, b in zip(plain, again, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_micro_batches_go_with_synchronized_normalization(results: Results) -> None:
+    first, last = (weights(results, "batch_norm_accumulated", 2, replica) for replica in (0, 1))
+    assert all(np.isfinite(w).all() for w in first)
+    for a, b in zip(first, last, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
 def test_an_overflow_on_the_last_replica_is_skipped_by_all(results: Results) -> None:
     for case in ("overflow", "overflow_accumulated"):
         for num_replicas in (1, 2):

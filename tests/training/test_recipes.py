@@ -177,6 +177,7 @@ def test_a_pruned_model_has_exactly_the_zeros_that_were_asked_for(dataset, tmp_p
         {"precision": "bfloat16", "learning_rate": 0.02},
         {"precision": "float16", "learning_rate": 0.02},
         {"xla": True, "learning_rate": 0.02},
+        {"recompute": True, "learning_rate": 0.02},
     ],
     ids=lambda s: "-".join(f"{k}={v}" for k, v in s.items()),
 )
