@@ -14,12 +14,12 @@ import tensorflow as tf
 from shardkit.errors import DamageError, UsageError
 from train.batch import Batch
 from train.checkpoints import Checkpoints, Restored
-from train.config import Task
-from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
+from train.metrics import EpochMetrics, Meter
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.report import Reporter
 from train.step import evaluate_step, train_step
+from train.sums import Sums, SumsLayout, summarize, zero_sums
 
 RunStep = Callable[[Batch], tf.Tensor]
 
@@ -36,7 +36,7 @@ class Loop:
 
     Args:
         plan: Sizes and steps.
-        task: Names the metrics.
+        layout: Of the sums that the steps return.
         steps: From `distribute_steps`.
         validation: One pass over the validation split; None without one.
         checkpoints: Where to save.
@@ -50,7 +50,7 @@ class Loop:
         self,
         *,
         plan: TrainPlan,
-        task: Task,
+        layout: SumsLayout,
         steps: Steps,
         validation: tf.data.Dataset | None,
         checkpoints: Checkpoints,
@@ -60,7 +60,7 @@ class Loop:
         explained: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._plan = plan
-        self._task = task
+        self._layout = layout
         self._steps = steps
         self._validation = validation
         self._checkpoints = checkpoints
@@ -96,7 +96,7 @@ class Loop:
             line = EpochMetrics(
                 epoch=epoch,
                 step=step,
-                train=summarize(self._task, sums),
+                train=summarize(self._layout, sums),
                 validation=validation,
                 examples_per_s=self._meter.examples_per_s,
                 waiting_share=self._meter.waiting_share,
@@ -104,7 +104,7 @@ class Loop:
                 validation_s=time.monotonic() - trained_at,
             )
             self._on_epoch(line)
-            sums = zero_sums()
+            sums = zero_sums(self._layout)
             with self._explained("train"):
                 self._checkpoints.save(step, sums)
         with self._explained("train"):
@@ -141,10 +141,10 @@ class Loop:
     def _evaluate(self) -> dict[str, float] | None:
         if self._validation is None:
             return None
-        sums = zero_sums()
+        sums = zero_sums(self._layout)
         for batch in self._validation:
             sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
-        return summarize(self._task, sums)
+        return summarize(self._layout, sums)
 
     def _is_checkpoint_due(self, num_steps: int) -> bool:
         every = self._checkpoint_every

@@ -23,13 +23,14 @@ from train.input import BatchInput
 from train.labels import note_on_classes
 from train.learner import Learner, check_model, make_learner
 from train.loop import Loop, distribute_steps
-from train.metrics import EpochMetrics, zero_sums
+from train.metrics import EpochMetrics
 from train.objectives import objective_for
 from train.plan import Position, TrainPlan
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
 from train.setup import learning_rate_of, make_label, make_optimizer, make_plan, make_record
+from train.sums import layout_for, zero_sums
 from train.user_model import call_user_code, model_path
 
 _MAX_NAMES_SHOWN = 5
@@ -59,7 +60,8 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
     setup = set_up(request)
-    checkpoints = Checkpoints(folder.checkpoints, setup.learner.model, setup.optimizer, reporter.warn)
+    layout = layout_for(setup.label)
+    checkpoints = Checkpoints(folder.checkpoints, setup.learner.model, setup.optimizer, layout.num_sums, reporter.warn)
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, record, checkpoints, reporter)
     describe(reporter, setup)
@@ -73,7 +75,7 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
 
     loop = Loop(
         plan=setup.plan,
-        task=setup.label.task,
+        layout=layout,
         steps=distribute_steps(
             setup.devices.strategy, setup.learner.model, setup.optimizer, objective_for(setup.label), setup.plan
         ),
@@ -150,7 +152,7 @@ def begin(
     if restored is None:
         if request.options.resume:
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")
-        return Restored(0, zero_sums()), []
+        return Restored(0, zero_sums(layout_for(record.label))), []
     reporter.say(f"resumed after step {restored.step:,}")
     if before is not None and before.num_epochs != record.num_epochs:
         reporter.note(

@@ -16,18 +16,19 @@ def train_step(
     with tf.GradientTape() as tape:
         outputs = model(batch.inputs, training=True)
         losses = objective.losses(batch.labels, outputs)
-        total_weight = tf.maximum(all_replicas_sum(tf.reduce_sum(batch.weights)), 1.0)
-        loss = tf.reduce_sum(batch.weights * losses) / total_weight
+        weights = objective.weights(batch)
+        total_weight = all_replicas_sum(tf.reduce_sum(weights))
+        loss = tf.math.divide_no_nan(tf.reduce_sum(weights * losses), total_weight)
         loss += penalty(model) / num_replicas()
     gradients = tape.gradient(loss, model.trainable_variables)
     optimizer.apply(gradients, model.trainable_variables)  # Keras adds the gradients of all replicas up.
-    return objective.sums(batch, outputs, losses)
+    return objective.sums(batch, outputs)
 
 
 def evaluate_step(model: keras.Model, objective: Objective, batch: Batch) -> tf.Tensor:
     """Returns the batch's sums."""
     outputs = model(batch.inputs, training=False)
-    return objective.sums(batch, outputs, objective.losses(batch.labels, outputs))
+    return objective.sums(batch, outputs)
 
 
 def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
