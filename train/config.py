@@ -33,6 +33,10 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         resume: Go on from the newest checkpoint in `output`.
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
+        label_smoothing: Part of a class target that is spread evenly over all classes.
+        class_weights: `balanced`, or `NAME=WEIGHT,...`.
+        early_stopping: Epochs without improvement after which the run ends; None for never.
+        monitor: The metric that must improve; of the validation split, or of the train split behind `train.`.
     """
 
     dataset: str
@@ -53,6 +57,10 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume: bool = False
     checkpoint_every: int | None = None
     image_size: int | None = None
+    label_smoothing: float = 0.0
+    class_weights: str | None = None
+    early_stopping: int | None = None
+    monitor: str | None = None
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,6 +73,7 @@ class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         class_names: The same as text.
         mean, std: Of a regression label in the train split.
         num_unlabelled: By split name: examples that lack a usable label; they have weight 0.
+        unseen: Names of the classes of which the train split holds no example.
     """
 
     name: str
@@ -74,6 +83,7 @@ class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mean: float = 0.0
     std: float = 1.0
     num_unlabelled: dict[str, int] = {}
+    unseen: tuple[str, ...] = ()
 
     @property
     def num_outputs(self) -> int:

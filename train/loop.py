@@ -43,6 +43,7 @@ class Loop:
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         reporter: Told about every step.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
+        should_stop: Asked after the checkpoint of an epoch, and at the start, whether the run is over before its plan.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
     """
 
@@ -57,6 +58,7 @@ class Loop:
         checkpoint_every: int | None,
         reporter: Reporter,
         on_epoch: Callable[[EpochMetrics], None],
+        should_stop: Callable[[], bool],
         explained: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._plan = plan
@@ -67,6 +69,7 @@ class Loop:
         self._checkpoint_every = checkpoint_every
         self._reporter = reporter
         self._on_epoch = on_epoch
+        self._should_stop = should_stop
         self._explained = explained
         self._meter = Meter()
 
@@ -84,7 +87,7 @@ class Loop:
         step, sums = start
         with self._explained("train"):
             iterator = iter(batches)
-        while step < self._plan.num_steps:
+        while step < self._plan.num_steps and not self._should_stop():
             epoch = self._plan.position(step).epoch
             started_at = time.monotonic()
             with self._explained("train"):
@@ -109,7 +112,7 @@ class Loop:
                 self._checkpoints.save(step, sums)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
-            if next(iterator, None) is not None:
+            if step == self._plan.num_steps and next(iterator, None) is not None:
                 raise DamageError(
                     "the shards hold more examples than the manifest says", next_step="Run `shardkit verify`"
                 )

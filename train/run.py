@@ -20,20 +20,18 @@ from train.config import LabelSpec
 from train.devices import Devices, choose_devices
 from train.failures import explained
 from train.input import BatchInput
-from train.labels import note_on_classes
+from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
 from train.learner import Learner, check_model, make_learner
 from train.loop import Loop, distribute_steps
 from train.metrics import EpochMetrics
-from train.objectives import objective_for
 from train.plan import Position, TrainPlan
+from train.progress import best_epoch, choose_monitor, should_stop
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
-from train.setup import learning_rate_of, make_label, make_optimizer, make_plan, make_record
+from train.setup import learning_rate_of, make_label, make_objective, make_optimizer, make_plan, make_record
 from train.sums import layout_for, zero_sums
 from train.user_model import call_user_code, model_path
-
-_MAX_NAMES_SHOWN = 5
 
 
 class Setup(NamedTuple):
@@ -60,7 +58,9 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
     setup = set_up(request)
-    layout = layout_for(setup.label)
+    objective, patience = make_objective(request, setup.label), request.options.early_stopping
+    layout, has_validation = objective.layout, request.splits.validation is not None
+    monitor = choose_monitor(request.options.monitor, layout, has_validation=has_validation)
     checkpoints = Checkpoints(folder.checkpoints, setup.learner.model, setup.optimizer, layout.num_sums, reporter.warn)
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, record, checkpoints, reporter)
@@ -76,14 +76,13 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
     loop = Loop(
         plan=setup.plan,
         layout=layout,
-        steps=distribute_steps(
-            setup.devices.strategy, setup.learner.model, setup.optimizer, objective_for(setup.label), setup.plan
-        ),
+        steps=distribute_steps(setup.devices.strategy, setup.learner.model, setup.optimizer, objective, setup.plan),
         validation=validation_batches(setup),
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
         reporter=reporter,
         on_epoch=keep,
+        should_stop=lambda: patience is not None and should_stop(epochs, patience, monitor),
         explained=partial(explained_for, request, setup.learner.features),
     )
     batches = train_batches(setup, setup.plan.position(start.step))
@@ -93,6 +92,10 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         loop.run(batches, start)
     board.close()
     reporter.final_table(epochs, request.split_names)
+    if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
+        reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
+    if (best := best_epoch(epochs, monitor)) is not None:
+        reporter.say(f"best        epoch {best + 1} by {monitor}")
     reporter.say(f"checkpoints {folder.checkpoints}")
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
@@ -167,8 +170,8 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     request, devices, plan, label, learner, *_ = setup
     target = f"{label.name} (regression)"
     if label.task == "classification":
-        shown = ", ".join(label.class_names[:_MAX_NAMES_SHOWN])
-        more = ", ..." if len(label.class_names) > _MAX_NAMES_SHOWN else ""
+        shown = ", ".join(label.class_names[:MAX_NAMES_SHOWN])
+        more = ", ..." if len(label.class_names) > MAX_NAMES_SHOWN else ""
         target = f"{label.name} ({len(label.classes)} classes: {shown}{more})"
     manifest = request.dataset.manifest
     reporter.say(
@@ -191,9 +194,8 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     for split, count in label.num_unlabelled.items():
         if count:
             reporter.note(f"{count:,} examples of {split} have no label; they have weight 0")
-    if suspicion := note_on_classes(label):
-        reporter.note(suspicion)
-    for text in (*learner.notes, *_model_notes(learner.model, plan)):
+    own_notes = [text for text in (note_on_classes(label), note_on_unseen(label)) if text]
+    for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan)):
         reporter.note(text)
 
 

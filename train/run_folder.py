@@ -20,6 +20,7 @@ _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "learning_rate", "seed",
+    "label_smoothing", "class_weights",
 )  # fmt: skip
 
 
@@ -41,6 +42,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         learning_rate: Peak of the schedule.
         seed: Of initial weights, order and augmentation.
         tool_versions: By package name.
+        label_smoothing: Part of a class target that is spread evenly over all classes.
+        class_weights: `balanced`, or `NAME=WEIGHT,...`.
     """
 
     dataset: str
@@ -57,6 +60,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     learning_rate: float
     seed: int
     tool_versions: dict[str, str]
+    label_smoothing: float = 0.0
+    class_weights: str | None = None
 
 
 class RunFolder:

@@ -47,6 +47,30 @@ MAX_SEED = 2**32 - 1
 @click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples a step, over all replicas.")
 @click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="Its peak; what suits the model.")
 @click.option(
+    "--label-smoothing",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Part of a class target that is spread over all classes.",
+)
+@click.option(
+    "--class-weights",
+    metavar="balanced|A=1,B=5",
+    help="How much classes count in the loss, evenly by their examples or as given; metrics do not know it.",
+)
+@click.option(
+    "--early-stopping",
+    type=click.IntRange(min=1),
+    metavar="PATIENCE",
+    help="End after so many epochs in which --monitor has not improved.",
+)
+@click.option(
+    "--monitor",
+    metavar="METRIC",
+    help="What decides which epoch is the best: loss if not given, of the validation split; or train.METRIC.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0, max=MAX_SEED),
     default=0,
