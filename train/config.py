@@ -21,7 +21,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         output: Local folder for checkpoints, metrics and TensorBoard files.
         features: Features to learn from; None means all but the label.
         ignore: Features to leave out.
-        model: `tabular`, `image` or `FILE.py:function`.
+        model: A built-in one, a name from `keras.applications` or `FILE.py:function`.
         task: What the label asks for; `auto` decides from its dtype.
         epochs: Passes over the train split.
         global_batch_size: Examples a step, over all replicas.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tensorflow as tf
 
 from shardkit.adapters.tfdata import (
@@ -89,7 +91,8 @@ class BatchInput:
 
     def _finish(self, batches: tf.data.Dataset, *, is_training: bool) -> tf.data.Dataset:
         size = self._plan.global_batch_size
-        batches = batches.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE)
+        parse = partial(self._parse, is_training=is_training)
+        batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         if self._learner.images:
             # One image costs far more than a stage of single examples, and spreads over the cores this way.
             examples = batches.unbatch().map(
@@ -100,13 +103,18 @@ class BatchInput:
             batches = batches.map(lambda batch, _: self._arrange(batch))
         return batches.prefetch(tf.data.AUTOTUNE).with_options(reading_options())
 
-    def _parse(self, serialized: tf.Tensor, weights: tf.Tensor, seed: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+    def _parse(
+        self, serialized: tf.Tensor, weights: tf.Tensor, seed: tf.Tensor, *, is_training: bool
+    ) -> tuple[Batch, tf.Tensor]:
         size = self._plan.global_batch_size
         parsed = parse_examples(tf.ensure_shape(serialized, [size]), self._features)
         labels, is_labelled = self._read_label(parsed)
         weights = tf.ensure_shape(weights, [size]) * tf.cast(is_labelled, tf.float32)
         seeds = tf.stack([seed[0] + tf.range(size, dtype=tf.int64), tf.fill([size], seed[1])], axis=1)
-        return Batch(self._learner.prepare(parsed), labels, weights), seeds
+        inputs = self._learner.prepare(parsed)
+        if is_training and self._learner.augment is not None:
+            inputs = self._learner.augment(inputs, seeds)
+        return Batch(inputs, labels, weights), seeds
 
     def _arrange(self, batch: Batch) -> Batch:
         return batch._replace(inputs=self._learner.arrange(batch.inputs))

@@ -15,15 +15,16 @@ from shardkit.features import Features
 from shardkit.units import format_number
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
-from train.choices import IMAGE, TABULAR
 from train.config import LabelSpec
 from train.devices import Devices, choose_devices
 from train.failures import explained
 from train.input import BatchInput
 from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
-from train.learner import Learner, check_model, make_learner
+from train.learner import Learner, check_model
+from train.learners import make_learner
 from train.loop import Loop, distribute_steps
 from train.metrics import EpochMetrics
+from train.model_choice import is_user_model
 from train.plan import Position, TrainPlan
 from train.progress import best_epoch, choose_monitor, should_stop
 from train.report import Reporter
@@ -48,7 +49,7 @@ class Setup(NamedTuple):
     @property
     def is_user_model(self) -> bool:
         """Whether the model is from a file of the user."""
-        return self.request.model not in (TABULAR, IMAGE)
+        return is_user_model(self.request.model)
 
 
 def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:

@@ -34,7 +34,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         splits: That are read.
         label: What is predicted.
         features: Those that are read.
-        model: `tabular`, `image` or `FILE.py:function`.
+        model: A built-in one, a name from `keras.applications` or `FILE.py:function`.
         image_size: Height and width of images in pixels.
         num_epochs: Passes over the train split.
         global_batch_size: Examples a step.

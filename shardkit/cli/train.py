@@ -23,6 +23,8 @@ MAX_SEED = 2**32 - 1
         shardkit train out/flights --label arr_delay --ignore dep_delay,arr_time --output runs/delay
         shardkit train out/photos --label label --model image --image-size 128 --output runs/photos
         shardkit train out/adult --label income --model my_model.py:build --output runs/mine
+        shardkit train out/photos --label label --model MobileNetV3Small --early-stopping 5 --output runs/mobile
+        shardkit train out/fraud --label kind --class-weights balanced --monitor auc --output runs/fraud
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
     """,
 )
@@ -34,7 +36,8 @@ MAX_SEED = 2**32 - 1
 @click.option(
     "--model",
     metavar="NAME",
-    help="tabular, image or FILE.py:function; image if the dataset holds images, else tabular.",
+    help="tabular, image, text, sequence (also audio), a name from keras.applications such as EfficientNetB0, or "
+    "FILE.py:function; what suits the features if not given.",
 )
 @click.option(
     "--task",
@@ -91,7 +94,11 @@ MAX_SEED = 2**32 - 1
     metavar="NAME",
     help="The first of validation, test, valid and val that there is if not given.",
 )
-@click.option("--image-size", type=click.IntRange(min=8, max=4096), help="Height and width of images in pixels.")
+@click.option(
+    "--image-size",
+    type=click.IntRange(min=8, max=4096),
+    help="Height and width of images in pixels; what suits the model.",
+)
 @click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )

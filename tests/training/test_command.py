@@ -91,7 +91,7 @@ def test_two_replicas_end_where_one_does(dataset, tmp_path) -> None:
     # Nothing but the table on stdout, and none of TensorFlow's own messages on stderr.
     assert out.split()[0] in ("train", "epoch")
     for line in (err_one + err_two).splitlines():
-        assert line.split()[0] in ("dataset", "train", "test", "epoch", "checkpoints", "metrics"), line
+        assert line.split()[0] in ("dataset", "train", "test", "epoch", "best", "checkpoints", "metrics"), line
 
 
 @pytest.mark.slow
