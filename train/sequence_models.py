@@ -12,7 +12,6 @@ EMBEDDING_SIZE = 64
 WIDTHS = (64, 128, 128)
 _DROPOUT = 0.3
 _KERNEL_SIZE = 5
-_FAR = 1e9
 
 
 def token_model(num_indices: int, label: LabelSpec) -> keras.Model:
@@ -45,10 +44,11 @@ def signal_model(num_channels: int, label: LabelSpec) -> keras.Model:
 
 
 def _mean(hidden: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
+    # A sum over a long sequence has no place in float16.
+    hidden, mask = ops.cast(hidden, "float32"), ops.cast(mask, "float32")
     return ops.sum(hidden * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
 
 
 def _greatest(hidden: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    # An empty sequence gives 0, as padding would.
-    is_there = ops.minimum(ops.sum(mask, axis=1), 1.0)
-    return ops.max(hidden - (1.0 - mask) * _FAR, axis=1) * is_there
+    # Of values that are never negative, so that padding is never the greatest.
+    return ops.max(ops.cast(hidden, "float32") * ops.cast(mask, "float32"), axis=1)

@@ -134,11 +134,26 @@ def test_padding_changes_nothing_and_an_empty_text_is_a_text() -> None:
     assert np.isfinite(model(padded)).all()
 
 
-def test_a_token_model_can_be_saved_and_loaded_without_this_package(tmp_path) -> None:
-    model = token_model(9, TWO)
-    model.save(tmp_path / "m.keras")
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_long_sequences_have_finite_outputs_in_half_precision(policy) -> None:
+    keras.config.set_dtype_policy(policy)
+    try:
+        tokens, signal = token_model(9, TWO), signal_model(2, TWO)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    found = tokens(np.ones((2, 3000), np.int32))
+    assert found.dtype == tf.float32
+    assert np.isfinite(found).all()
+    values, mask = np.full((2, 3000, 2), 8.0), np.repeat([[1.0], [0.0]], 3000, axis=1)
+    assert np.isfinite(signal({"values": values, "mask": mask})).all()
+
+
+def test_models_of_sequences_can_be_saved_and_loaded(tmp_path) -> None:
     tokens = np.array([[2, 3, 0]])
-    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras")(tokens), model(tokens))
+    signal = {"values": np.ones((1, 4, 2)), "mask": np.array([[1.0, 1.0, 1.0, 0.0]])}
+    for model, inputs in ((token_model(9, TWO), tokens), (signal_model(2, TWO), signal)):
+        model.save(tmp_path / "m.keras")
+        np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras")(inputs), model(inputs))
 
 
 def test_a_model_without_its_feature_is_refused(write, tmp_path) -> None:
