@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
-from train.metrics import NUM_SUMS, Sums
 from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
+from train.sums import Sums
 
 MAX_TO_KEEP = 3
 
@@ -35,6 +35,7 @@ class Checkpoints:
         folder: Where they lie.
         model: Built.
         optimizer: Built.
+        num_sums: Size of the sums.
         warn: Told about checkpoints that cannot be used.
         is_chief: Whether this worker writes them; the others read only.
     """
@@ -44,6 +45,7 @@ class Checkpoints:
         folder: Path,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
+        num_sums: int,
         warn: Callable[[str], None],
         *,
         is_chief: bool = True,
@@ -52,7 +54,7 @@ class Checkpoints:
         self._is_chief = is_chief
         self._warn = warn
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._sums = tf.Variable(tf.zeros([NUM_SUMS], tf.float64), trainable=False)
+        self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
         seeds = [v.value for v in model.variables if "seed_generator" in v.path]
         self._checkpoint = tf.train.Checkpoint(
             model=model, optimizer=optimizer, step=self._step, sums=self._sums, seeds=seeds

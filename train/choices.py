@@ -1,8 +1,6 @@
-"""Choices that need neither TensorFlow nor data: splits, features, the model and its defaults. Pure."""
+"""Choices that need neither TensorFlow nor data: splits and features. Pure."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,30 +11,6 @@ from shardkit.manifest import Manifest
 VALIDATION_SPLITS = ("validation", "test", "valid", "val", "eval", "dev")
 TABULAR = "tabular"
 IMAGE = "image"
-DEFAULT_IMAGE_SIZE = 96
-
-
-class Defaults(NamedTuple):
-    """What suits a kind of model where the user does not say.
-
-    Attributes:
-        epochs: Passes over the train split.
-        global_batch_size: Examples a step.
-        learning_rate: Peak of the schedule.
-        weight_decay: Of AdamW, per step and learning rate.
-    """
-
-    epochs: int
-    global_batch_size: int
-    learning_rate: float
-    weight_decay: float
-
-
-DEFAULTS = {
-    TABULAR: Defaults(epochs=5, global_batch_size=256, learning_rate=2e-3, weight_decay=1e-3),
-    IMAGE: Defaults(epochs=40, global_batch_size=32, learning_rate=2e-3, weight_decay=5e-2),
-}
-USER_DEFAULTS = Defaults(epochs=5, global_batch_size=64, learning_rate=1e-3, weight_decay=0.0)
 
 
 class Splits(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,16 +79,3 @@ def choose_features(
 def is_image(feature: Feature) -> bool:
     """Whether a feature holds one encoded image an example."""
     return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("image/")
-
-
-def choose_model(wanted: str | None, features: Features) -> str:
-    """Returns the name of the model: images have their own, everything else is a table.
-
-    Raises:
-        UsageError: If there is no such model.
-    """
-    if wanted is None:
-        return IMAGE if any(map(is_image, features)) else TABULAR
-    if wanted not in (TABULAR, IMAGE) and ":" not in wanted:
-        raise UsageError(f"there is no model {wanted!r}", next_step="Use tabular, image or FILE.py:function")
-    return wanted

@@ -82,7 +82,7 @@ def choose_columns(
     left_out: dict[str, str] = {}
     for feature in features:
         own = statistics.get(feature.name)
-        if reason := _reason_to_leave_out(feature, own):
+        if reason := reason_to_leave_out(feature, own):
             left_out[feature.name] = reason
             continue
         if feature.vocabulary is not None:
@@ -102,7 +102,7 @@ def wants_vocabulary(feature: Feature, statistics: FeatureStatistics | None) -> 
     Such integers enter as numbers too. With fewer than `MIN_EXAMPLES_PER_CATEGORY` examples a value, a model would
     learn single examples by heart.
     """
-    if statistics is None or _reason_to_leave_out(feature, statistics) or feature.vocabulary is not None:
+    if statistics is None or reason_to_leave_out(feature, statistics) or feature.vocabulary is not None:
         return False
     if not feature.is_scalar or statistics.num_distinct is None:
         return False
@@ -113,7 +113,8 @@ def wants_vocabulary(feature: Feature, statistics: FeatureStatistics | None) -> 
     return is_integer and statistics.num_distinct_is_exact and statistics.num_distinct <= most
 
 
-def _reason_to_leave_out(feature: Feature, statistics: FeatureStatistics | None) -> str | None:
+def reason_to_leave_out(feature: Feature, statistics: FeatureStatistics | None) -> str | None:
+    """Returns why a tabular model cannot take a feature, None if it can."""
     if statistics is None:
         return "it has no statistics"
     if not statistics.num_values:

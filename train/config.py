@@ -26,7 +26,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         output: Local folder for checkpoints, metrics and TensorBoard files.
         features: Features to learn from; None means all but the label.
         ignore: Features to leave out.
-        model: `tabular`, `image` or `FILE.py:function`.
+        model: A built-in one, a name from `keras.applications` or `FILE.py:function`.
         task: What the label asks for; `auto` decides from its dtype.
         epochs: Passes over the train split.
         global_batch_size: Examples a step, over all replicas.
@@ -60,6 +60,10 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         max_restarts: Times that lost workers are started again; None means the default under a supervisor, and none.
         elastic: Go on with fewer workers when they are lost at the same spot again.
         rendezvous_timeout_s: How long to wait for the other workers.
+        label_smoothing: Part of a class target that is spread evenly over all classes.
+        class_weights: `balanced`, or `NAME=WEIGHT,...`.
+        early_stopping: Epochs without improvement after which the run ends; None for never.
+        monitor: The metric that must improve; of the validation split, or of the train split behind `train.`.
     """
 
     dataset: str
@@ -102,6 +106,10 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_restarts: int | None = None
     elastic: bool = False
     rendezvous_timeout_s: float = 300.0
+    label_smoothing: float = 0.0
+    class_weights: str | None = None
+    early_stopping: int | None = None
+    monitor: str | None = None
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +122,7 @@ class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         class_names: The same as text.
         mean, std: Of a regression label in the train split.
         num_unlabelled: By split name: examples that lack a usable label; they have weight 0.
+        unseen: Names of the classes of which the train split holds no example.
     """
 
     name: str
@@ -123,6 +132,7 @@ class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mean: float = 0.0
     std: float = 1.0
     num_unlabelled: dict[str, int] = {}
+    unseen: tuple[str, ...] = ()
 
     @property
     def num_outputs(self) -> int:

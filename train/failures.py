@@ -15,8 +15,11 @@ from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, Usage
 from shardkit.features import Features
 from train.choices import is_image
 from train.images import decode
+from train.model_choice import is_audio
+from train.series import decode_audio
 
 _IMAGE = re.compile(r"decode_?image|DecodeImage|image|jpeg|png|gif|bmp|webp", re.IGNORECASE)
+_AUDIO = re.compile(r"wav|RIFF|header|audio|fmt|chunk", re.IGNORECASE)
 _DAMAGE = re.compile(r"shardkit-count|pars|unknown label|DecodeRaw|decode_raw|Feature:|record", re.IGNORECASE)
 _NAMES = ("filename", "path", "name", "id")
 
@@ -52,29 +55,34 @@ def _explain(error: tf.errors.OpError, dataset: Dataset, split: str, features: F
     if isinstance(error, tf.errors.InvalidArgumentError):
         images = tuple(f for f in features if is_image(f))
         if images and "shardkit-count" not in message and _IMAGE.search(message):
-            return find_bad_image(dataset, split, images) or find_damage(error, dataset, split)
+            return find_bad_media(dataset, split, images) or find_damage(error, dataset, split)
+        sounds = tuple(f for f in features if is_audio(f))
+        if sounds and "shardkit-count" not in message and _AUDIO.search(message):
+            return find_bad_media(dataset, split, sounds) or find_damage(error, dataset, split)
         if _DAMAGE.search(message):
             return find_damage(error, dataset, split)
     return None
 
 
-def find_bad_image(dataset: Dataset, split: str, images: Features) -> BadInputError | None:
-    """Returns the error for the first image of a split that cannot be decoded, None if all can be."""
+def find_bad_media(dataset: Dataset, split: str, media: Features) -> BadInputError | None:
+    """Returns the error for the first image or audio file of a split that cannot be decoded, None if all can be."""
     named = tuple(f for f in dataset.manifest.features if f.name in _NAMES and f.dtype == "string" and f.is_scalar)
     files = shard_files(dataset, split)
     for url in files.urls:
         for i, record in enumerate(tf.data.TFRecordDataset(url, files.compression)):
-            batch = parse_examples(record[tf.newaxis], (*images, *named[:1]))
-            for feature in images:
+            batch = parse_examples(record[tf.newaxis], (*media, *named[:1]))
+            for feature in media:
                 try:
-                    decode(batch.values[feature.name][0])
+                    (decode_audio if is_audio(feature) else decode)(batch.values[feature.name][0])
                 except tf.errors.OpError as error:
                     name = "".join(f", {f.name} {_text(batch.values[f.name])}" for f in named[:1])
                     return BadInputError(
-                        f"an image in {feature.name!r} cannot be decoded",
+                        f"{'audio' if is_audio(feature) else 'an image'} in {feature.name!r} cannot be decoded",
                         where=f"{storage.redact(url)}, record {i + 1}{name}",
                         why=first_line(str(error.message)),
-                        next_step="Take the file out of the inputs and convert again",
+                        next_step="Convert again with --audio samples, or without the file"
+                        if is_audio(feature)
+                        else "Take the file out of the inputs and convert again",
                     )
     return None
 

@@ -63,11 +63,11 @@ def gradient_function(
         with tf.GradientTape() as tape:
             outputs = model(batch.inputs, training=True) if forward is None else forward(batch.inputs)
             losses = objective.losses(batch.labels, outputs)
-            loss = tf.reduce_sum(batch.weights * losses) / total_weight
+            loss = tf.math.divide_no_nan(tf.reduce_sum(objective.weights(batch) * losses), total_weight)
             loss += penalty(model) / (num_replicas() * num_micro_batches)
             scaled_loss = loss * loss_scale
         gradients = tape.gradient(scaled_loss, model.trainable_variables)
-        return Backward(gradients, objective.sums(batch, outputs, losses))
+        return Backward(gradients, objective.sums(batch, outputs))
 
     if num_micro_batches == 1 and not xla:
         return backward

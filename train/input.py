@@ -131,12 +131,14 @@ class ReaderInput:
         def prepare(tensors: Tensors, weights: tf.Tensor, at: tf.Tensor) -> Batch:
             values = {name: tensor for name, tensor in tensors.items() if not name.endswith(_PRESENT)}
             present = {n.removesuffix(_PRESENT): tensor for n, tensor in tensors.items() if n.endswith(_PRESENT)}
-            batch = prepared.prepare(ParsedBatch(values, present), weights)
-            if prepared.images:
+            seeds = None
+            if is_training:
                 seed = fold_in(tf.stack([tf.constant(self._seed, tf.int64), at[0]]), at[1])
                 rows = first_row + tf.range(size, dtype=tf.int64)
                 seeds = tf.stack([seed[0] + rows, tf.fill([size], seed[1])], axis=1)
-                batch = _decoded(prepared, batch, seeds if is_training else None, size)
+            batch = prepared.prepare(ParsedBatch(values, present), weights, seeds)
+            if prepared.images:
+                batch = _decoded(prepared, batch, seeds, size)
             return prepared.arrange(batch)
 
         return prepare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature
@@ -14,6 +14,7 @@ MAX_CLASSES = 10_000
 MAX_INTEGER_CLASSES = 100
 MIN_SUSPECT_CLASSES = 20
 MAX_ODD_SHARE = 0.1
+MAX_NAMES_SHOWN = 5
 
 
 def choose_task(feature: Feature, statistics: FeatureStatistics | None, wanted: TaskChoice) -> Task:
@@ -70,7 +71,10 @@ def listed_values(statistics: FeatureStatistics | None) -> tuple[ClassValue, ...
 
 
 def classification_label(
-    feature: Feature, values: Sequence[ClassValue], statistics: Mapping[str, FeatureStatistics]
+    feature: Feature,
+    values: Collection[ClassValue],
+    statistics: Mapping[str, FeatureStatistics],
+    seen: Collection[ClassValue] | None = None,
 ) -> LabelSpec:
     """Returns the label of a classification.
 
@@ -78,6 +82,7 @@ def classification_label(
         feature: The label.
         values: All values that occur in the splits of the run; ignored where the feature names its classes.
         statistics: Of the label, by the name of each split of the run.
+        seen: Values that occur in the train split; None means all.
 
     Raises:
         UsageError: If there are fewer than two classes, or more than `MAX_CLASSES`.
@@ -106,6 +111,7 @@ def classification_label(
         classes=classes,
         class_names=names,
         num_unlabelled={split: s.num_nulls for split, s in statistics.items()},
+        unseen=() if seen is None else tuple(n for c, n in zip(classes, names, strict=True) if c not in set(seen)),
     )
 
 
@@ -127,6 +133,17 @@ def regression_label(feature: Feature, train_split: str, statistics: Mapping[str
         mean=float(own.mean),
         std=float(own.std or 1.0),
         num_unlabelled={split: s.num_nulls + s.num_nans + s.num_infs for split, s in statistics.items()},
+    )
+
+
+def note_on_unseen(label: LabelSpec) -> str | None:
+    """Returns what to tell the user where the train split lacks classes, None otherwise."""
+    if not label.unseen:
+        return None
+    shown = ", ".join(map(repr, label.unseen[:MAX_NAMES_SHOWN])) + (", ..." if label.unseen[MAX_NAMES_SHOWN:] else "")
+    what = f"class {shown} is" if len(label.unseen) == 1 else f"{len(label.unseen)} classes are"
+    return f"{what} never seen in the train split, so nothing will be recognised as such" + (
+        "" if len(label.unseen) == 1 else f": {shown}"
     )
 
 

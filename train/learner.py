@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -11,26 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from shardkit.adapters.tfdata import ParsedBatch
-from shardkit.dataset import Dataset
 from shardkit.errors import UsageError
-from shardkit.features import Feature, Features
-from shardkit.manifest import FeatureStatistics
-from train.choices import IMAGE, TABULAR, is_image
-from train.columns import choose_columns, wants_vocabulary
+from shardkit.features import Features
 from train.config import LabelSpec
-from train.labels import listed_values
-from train.models import image_model, tabular_model
-from train.prepare import prepare_columns
-from train.user_model import (
-    arrange_inputs,
-    call_user_code,
-    choose_inputs,
-    image_keys,
-    load_build_function,
-    model_path,
-    prepare_user_inputs,
-)
-from train.vocabulary import scan_values
+from train.user_model import call_user_code, model_path
 
 
 class Learner(NamedTuple):
@@ -42,6 +25,8 @@ class Learner(NamedTuple):
         prepare: Makes inputs from a parsed batch, in the input graph; images are still encoded.
         images: Inputs that hold encoded images.
         arrange: Puts the inputs, images decoded, in the structure that the model declares.
+        augment: Changes the inputs of a training batch by chance, before images are decoded: a function of the inputs
+            and of seeds, int64 `[n, 2]`, one for each example. None leaves them as they are.
         summary: What it reads, for the user.
         notes: What the user should know.
     """
@@ -52,108 +37,8 @@ class Learner(NamedTuple):
     images: tuple[str, ...]
     arrange: Callable[[dict[str, tf.Tensor]], Any]
     summary: str
+    augment: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None
     notes: tuple[str, ...] = ()
-
-
-def make_learner(
-    name: str,
-    dataset: Dataset,
-    split: str,
-    features: Features,
-    label: LabelSpec,
-    image_size: int,
-    strategy: tf.distribute.Strategy,
-) -> Learner:
-    """Returns the learner of that name.
-
-    Args:
-        name: From `choose_model`.
-        dataset: An open dataset.
-        split: The train split; its statistics become the model's constants.
-        features: Candidates.
-        label: What is predicted.
-        image_size: Height and width of images in pixels.
-        strategy: In whose scope the model is made.
-
-    Raises:
-        UsageError: If the features do not suit the model, or the user's file fails.
-    """
-    statistics = dataset.manifest.split(split).statistics
-    if name == TABULAR:
-        return _tabular_learner(dataset, split, features, statistics, label, strategy)
-    if name == IMAGE:
-        return _image_learner(features, label, image_size, strategy)
-    return _user_learner(name, features, statistics, label, strategy)
-
-
-def _tabular_learner(
-    dataset: Dataset,
-    split: str,
-    features: Features,
-    statistics: Mapping[str, FeatureStatistics],
-    label: LabelSpec,
-    strategy: tf.distribute.Strategy,
-) -> Learner:
-    wanted = [f for f in features if wants_vocabulary(f, statistics.get(f.name))]
-    known = {f.name: values for f in wanted if (values := listed_values(statistics[f.name])) is not None}
-    scanned = scan_values(dataset, split, tuple(f for f in wanted if f.name not in known))
-    columns = choose_columns(features, statistics, {**known, **scanned})
-    if not columns.names:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in columns.left_out.items())
-        raise UsageError("no feature suits the tabular model", why=reasons, next_step="Try --model FILE.py:function")
-    used = tuple(f for f in features if f.name in columns.names)
-    with strategy.scope():
-        model = tabular_model(columns, label)
-    return Learner(
-        features=used,
-        model=model,
-        prepare=prepare_columns(columns, used),
-        images=(),
-        arrange=dict,
-        summary=f"{len(columns.numeric)} numeric and {len(columns.categories)} category columns",
-        notes=tuple(f"feature {name!r} is left out: {reason}" for name, reason in columns.left_out.items()),
-    )
-
-
-def _image_learner(features: Features, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy) -> Learner:
-    found = tuple(filter(is_image, features))
-    if len(found) != 1:
-        names = ", ".join(f.name for f in found) or "none"
-        raise UsageError(
-            "the image model reads one feature of encoded images", why=f"found: {names}", next_step="Use --features"
-        )
-    image: Feature = found[0]
-    with strategy.scope():
-        model = image_model(image_size, label, strategy.num_replicas_in_sync)
-    return Learner(
-        features=found,
-        model=model,
-        prepare=lambda batch: {"image": batch.values[image.name]},
-        images=("image",),
-        arrange=dict,
-        summary=f"{image.name} at {image_size} x {image_size} pixels",
-    )
-
-
-def _user_learner(
-    reference: str,
-    features: Features,
-    statistics: Mapping[str, FeatureStatistics],
-    label: LabelSpec,
-    strategy: tf.distribute.Strategy,
-) -> Learner:
-    build = load_build_function(reference)
-    with strategy.scope():
-        model = build(features, statistics, label)
-    used, keys = choose_inputs(model, features)
-    return Learner(
-        features=used,
-        model=model,
-        prepare=prepare_user_inputs(keys),
-        images=image_keys(used, keys),
-        arrange=partial(arrange_inputs, model),
-        summary=", ".join(keys),
-    )
 
 
 def check_model(learner: Learner, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:

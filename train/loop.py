@@ -14,15 +14,15 @@ import tensorflow as tf
 from shardkit.errors import DamageError, UsageError
 from train.batch import Batch
 from train.checkpoints import Checkpoints, Restored
-from train.config import Task
 from train.gradients import ComputeGradients
 from train.heartbeat import START_LIMIT_S, Heartbeat
-from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
+from train.metrics import EpochMetrics, Meter
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.report import Reporter
 from train.signals import Stop
 from train.step import evaluate_step, train_step
+from train.sums import Sums, SumsLayout, summarize, zero_sums
 from train.updater import Updater
 
 
@@ -43,7 +43,7 @@ class Loop:
 
     Args:
         plan: Sizes and steps.
-        task: Names the metrics.
+        layout: Of the sums that the steps return.
         steps: From `distribute_steps`.
         validation: One pass over the validation split; None without one.
         checkpoints: Where to save.
@@ -51,6 +51,7 @@ class Loop:
         reporter: Told about every step.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
         weights_to_evaluate: Makes the context in which the model has the weights that are validated.
+        should_stop: Asked after the checkpoint of an epoch, and at the start, whether the run is over before its plan.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
         stop: Asked before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
@@ -61,7 +62,7 @@ class Loop:
         self,
         *,
         plan: TrainPlan,
-        task: Task,
+        layout: SumsLayout,
         steps: Steps,
         validation: Iterable[Batch] | None,
         checkpoints: Checkpoints,
@@ -69,13 +70,14 @@ class Loop:
         reporter: Reporter,
         on_epoch: Callable[[EpochMetrics], None],
         weights_to_evaluate: Callable[[], AbstractContextManager[None]],
+        should_stop: Callable[[], bool],
         explained: Callable[[str], AbstractContextManager[None]],
         stop: Stop,
         meet: Callable[[int], None],
         heartbeat: Heartbeat,
     ) -> None:
         self._plan = plan
-        self._task = task
+        self._layout = layout
         self._steps = steps
         self._validation = validation
         self._checkpoints = checkpoints
@@ -83,6 +85,7 @@ class Loop:
         self._reporter = reporter
         self._on_epoch = on_epoch
         self._weights_to_evaluate = weights_to_evaluate
+        self._should_stop = should_stop
         self._explained = explained
         self._stop = stop
         self._meet = meet
@@ -104,7 +107,7 @@ class Loop:
         step, sums = start
         with self._explained("train"):
             iterator = iter(batches)
-        while step < self._plan.num_steps:
+        while step < self._plan.num_steps and not self._should_stop():
             epoch = self._plan.position(step).epoch
             started_at = time.monotonic()
             with self._explained("train"), self._stop.heeded():
@@ -116,7 +119,7 @@ class Loop:
             line = EpochMetrics(
                 epoch=epoch,
                 step=step,
-                train=summarize(self._task, sums),
+                train=summarize(self._layout, sums),
                 validation=validation,
                 examples_per_s=self._meter.examples_per_s,
                 waiting_share=self._meter.waiting_share,
@@ -124,12 +127,12 @@ class Loop:
                 validation_s=time.monotonic() - trained_at,
             )
             self._on_epoch(line)
-            sums = zero_sums()
+            sums = zero_sums(self._layout)
             with self._explained("train"):
                 self._save(step, sums)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
-            if next(iterator, None) is not None:
+            if step == self._plan.num_steps and next(iterator, None) is not None:
                 raise DamageError(
                     "the shards hold more examples than the manifest says", next_step="Run `shardkit verify`"
                 )
@@ -168,12 +171,12 @@ class Loop:
     def _evaluate(self, step: int) -> dict[str, float] | None:
         if self._validation is None:
             return None
-        sums = zero_sums()
+        sums = zero_sums(self._layout)
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for batch in self._validation:
                 sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
                 self._heartbeat.beat(step)
-        return summarize(self._task, sums)
+        return summarize(self._layout, sums)
 
     def _save(self, step: int, sums: Sums) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
@@ -207,7 +210,7 @@ def distribute_steps(
 
     def train(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
         # Workers must all stop after the same step; what one of them wants travels with the sums.
-        sums = train_step(backward, updater, share_of_replica(batch))
+        sums = train_step(backward, updater, objective, share_of_replica(batch))
         return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
     def evaluate(batch: Batch) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Sums that a step gives, and what they mean. Sums add up over replicas, steps and a resumed run; means do not."""
+"""What an epoch measured, as a line of `metrics.jsonl`, and where its time went."""
 
 from __future__ import annotations
 
@@ -7,34 +7,6 @@ import time
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-
-from train.config import Task
-
-NUM_SUMS = 4  # weights, weighted losses, and two that the task defines: see `train.objectives`.
-
-Sums = npt.NDArray[np.float64]
-
-
-def zero_sums() -> Sums:
-    """Returns the sums of no example."""
-    return np.zeros(NUM_SUMS, np.float64)
-
-
-def summarize(task: Task, sums: Sums) -> dict[str, float]:
-    """Returns metrics by name; NaN where there was no example with a label."""
-    weight, loss, first, second = (float(s) for s in sums)
-    if not weight:
-        weight = math.nan
-    if task == "classification":
-        return {"loss": loss / weight, "accuracy": first / weight}
-    mean_square = second / weight
-    return {
-        "loss": loss / weight,
-        "mae": first / weight,
-        "rmse": math.sqrt(mean_square) if mean_square >= 0 else math.nan,
-    }
 
 
 class EpochMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from shardkit.errors import UsageError
-from train.choices import Defaults
 from train.config import OptimizerChoice, Precision, Scaling, ScheduleChoice, TrainOptions
+from train.model_choice import Defaults
 
 DEFAULT_MOMENTUM = 0.9
 

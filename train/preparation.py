@@ -34,15 +34,19 @@ class Preparation:
         self._read_label = label_reader(label, label_feature)
         self._image_size = image_size
 
-    def prepare(self, parsed: ParsedBatch, weights: tf.Tensor) -> Batch:
+    def prepare(self, parsed: ParsedBatch, weights: tf.Tensor, seeds: tf.Tensor | None) -> Batch:
         """Returns inputs, labels and weights; images are still encoded.
 
         Args:
             parsed: Columns of n examples.
             weights: float32 `[n]`, 0 for padding.
+            seeds: int64 `[n, 2]` of the augmentation; None for none.
         """
         labels, is_labelled = self._read_label(parsed, weights)
-        return Batch(self._learner.prepare(parsed), labels, weights * tf.cast(is_labelled, tf.float32))
+        inputs = self._learner.prepare(parsed)
+        if seeds is not None and self._learner.augment is not None:
+            inputs = self._learner.augment(inputs, seeds)
+        return Batch(inputs, labels, weights * tf.cast(is_labelled, tf.float32))
 
     def decode(self, example: Batch, seed: tf.Tensor | None) -> Batch:
         """Returns one example with its images decoded.

@@ -8,18 +8,10 @@ from shardkit.dataset import Dataset, open_dataset
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import FeatureStatistics
-from train.choices import (
-    DEFAULT_IMAGE_SIZE,
-    DEFAULTS,
-    USER_DEFAULTS,
-    Defaults,
-    Splits,
-    choose_features,
-    choose_model,
-    choose_splits,
-)
+from train.choices import Splits, choose_features, choose_splits
 from train.config import Task, TrainOptions
 from train.labels import choose_task
+from train.model_choice import Defaults, choose_defaults, choose_image_size, choose_model
 
 
 class Request(NamedTuple):
@@ -33,7 +25,7 @@ class Request(NamedTuple):
         label_feature: The label.
         label_statistics: Of the label, by the name of each split that is read.
         task: What the label asks for.
-        model: `tabular`, `image` or `FILE.py:function`.
+        model: A built-in one, a name from `keras.applications` or `FILE.py:function`.
         defaults: What suits the model where the options do not say.
         image_size: Height and width of images in pixels.
     """
@@ -77,7 +69,7 @@ def resolve(options: TrainOptions) -> Request:
             f"no example of split {splits.train!r} has a value for the label {options.label!r}",
             next_step="Choose another --label or --train-split; shardkit inspect DATASET shows the nulls",
         )
-    model = choose_model(options.model, features)
+    model = choose_model(options.model, features, manifest.split(splits.train).statistics)
     return Request(
         options=options,
         dataset=dataset,
@@ -87,6 +79,6 @@ def resolve(options: TrainOptions) -> Request:
         label_statistics=label_statistics,
         task=choose_task(label_feature, own, options.task),
         model=model,
-        defaults=DEFAULTS.get(model, USER_DEFAULTS),
-        image_size=options.image_size or DEFAULT_IMAGE_SIZE,
+        defaults=choose_defaults(model, features),
+        image_size=choose_image_size(options.image_size, model, features),
     )

@@ -15,7 +15,6 @@ from shardkit.units import format_number
 from train.agreement import check_same_step
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
-from train.choices import IMAGE, TABULAR
 from train.cluster import Cluster
 from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
@@ -23,31 +22,33 @@ from train.failures import explained
 from train.gradients import all_layers, gradient_function
 from train.heartbeat import Heartbeat
 from train.input import BatchInput, ReaderInput
-from train.labels import note_on_classes
+from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
 from train.launch import run_identity
-from train.learner import Learner, check_model, make_learner
+from train.learner import Learner, check_model
+from train.learners import make_learner
 from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
-from train.metrics import EpochMetrics, zero_sums
-from train.objectives import objective_for
+from train.metrics import EpochMetrics
+from train.model_choice import is_user_model
+from train.objectives import Objective
 from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.optimizers import make_optimizer
 from train.plan import TrainPlan
 from train.precision import note_on_outputs, set_precision
 from train.preparation import Preparation
+from train.progress import best_epoch, choose_monitor, should_stop
 from train.recompute import recomputing
 from train.rendezvous import meet
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
 from train.schedules import plan_schedule
-from train.setup import make_label, make_plan, make_record
+from train.setup import make_label, make_objective, make_plan, make_record
 from train.signals import Stop
 from train.stock_input import StockInput
+from train.sums import layout_for, zero_sums
 from train.updater import Updater
 from train.user_model import call_user_code, model_path
-
-_MAX_NAMES_SHOWN = 5
 
 
 class Setup(NamedTuple):
@@ -58,13 +59,14 @@ class Setup(NamedTuple):
     plan: TrainPlan
     label: LabelSpec
     learner: Learner
+    objective: Objective
     updater: Updater
     input: BatchInput
 
     @property
     def is_user_model(self) -> bool:
         """Whether the model is from a file of the user."""
-        return self.request.model not in (TABULAR, IMAGE)
+        return is_user_model(self.request.model)
 
 
 def run(
@@ -82,13 +84,16 @@ def run(
     Raises:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
-    options = request.options
+    options, patience = request.options, request.options.early_stopping
     nonces = meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), options.rendezvous_timeout_s)
     before = folder.read_record()
     setup = set_up(request, cluster, None if before is None else before.num_lanes, nonces)
-    model, is_chief = setup.learner.model, cluster.is_chief
+    model, layout, is_chief = setup.learner.model, setup.objective.layout, cluster.is_chief
+    monitor = choose_monitor(options.monitor, layout, has_validation=request.splits.validation is not None)
     heartbeat = Heartbeat.from_environment(os.environ)
-    checkpoints = Checkpoints(folder.checkpoints, model, setup.updater.state, reporter.warn, is_chief=is_chief)
+    checkpoints = Checkpoints(
+        folder.checkpoints, model, setup.updater.state, layout.num_sums, reporter.warn, is_chief=is_chief
+    )
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter)
     agree = partial(check_same_step, setup.devices, folder=str(folder.path))
@@ -108,7 +113,7 @@ def run(
 
     loop = Loop(
         plan=setup.plan,
-        task=setup.label.task,
+        layout=layout,
         steps=make_steps(setup),
         validation=setup.input.validation(),
         checkpoints=checkpoints,
@@ -116,6 +121,7 @@ def run(
         reporter=reporter,
         on_epoch=keep,
         weights_to_evaluate=setup.updater.averaged,
+        should_stop=lambda: patience is not None and should_stop(epochs, patience, monitor),
         explained=partial(explained_for, request, setup.learner.features),
         stop=stop or Stop(),
         meet=agree,
@@ -128,6 +134,10 @@ def run(
         loop.run(batches, start)
     board.close()
     reporter.final_table(epochs, request.split_names)
+    if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
+        reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
+    if (best := best_epoch(epochs, monitor)) is not None:
+        reporter.say(f"best        epoch {best + 1} by {monitor}")
     reporter.say(f"checkpoints {folder.checkpoints}")
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
@@ -162,16 +172,16 @@ def set_up(
         )
     input_ = make_input(request, devices, plan, Preparation(learner, label, request.label_feature, request.image_size))
     with devices.strategy.scope():
-        if request.model not in (TABULAR, IMAGE):
+        if is_user_model(request.model):
             notes = check_model(learner, request.model, input_.spec.inputs, label)
             learner = learner._replace(notes=(*learner.notes, *notes))
         updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
-    return Setup(request, devices, plan, label, learner, updater, input_)
+    return Setup(request, devices, plan, label, learner, make_objective(request, label), updater, input_)
 
 
 def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
-    model, objective = setup.learner.model, objective_for(setup.label)
+    model, objective = setup.learner.model, setup.objective
     asked = setup.request.options
     backward = gradient_function(
         model,
@@ -209,7 +219,7 @@ def begin(
     if restored is None:
         if request.options.resume:
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")
-        return Restored(0, zero_sums()), []
+        return Restored(0, zero_sums(layout_for(record.label))), []
     reporter.say(f"resumed after step {restored.step:,}")
     if before is not None and before.num_epochs != record.num_epochs:
         reporter.note(
@@ -224,8 +234,8 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     request, devices, plan, label, learner, *_ = setup
     target = f"{label.name} (regression)"
     if label.task == "classification":
-        shown = ", ".join(label.class_names[:_MAX_NAMES_SHOWN])
-        more = ", ..." if len(label.class_names) > _MAX_NAMES_SHOWN else ""
+        shown = ", ".join(label.class_names[:MAX_NAMES_SHOWN])
+        more = ", ..." if len(label.class_names) > MAX_NAMES_SHOWN else ""
         target = f"{label.name} ({len(label.classes)} classes: {shown}{more})"
     manifest = request.dataset.manifest
     reporter.say(
@@ -256,9 +266,8 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     for split, count in label.num_unlabelled.items():
         if count:
             reporter.note(f"{count:,} examples of {split} have no label; they have weight 0")
-    if suspicion := note_on_classes(label):
-        reporter.note(suspicion)
-    for text in (*learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
+    own_notes = [text for text in (note_on_classes(label), note_on_unseen(label)) if text]
+    for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
         reporter.note(text)
 
 

@@ -22,7 +22,7 @@ _OPTIMIZER_NAMES = {"name": "optimizer"}
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
-    "num_lanes", "reader",
+    "num_lanes", "reader", "label_smoothing", "class_weights",
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         splits: That are read.
         label: What is predicted.
         features: Those that are read.
-        model: `tabular`, `image` or `FILE.py:function`.
+        model: A built-in one, a name from `keras.applications` or `FILE.py:function`.
         image_size: Height and width of images in pixels.
         num_epochs: Passes over the train split.
         global_batch_size: Examples a step.
@@ -46,6 +46,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         optimizer: All that decides what gradients do to the weights.
         seed: Of initial weights, order and augmentation.
         tool_versions: By package name.
+        label_smoothing: Part of a class target that is spread evenly over all classes.
+        class_weights: `balanced`, or `NAME=WEIGHT,...`.
     """
 
     dataset: str
@@ -64,6 +66,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     optimizer: OptimizerOptions
     seed: int
     tool_versions: dict[str, str]
+    label_smoothing: float = 0.0
+    class_weights: str | None = None
 
 
 class RunFolder:

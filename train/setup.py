@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 
 from shardkit import storage
+from shardkit.errors import UsageError
+from train.class_weights import BALANCED, choose_class_weights, complete_counts
 from train.config import ClassValue, LabelSpec
 from train.devices import Devices
 from train.labels import classification_label, listed_values, regression_label
 from train.learner import Learner
+from train.objectives import Objective, objective_for
 from train.optimizer_options import choose_optimizer
 from train.plan import TrainPlan, plan_training
 from train.request import Request
 from train.run_folder import RunRecord
-from train.vocabulary import scan_values
+from train.vocabulary import count_values
 
 _TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
 
@@ -47,14 +51,35 @@ def make_label(request: Request) -> LabelSpec:
     feature, statistics = request.label_feature, request.label_statistics
     if request.task == "regression":
         return regression_label(feature, request.splits.train, statistics)
-    values: set[ClassValue] = set()
-    if feature.vocabulary is None:
-        for split in request.split_names:
-            listed = listed_values(statistics.get(split))
-            values.update(
-                scan_values(request.dataset, split, (feature,), None)[feature.name] if listed is None else listed
-            )
-    return classification_label(feature, tuple(values), statistics)
+    values: dict[str, Collection[ClassValue]] = {}
+    for split in request.split_names if feature.vocabulary is None else (request.splits.train,):
+        listed = listed_values(statistics.get(split))
+        values[split] = count_values(request.dataset, split, (feature,))[feature.name] if listed is None else listed
+    return classification_label(feature, set().union(*values.values()), statistics, values[request.splits.train])
+
+
+def make_objective(request: Request, label: LabelSpec) -> Objective:
+    """Returns the objective; reads the train split once where classes are balanced and its statistics do not count.
+
+    Raises:
+        UsageError: If the options do not suit the label.
+    """
+    options, split = request.options, request.splits.train
+    if options.label_smoothing and label.task != "classification":
+        raise UsageError(
+            "--label-smoothing is for classes",
+            why=f"{label.name!r} is predicted as a number",
+            next_step="Leave it out, or use --task classification",
+        )
+    if options.class_weights is None:
+        return objective_for(label, options.label_smoothing)
+    counts: Mapping[ClassValue, int] | None = None
+    if options.class_weights == BALANCED and label.task == "classification":
+        counts = complete_counts(request.label_statistics.get(split))
+        if counts is None:
+            counts = count_values(request.dataset, split, (request.label_feature,))[label.name]
+    weights = choose_class_weights(options.class_weights, label, counts)
+    return objective_for(label, options.label_smoothing, weights)
 
 
 def make_record(request: Request, label: LabelSpec, learner: Learner, plan: TrainPlan) -> RunRecord:
@@ -76,5 +101,7 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         reader=request.options.reader,
         optimizer=choose_optimizer(request.options, request.defaults, plan.global_batch_size),
         seed=request.options.seed,
+        label_smoothing=request.options.label_smoothing,
+        class_weights=request.options.class_weights,
         tool_versions={name: version(name) for name in _TOOLS},
     )

@@ -11,10 +11,10 @@ from train.objectives import Objective
 from train.updater import Updater
 
 
-def train_step(backward: ComputeGradients, updater: Updater, batch: Batch) -> tf.Tensor:
+def train_step(backward: ComputeGradients, updater: Updater, objective: Objective, batch: Batch) -> tf.Tensor:
     """Updates the model once and returns the batch's sums, as they were before the update."""
     scale = updater.scale
-    total_weight = tf.maximum(all_replicas_sum(tf.reduce_sum(batch.weights)), 1.0)
+    total_weight = all_replicas_sum(tf.reduce_sum(objective.weights(batch)))
     gradients, sums = backward(batch, total_weight, scale)
     updater.apply(reduce_gradients(gradients, updater.options.reduce_in), scale)
     return sums
@@ -23,4 +23,4 @@ def train_step(backward: ComputeGradients, updater: Updater, batch: Batch) -> tf
 def evaluate_step(model: keras.Model, objective: Objective, batch: Batch) -> tf.Tensor:
     """Returns the batch's sums."""
     outputs = model(batch.inputs, training=False)
-    return objective.sums(batch, outputs, objective.losses(batch.labels, outputs))
+    return objective.sums(batch, outputs)

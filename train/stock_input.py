@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tensorflow as tf
 
 from shardkit.adapters.tfdata import (
@@ -102,7 +104,7 @@ class StockInput:
         def decode(example: Batch, seed: tf.Tensor) -> Batch:
             return prepared.decode(example, seed if is_training else None)
 
-        batches = batches.map(self._parse, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = batches.map(partial(self._parse, is_training=is_training), num_parallel_calls=tf.data.AUTOTUNE)
         if prepared.images:
             # One image costs far more than a stage of single examples, and spreads over the cores this way.
             examples = batches.unbatch().map(decode, num_parallel_calls=tf.data.AUTOTUNE)
@@ -111,10 +113,13 @@ class StockInput:
             batches = batches.map(lambda batch, _: prepared.arrange(batch))
         return batches.prefetch(tf.data.AUTOTUNE).with_options(reading_options())
 
-    def _parse(self, serialized: tf.Tensor, weights: tf.Tensor, seed: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+    def _parse(
+        self, serialized: tf.Tensor, weights: tf.Tensor, seed: tf.Tensor, *, is_training: bool
+    ) -> tuple[Batch, tf.Tensor]:
         first, size = self._first_row, self._plan.worker_batch_size
         own = tf.ensure_shape(serialized[first : first + size], [size])
         parsed = parse_examples(own, self._preparation.features)
         rows = first + tf.range(size, dtype=tf.int64)
         seeds = tf.stack([seed[0] + rows, tf.fill([size], seed[1])], axis=1)
-        return self._preparation.prepare(parsed, tf.ensure_shape(weights[first : first + size], [size])), seeds
+        weights = tf.ensure_shape(weights[first : first + size], [size])
+        return self._preparation.prepare(parsed, weights, seeds if is_training else None), seeds

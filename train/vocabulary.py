@@ -30,6 +30,21 @@ def scan_values(
         features: Strings, integers or truth values, one value an example.
         num_examples: How many examples to look at; None means all.
     """
+    counters = count_values(dataset, split, features, num_examples)
+    return {name: _ordered(counter) for name, counter in counters.items()}
+
+
+def count_values(
+    dataset: Dataset, split: str, features: Features, num_examples: int | None = None
+) -> dict[str, Counter[Value]]:
+    """Returns how often each value occurs, by name of the feature; absent values are not counted.
+
+    Args:
+        dataset: An open dataset.
+        split: Where to look.
+        features: Strings, integers or truth values, one value an example.
+        num_examples: How many examples to look at; None means all.
+    """
     if not features:
         return {}
     batches = load_split(dataset, split, batch_size=_BATCH_SIZE, features=features, with_presence=True)
@@ -40,10 +55,13 @@ def scan_values(
         for name, counter in counters.items():
             column = values[name][present[name]] if name in present else values[name]
             counter.update(column.tolist())
-    return {f.name: _ordered(counters[f.name]) for f in features}
+    return {name: Counter({_as_text(v): n for v, n in counter.items()}) for name, counter in counters.items()}
 
 
-def _ordered(counter: Counter[Any]) -> tuple[Value, ...]:
+def _ordered(counter: Counter[Value]) -> tuple[Value, ...]:
     order = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
-    kept = [value for value, _ in order[: MAX_VOCABULARY + 1]]
-    return tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in kept)
+    return tuple(value for value, _ in order[: MAX_VOCABULARY + 1])
+
+
+def _as_text(value: Any) -> Value:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -36,6 +36,8 @@ _TYPED = "shardkit.train.typed"
         shardkit train out/flights --label arr_delay --ignore dep_delay,arr_time --output runs/delay
         shardkit train out/photos --label label --model image --image-size 128 --output runs/photos
         shardkit train out/adult --label income --model my_model.py:build --output runs/mine
+        shardkit train out/photos --label label --model MobileNetV3Small --early-stopping 5 --output runs/mobile
+        shardkit train out/fraud --label kind --class-weights balanced --monitor auc --output runs/fraud
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
         shardkit train out/adult --label income --workers-per-host 2 --output runs/workers
         shardkit train out/adult --label income --hosts a:5000,b:5000 --host-index 0 --output runs/hosts
@@ -49,7 +51,8 @@ _TYPED = "shardkit.train.typed"
 @click.option(
     "--model",
     metavar="NAME",
-    help="tabular, image or FILE.py:function; image if the dataset holds images, else tabular.",
+    help="tabular, image, text, sequence (also audio), a name from keras.applications such as EfficientNetB0, or "
+    "FILE.py:function; what suits the features if not given.",
 )
 @click.option(
     "--task",
@@ -122,6 +125,30 @@ _TYPED = "shardkit.train.typed"
     "--memory-limit", type=click.IntRange(min=1), metavar="MIB", help="Of each GPU; as much as is needed if not given."
 )
 @click.option(
+    "--label-smoothing",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Part of a class target that is spread over all classes.",
+)
+@click.option(
+    "--class-weights",
+    metavar="balanced|A=1,B=5",
+    help="How much classes count in the loss, evenly by their examples or as given; metrics do not know it.",
+)
+@click.option(
+    "--early-stopping",
+    type=click.IntRange(min=1),
+    metavar="PATIENCE",
+    help="End after so many epochs in which --monitor has not improved.",
+)
+@click.option(
+    "--monitor",
+    metavar="METRIC",
+    help="What decides which epoch is the best: loss if not given, of the validation split; or train.METRIC.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0, max=MAX_SEED),
     default=0,
@@ -149,7 +176,11 @@ _TYPED = "shardkit.train.typed"
     metavar="NAME",
     help="The first of validation, test, valid and val that there is if not given.",
 )
-@click.option("--image-size", type=click.IntRange(min=8, max=4096), help="Height and width of images in pixels.")
+@click.option(
+    "--image-size",
+    type=click.IntRange(min=8, max=4096),
+    help="Height and width of images in pixels; what suits the model.",
+)
 @click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )

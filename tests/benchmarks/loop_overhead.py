@@ -67,11 +67,12 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.config import TrainOptions
     from train.heartbeat import Heartbeat
     from train.loop import Loop
-    from train.metrics import EpochMetrics, zero_sums
+    from train.metrics import EpochMetrics
     from train.report import Reporter
     from train.request import resolve
     from train.run import make_steps, set_up
     from train.signals import Stop
+    from train.sums import zero_sums
 
     cluster = cluster_from_environment(os.environ)
     options = TrainOptions(
@@ -101,19 +102,27 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
         found: list[EpochMetrics] = []
         Loop(
             plan=plan,
-            task=setup.label.task,
+            layout=setup.objective.layout,
             steps=steps,
             validation=None,
-            checkpoints=Checkpoints(folder / "checkpoints", model, setup.updater.state, print, is_chief=False),
+            checkpoints=Checkpoints(
+                folder / "checkpoints",
+                model,
+                setup.updater.state,
+                setup.objective.layout.num_sums,
+                print,
+                is_chief=False,
+            ),
             checkpoint_every=None,
             reporter=Reporter(),
             on_epoch=found.append,
+            should_stop=lambda: False,
             weights_to_evaluate=setup.updater.averaged,
             explained=lambda _: tf.name_scope("train"),
             stop=Stop(),
             heartbeat=Heartbeat(None),
             meet=lambda step: check_same_step(setup.devices, step, ""),
-        ).run(batches, Restored(0, zero_sums()))
+        ).run(batches, Restored(0, zero_sums(setup.objective.layout)))
 
     ways = {
         "bare": bare,

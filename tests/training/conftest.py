@@ -68,6 +68,8 @@ def describe_column(rows: Sequence[Row], feature: Feature) -> FeatureStatistics:
             mean = sum(finite) / len(finite)
             std = (sum((v - mean) ** 2 for v in finite) / len(finite)) ** 0.5
             settings |= {"min": min(finite), "max": max(finite), "mean": mean, "std": std}
+    if None in feature.shape and present:
+        settings["mean_length"] = len(values) / len(present)
     if values and isinstance(values[0], str | bool | int):
         counts = {v: values.count(v) for v in set(values)}
         order = sorted(counts, key=lambda v: (-counts[v], v))

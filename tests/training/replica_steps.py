@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from train.batch import Batch
+from train.config import LabelSpec
 from train.gradients import gradient_function
 from train.objectives import Classification
 from train.optimizer_options import OptimizerOptions
@@ -87,15 +88,14 @@ def run_case(case: dict[str, Any], strategy: tf.distribute.Strategy) -> dict[str
         model = make_model(batch_norm=batch_norm)
         updater = Updater(make_optimizer(options, schedule), model.trainable_variables, options, NUM_STEPS)
     forward = recomputing(model) if recompute else None
-    backward = gradient_function(
-        model, Classification(), num_micro_batches=options.accumulate, xla=xla, forward=forward
-    )
+    objective = Classification(LabelSpec(name="y", task="classification", classes=("a", "b", "c")))
+    backward = gradient_function(model, objective, num_micro_batches=options.accumulate, xla=xla, forward=forward)
     size = BATCH_SIZE // strategy.num_replicas_in_sync
 
     def replica_step(batch: Batch) -> tf.Tensor:
         first = tf.distribute.get_replica_context().replica_id_in_sync_group * size
         own = tf.nest.map_structure(lambda t: tf.ensure_shape(t[first : first + size], [size, *t.shape[1:]]), batch)
-        return train_step(backward, updater, own)
+        return train_step(backward, updater, objective, own)
 
     @tf.function
     def step(batch: Batch) -> tf.Tensor:

@@ -12,7 +12,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, arrow_schema, make_feature
 from shardkit.manifest import Created, FeatureStatistics, Manifest, ShardTableInfo, SplitInfo, TopValue
 from shardkit.statistics import StatisticsCollector
-from train.choices import choose_features, choose_model, choose_splits
+from train.choices import choose_features, choose_splits
 from train.columns import choose_columns, wants_vocabulary
 from train.labels import choose_task, classification_label, listed_values, note_on_classes, regression_label
 
@@ -81,14 +81,6 @@ def test_the_label_is_never_learned_from() -> None:
         choose_features(data, "price", ("age",), ("age",))
     with pytest.raises(UsageError, match="no feature left"):
         choose_features(data, "price", None, ("age", "city"))
-
-
-def test_images_choose_their_model() -> None:
-    assert choose_model(None, (AGE, PHOTO)) == "image"
-    assert choose_model(None, (AGE, CITY)) == "tabular"
-    assert choose_model("a.py:build", (AGE,)) == "a.py:build"
-    with pytest.raises(UsageError, match="Use tabular, image or FILE"):
-        choose_model("resnet", (AGE,))
 
 
 @pytest.mark.parametrize(

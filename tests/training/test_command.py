@@ -22,6 +22,7 @@ FEATURES = (
     make_feature("label", "bool"),
 )
 EPOCH_LINE = "epoch 1 of"
+SPOKEN = ("dataset", "train", "test", "optimizer", "epoch", "best", "checkpoints", "metrics")
 
 
 def rows(num_rows: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def test_two_replicas_end_where_one_does(dataset, tmp_path) -> None:
     # Nothing but the table on stdout, and none of TensorFlow's own messages on stderr.
     assert out.split()[0] in ("train", "epoch")
     for line in (err_one + err_two).splitlines():
-        assert line.split()[0] in ("dataset", "train", "test", "optimizer", "epoch", "checkpoints", "metrics"), line
+        assert line.split()[0] in SPOKEN, line
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from train.checkpoints import Checkpoints
 from train.config import TrainOptions
-from train.metrics import EpochMetrics, summarize, zero_sums
+from train.metrics import EpochMetrics
 from train.report import Reporter
 from train.request import resolve
 from train.run import Setup, make_steps, run, set_up
 from train.run_folder import RunFolder
+from train.sums import summarize, zero_sums
 
 TABLE = (make_feature("x", "float64"), make_feature("color", "string"), make_feature("sides", "string"))
 
@@ -103,16 +104,17 @@ def stored(output: Path) -> dict[str, np.ndarray]:
 
 def restored(dataset: Path, output: Path, **typed: Any) -> Setup:
     setup = set_up(resolve(options(dataset, output, **typed)))
-    found = Checkpoints(output / "checkpoints", setup.learner.model, setup.updater.state, print).restore_newest()
+    model, num_sums = setup.learner.model, setup.objective.layout.num_sums
+    found = Checkpoints(output / "checkpoints", model, setup.updater.state, num_sums, print).restore_newest()
     assert found is not None
     return setup
 
 
 def evaluate(setup: Setup) -> dict[str, float]:
-    sums, steps = zero_sums(), make_steps(setup)
+    sums, steps = zero_sums(setup.objective.layout), make_steps(setup)
     for batch in setup.input.validation() or ():
         sums = sums + steps.evaluate(batch).numpy().astype(np.float64)
-    return summarize(setup.label.task, sums)
+    return summarize(setup.objective.layout, sums)
 
 
 @pytest.mark.slow

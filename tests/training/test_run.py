@@ -125,7 +125,8 @@ def test_a_table_is_learned_and_everything_is_left_in_the_folder(dataset, tmp_pa
     boards = list((tmp_path / "run" / "tensorboard").rglob("events.*"))
     assert {b.parent.name for b in boards} == {"train", "validation"}
     tags = {v.tag for b in boards for e in tf.compat.v1.train.summary_iterator(str(b)) for v in e.summary.value}
-    assert tags == {"epoch/loss", "epoch/accuracy", "input/examples_per_s", "input/waiting_share"}
+    metrics = {f"epoch/{name}" for name in ("loss", "accuracy", "auc", "f1")}
+    assert tags == {*metrics, "input/examples_per_s", "input/waiting_share"}
     shown = capsys.readouterr().out
     assert f"{lines[-1].validation['accuracy']:.4f}" in shown
     assert "25 steps of 20" in reporter.texts[1]

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from train.choices import Defaults
 from train.config import TrainOptions
+from train.model_choice import Defaults
 from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.optimizers import PlannedRate
 from train.schedules import Schedule, learning_rate_at, plan_schedule
