@@ -70,8 +70,11 @@ def test_two_replicas_end_where_one_does(dataset, tmp_path) -> None:
     assert "2 virtual CPU devices, mirrored" in err_two
     assert_same(tmp_path / "one", tmp_path / "two", atol=1e-6)
     for a, b in zip(learned(tmp_path / "one"), learned(tmp_path / "two"), strict=True):
+        assert a[3].keys() == b[3].keys()
         assert a[3]["accuracy"] == b[3]["accuracy"]
-        assert a[3]["loss"] == pytest.approx(b[3]["loss"], abs=1e-6)
+        for name, value in a[3].items():
+            # A score on the edge of a bin may fall into the next one.
+            assert value == pytest.approx(b[3][name], abs=1e-3 if name == "auc" else 1e-6), name
     # Nothing but the table on stdout, and none of TensorFlow's own messages on stderr.
     assert out.split()[0] in ("train", "epoch")
     for line in (err_one + err_two).splitlines():

@@ -56,6 +56,7 @@ def accuracy(lines: list[EpochMetrics]) -> float:
     return lines[-1].validation["accuracy"]
 
 
+@pytest.mark.slow
 def test_arrays_are_learned_as_images_and_go_on_exactly(write, tmp_path) -> None:
     draw = np.random.default_rng(0)
 
@@ -176,6 +177,7 @@ def wav(samples: np.ndarray) -> bytes:
     return head + b"data" + struct.pack("<I", len(raw)) + raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file", "samples"])
 def test_sounds_are_learned_by_their_pitch_at_any_length(write, tmp_path, form) -> None:
     draw = random.Random(0)
