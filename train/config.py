@@ -33,6 +33,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         resume: Go on from the newest checkpoint in `output`.
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
+        command: The command line as typed, for the record.
     """
 
     dataset: str
@@ -53,6 +54,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume: bool = False
     checkpoint_every: int | None = None
     image_size: int | None = None
+    command: tuple[str, ...] = ()
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

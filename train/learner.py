@@ -16,11 +16,12 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import FeatureStatistics
 from train.choices import IMAGE, TABULAR, is_image
-from train.columns import choose_columns, wants_vocabulary
+from train.columns import TabularColumns, choose_columns, wants_vocabulary
 from train.config import LabelSpec
 from train.labels import listed_values
 from train.models import image_model, tabular_model
 from train.prepare import prepare_columns
+from train.recipe import LearnerRecipe
 from train.user_model import (
     arrange_inputs,
     call_user_code,
@@ -44,6 +45,7 @@ class Learner(NamedTuple):
         arrange: Puts the inputs, images decoded, in the structure that the model declares.
         summary: What it reads, for the user.
         notes: What the user should know.
+        columns: Of a tabular model.
     """
 
     features: Features
@@ -53,6 +55,7 @@ class Learner(NamedTuple):
     arrange: Callable[[dict[str, tf.Tensor]], Any]
     summary: str
     notes: tuple[str, ...] = ()
+    columns: TabularColumns | None = None
 
 
 def make_learner(
@@ -86,6 +89,28 @@ def make_learner(
     return _user_learner(name, features, statistics, label, strategy)
 
 
+def learner_again(
+    name: str, recipe: LearnerRecipe, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy
+) -> Learner:
+    """Returns the learner that a recipe describes, with fresh weights.
+
+    Args:
+        name: As for `make_learner`.
+        recipe: From the record of the run.
+        label: What is predicted.
+        image_size: Height and width of images in pixels.
+        strategy: In whose scope the model is made.
+
+    Raises:
+        UsageError: If the user's file fails.
+    """
+    if recipe.columns is not None:
+        return _learner_of_columns(recipe.columns, recipe.features, label, strategy)
+    if name == IMAGE:
+        return _image_learner(recipe.features, label, image_size, strategy)
+    return _user_learner(name, recipe.features, recipe.statistics, label, strategy)
+
+
 def _tabular_learner(
     dataset: Dataset,
     split: str,
@@ -101,6 +126,12 @@ def _tabular_learner(
     if not columns.names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in columns.left_out.items())
         raise UsageError("no feature suits the tabular model", why=reasons, next_step="Try --model FILE.py:function")
+    return _learner_of_columns(columns, features, label, strategy)
+
+
+def _learner_of_columns(
+    columns: TabularColumns, features: Features, label: LabelSpec, strategy: tf.distribute.Strategy
+) -> Learner:
     used = tuple(f for f in features if f.name in columns.names)
     with strategy.scope():
         model = tabular_model(columns, label)
@@ -112,6 +143,7 @@ def _tabular_learner(
         arrange=dict,
         summary=f"{len(columns.numeric)} numeric and {len(columns.categories)} category columns",
         notes=tuple(f"feature {name!r} is left out: {reason}" for name, reason in columns.left_out.items()),
+        columns=columns,
     )
 
 

@@ -11,8 +11,9 @@ import msgspec
 from shardkit import storage
 from shardkit.errors import ConflictError, DamageError, UsageError
 from train.choices import Splits
-from train.config import LabelSpec
+from train.config import LabelSpec, TrainOptions
 from train.metrics import EpochMetrics, decode_lines, encode_line
+from train.recipe import LearnerRecipe
 
 CHECKPOINT_PREFIX = "step"
 
@@ -41,6 +42,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         learning_rate: Peak of the schedule.
         seed: Of initial weights, order and augmentation.
         tool_versions: By package name.
+        recipe: What the learner was made from; None in records of an older shardkit, like `options`.
+        options: All that was asked for, without passwords.
     """
 
     dataset: str
@@ -57,6 +60,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     learning_rate: float
     seed: int
     tool_versions: dict[str, str]
+    recipe: LearnerRecipe | None = None
+    options: TrainOptions | None = None
 
 
 class RunFolder:
@@ -119,7 +124,9 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         """Stores the record, whole or not at all."""
-        self._replace(self.record_path, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+        self._replace(
+            self.record_path, msgspec.json.format(msgspec.json.encode(record, order="deterministic"), indent=2) + b"\n"
+        )
 
     def read_metrics(self) -> list[EpochMetrics]:
         """Returns the epochs that were measured."""
@@ -143,6 +150,30 @@ class RunFolder:
             temporary = path.with_name(f".{path.name}.new")
             temporary.write_bytes(content)
             temporary.replace(path)
+
+
+def read_trained(folder: RunFolder) -> tuple[RunRecord, LearnerRecipe]:
+    """Returns the record of a run, and what its learner was made from.
+
+    Raises:
+        UsageError: If there is no run, or its record says too little.
+        DamageError: If the record cannot be read.
+    """
+    record = folder.read_record()
+    if record is None:
+        raise UsageError(
+            "there is no run",
+            where=str(folder.path),
+            next_step="Name the folder that was the --output of shardkit train",
+        )
+    if record.recipe is None:
+        raise UsageError(
+            "the record of the run does not say what its model is made of",
+            where=str(folder.record_path),
+            why="an older shardkit wrote it",
+            next_step="Run its shardkit train again with --resume, which renews the record",
+        )
+    return record, record.recipe
 
 
 def list_checkpoints(folder: Path) -> list[int]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from importlib.metadata import version
 
 import keras
+import msgspec
 
 from shardkit import storage
-from train.config import ClassValue, LabelSpec
+from train.config import ClassValue, LabelSpec, TrainOptions
 from train.devices import Devices
 from train.labels import classification_label, listed_values, regression_label
 from train.learner import Learner
 from train.plan import TrainPlan, plan_training
+from train.recipe import make_recipe
 from train.request import Request
 from train.run_folder import RunRecord
+from train.user_model import model_path
 from train.vocabulary import scan_values
 
 WARM_UP_SHARE = 0.05
@@ -92,4 +95,22 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         learning_rate=learning_rate_of(request),
         seed=request.options.seed,
         tool_versions={name: version(name) for name in _TOOLS},
+        recipe=make_recipe(
+            learner.features if learner.columns else request.features,
+            request.label_feature,
+            learner.columns,
+            dataset.manifest.split(request.splits.train).statistics,
+            model_path(request.model) if ":" in request.model else None,
+        ),
+        options=without_passwords(request.options),
+    )
+
+
+def without_passwords(options: TrainOptions) -> TrainOptions:
+    """Returns options that can be kept in a file."""
+    return msgspec.structs.replace(
+        options,
+        dataset=storage.redact(options.dataset),
+        output=storage.redact(options.output),
+        command=tuple(map(storage.redact, options.command)),
     )

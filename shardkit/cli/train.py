@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def command(**typed: Any) -> None:
     from train.signals import end_at_once
 
     names = {name: split_names(typed[name]) for name in ("features", "ignore")}
+    typed |= {"command": ("shardkit", *sys.argv[1:])}
     options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
     folder = RunFolder(options.output)
     with end_at_once(folder.describe_stop):
