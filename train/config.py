@@ -33,6 +33,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         resume: Go on from the newest checkpoint in `output`.
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
+        export: Folder for the trained model; None exports nothing.
         command: The command line as typed, for the record.
     """
 
@@ -54,6 +55,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume: bool = False
     checkpoint_every: int | None = None
     image_size: int | None = None
+    export: str | None = None
     command: tuple[str, ...] = ()
 
 

@@ -176,6 +176,21 @@ def read_trained(folder: RunFolder) -> tuple[RunRecord, LearnerRecipe]:
     return record, record.recipe
 
 
+def check_target(target: Path) -> None:
+    """Checks that there is nothing yet.
+
+    Raises:
+        ConflictError: If there is.
+    """
+    if target.exists() or target.is_symlink():
+        raise ConflictError(
+            "there is something already",
+            where=str(target),
+            state="It is untouched",
+            next_step="Remove it, or name another place",
+        )
+
+
 def list_checkpoints(folder: Path) -> list[int]:
     """Returns the steps after which there is a checkpoint, ascending.
 

@@ -25,6 +25,7 @@ MAX_SEED = 2**32 - 1
         shardkit train out/photos --label label --model image --image-size 128 --output runs/photos
         shardkit train out/adult --label income --model my_model.py:build --output runs/mine
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
+        shardkit train out/adult --label income --output runs/adult --export models/adult
     """,
 )
 @click.argument("dataset")
@@ -72,6 +73,7 @@ MAX_SEED = 2**32 - 1
 @click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )
+@click.option("--export", metavar="DIR", help="Then write the model there, as shardkit export does.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
 def command(**typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.
@@ -91,7 +93,7 @@ def command(**typed: Any) -> None:
     from train.config import TrainOptions
     from train.environment import import_quietly
     from train.request import resolve
-    from train.run_folder import RunFolder
+    from train.run_folder import RunFolder, check_target
     from train.signals import end_at_once
 
     names = {name: split_names(typed[name]) for name in ("features", "ignore")}
@@ -100,12 +102,18 @@ def command(**typed: Any) -> None:
     folder = RunFolder(options.output)
     with end_at_once(folder.describe_stop):
         request = resolve(options)
+        if options.export is not None:
+            check_target(Path(options.export))
         folder.open(resume=options.resume)
         import_quietly()
         from train.report import Reporter
         from train.run import run
 
         run(request, folder, Reporter())
+        if options.export is not None:
+            from train.export import export_run
+
+            export_run(folder, Path(options.export), Reporter())
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:

@@ -129,3 +129,9 @@ def make_rows():
 def table() -> Features:
     """Returns the features of the rows."""
     return TABLE
+
+
+@pytest.fixture
+def run_training():
+    """Returns the function that trains."""
+    return train
