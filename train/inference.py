@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from shardkit.adapters.tfdata import ParsedBatch
-from train.config import ClassValue, LabelSpec
+from train.config import LabelSpec
 from train.images import NUM_CHANNELS, center_image
 from train.learner import Learner
 
@@ -44,8 +44,3 @@ def readable_outputs(label: LabelSpec, outputs: tf.Tensor) -> dict[str, tf.Tenso
         "probability": tf.reduce_max(probabilities, axis=1),
         "probabilities": probabilities,
     }
-
-
-def class_values(label: LabelSpec, *, has_names: bool) -> tuple[ClassValue, ...]:
-    """Returns what stands for each class in a table: its name where the feature names its classes, else its value."""
-    return label.class_names if has_names else label.classes

@@ -99,7 +99,7 @@ def render_recipe(manifest: Manifest) -> str:
     options = options_of(recipe)
     document = {key: value for key, value in options.items() if value is not None and value != []}
     features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
-    document["features"] = {f.name: _declaration(f) for f in features}
+    document["features"] = {f.name: declaration(f) for f in features}
     for name in (recipe.get("source") or {}).get("leading_zeros") or ():
         document["features"][name]["leading_zeros"] = True
     return (
@@ -127,7 +127,7 @@ def _render_index(manifest: Manifest, inputs: str) -> str:
             "format": "tfrecord",
             # What else lies in the folder, the manifests among it, are no records.
             "include": sorted({re.sub(r"\d+", "*", i.name.rpartition("/")[2]) for i in manifest.accounting.inputs}),
-            "features": {f.name: _declaration(f) for f in manifest.features},
+            "features": {f.name: declaration(f) for f in manifest.features},
         }
     )
 
@@ -207,7 +207,8 @@ def _split_of(split: dict[str, Any], recipe: dict[str, Any]) -> str:
     return str(split["name"]) if recipe.get("split_column") else f"{split['name']}={split['fraction']!r}"
 
 
-def _declaration(feature: Feature) -> dict[str, Any]:
+def declaration(feature: Feature) -> dict[str, Any]:
+    """Returns what a schema file says about a feature."""
     declared: dict[str, Any] = {"dtype": feature.dtype, "nullable": feature.nullable}
     declared |= {"shape": ["*" if size is None else size for size in feature.shape]} if feature.shape else {}
     declared |= {"vocabulary": list(feature.vocabulary)} if feature.vocabulary else {}
