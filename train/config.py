@@ -34,6 +34,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
         export: Folder for the trained model; None exports nothing.
+        profile_steps: First step to profile and the one after the last, counted from 0; None profiles nothing.
         command: The command line as typed, for the record.
     """
 
@@ -56,6 +57,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     checkpoint_every: int | None = None
     image_size: int | None = None
     export: str | None = None
+    profile_steps: tuple[int, int] | None = None
     command: tuple[str, ...] = ()
 
 

@@ -18,6 +18,7 @@ from train.config import Task
 from train.metrics import EpochMetrics, Meter, Sums, summarize, zero_sums
 from train.objectives import Objective
 from train.plan import TrainPlan
+from train.profiler import Profiler
 from train.report import Reporter
 from train.step import evaluate_step, train_step
 
@@ -42,6 +43,7 @@ class Loop:
         checkpoints: Where to save.
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         reporter: Told about every step.
+        profiler: Told about every step, too.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
     """
@@ -56,6 +58,7 @@ class Loop:
         checkpoints: Checkpoints,
         checkpoint_every: int | None,
         reporter: Reporter,
+        profiler: Profiler,
         on_epoch: Callable[[EpochMetrics], None],
         explained: Callable[[str], AbstractContextManager[None]],
     ) -> None:
@@ -66,6 +69,7 @@ class Loop:
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every
         self._reporter = reporter
+        self._profiler = profiler
         self._on_epoch = on_epoch
         self._explained = explained
         self._meter = Meter()
@@ -90,6 +94,7 @@ class Loop:
             with self._explained("train"):
                 sums = self._train_epoch(iterator, step, sums)
             step = (epoch + 1) * self._plan.steps_per_epoch
+            self._profiler.at_step(step)
             trained_at = time.monotonic()
             with self._explained("validation"):
                 validation = self._evaluate()
@@ -107,6 +112,7 @@ class Loop:
             sums = zero_sums()
             with self._explained("train"):
                 self._checkpoints.save(step, sums)
+        self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
             if next(iterator, None) is not None:
@@ -127,7 +133,8 @@ class Loop:
                         "the shards hold fewer examples than the manifest says", next_step="Run `shardkit verify`"
                     )
                 meter.got_input()
-                now = self._steps.train(batch)
+                with self._profiler.step(step):
+                    now = self._steps.train(batch)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
                 sums = sums if before is None else _add(sums, before, step)
                 before = now

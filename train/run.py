@@ -26,6 +26,7 @@ from train.loop import Loop, distribute_steps
 from train.metrics import EpochMetrics, zero_sums
 from train.objectives import objective_for
 from train.plan import Position, TrainPlan
+from train.profiler import Profiler
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run
@@ -59,6 +60,7 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.
     """
     setup = set_up(request)
+    profiler = Profiler(request.options.profile_steps, folder.tensorboard, setup.plan.num_steps, reporter.say)
     checkpoints = Checkpoints(folder.checkpoints, setup.learner.model, setup.optimizer, reporter.warn)
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, record, checkpoints, reporter)
@@ -81,6 +83,7 @@ def run(request: Request, folder: RunFolder, reporter: Reporter) -> None:
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
         reporter=reporter,
+        profiler=profiler,
         on_epoch=keep,
         explained=partial(explained_for, request, setup.learner.features),
     )

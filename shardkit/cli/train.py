@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import shardkit
+from shardkit.cli.options import StepsType
+from shardkit.cli.settings import settings_options
 from shardkit.cli.shell import ExampleCommand
 from shardkit.errors import UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from train.request import Request
+    from train.run_folder import RunFolder
 
 MAX_SEED = 2**32 - 1
 
@@ -26,6 +32,8 @@ MAX_SEED = 2**32 - 1
         shardkit train out/adult --label income --model my_model.py:build --output runs/mine
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
         shardkit train out/adult --label income --output runs/adult --export models/adult
+        shardkit train out/adult --config adult.toml --set epochs=10 --set features=age,education --dry-run
+        shardkit train out/adult --label income --output runs/adult --profile-steps 10:20
     """,
 )
 @click.argument("dataset")
@@ -73,9 +81,17 @@ MAX_SEED = 2**32 - 1
 @click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )
+@click.option(
+    "--profile-steps",
+    type=StepsType(),
+    metavar="10:20",
+    help="Record where the time of these steps goes, for TensorBoard's Profile page; counted from 0.",
+)
+@click.option("--dry-run", is_flag=True, help="Show steps, shares of the workers and memory, then stop.")
+@settings_options()
 @click.option("--export", metavar="DIR", help="Then write the model there, as shardkit export does.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
-def command(**typed: Any) -> None:
+def command(dry_run: bool, **typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.
 
     Columns are normalised and looked up by the dataset's own statistics, images are resized and augmented. A run that
@@ -104,6 +120,9 @@ def command(**typed: Any) -> None:
         request = resolve(options)
         if options.export is not None:
             check_target(Path(options.export))
+        if dry_run:
+            show_plan(request, folder)
+            return
         folder.open(resume=options.resume)
         import_quietly()
         from train.report import Reporter
@@ -114,6 +133,17 @@ def command(**typed: Any) -> None:
             from train.export import export_run
 
             export_run(folder, Path(options.export), Reporter())
+
+
+def show_plan(request: Request, folder: RunFolder) -> None:
+    """Shows what a run would do, and writes nothing."""
+    from train.environment import import_quietly
+
+    import_quietly()
+    from train.dry_run import dry_run
+    from train.report import Reporter
+
+    dry_run(request, folder, Reporter())
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:
