@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardkit.units import format_number
-from train.memory import estimate_memory
+from train.memory_estimate import estimate_memory
 from train.report import Reporter, print_table
 from train.request import Request
 from train.run import Setup, describe, set_up

@@ -24,6 +24,9 @@ from train.user_model import call_user_code, model_path
 NEWEST = "newest"
 BEST = "best"
 
+# Where an optimizer's state holds the moving average of the i-th trainable variable.
+_AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
+
 
 class Rebuilt(NamedTuple):
     """A trained model and what its numbers mean.
@@ -100,8 +103,15 @@ def choose_checkpoint(folder: RunFolder, which: str) -> tuple[int, str, tuple[st
             where=str(folder.checkpoints),
             next_step="Train at least until the end of the first epoch, or use --checkpoint-every",
         )
+    notes: list[str] = []
     if which == BEST:
-        wanted = [best_step(folder.read_metrics(), steps)]
+        epochs = folder.read_metrics()
+        wanted = [best_step(epochs, steps)]
+        best = best_step(epochs, [e.step for e in epochs])
+        if best not in wanted:
+            notes.append(
+                f"the best epoch ended after step {best:,}, but its checkpoint is not kept; {wanted[0]:,} is next"
+            )
     elif which == NEWEST:
         wanted = steps[::-1]
     else:
@@ -112,7 +122,6 @@ def choose_checkpoint(folder: RunFolder, which: str) -> tuple[int, str, tuple[st
                 where=str(folder.checkpoints),
                 next_step=f"Use newest, best or one of {', '.join(map(str, steps))}",
             )
-    notes: list[str] = []
     for step in wanted:
         path = str(folder.checkpoints / f"{CHECKPOINT_PREFIX}-{step}")
         if (damage := find_damage(path)) is None:
@@ -139,7 +148,7 @@ def best_step(epochs: Sequence[EpochMetrics], steps: Sequence[int]) -> int:
 
 
 def restore_weights(learner: Learner, path: str) -> None:
-    """Gives a model the weights of a checkpoint.
+    """Gives a model the weights of a checkpoint: the averaged ones where the run averages them.
 
     Raises:
         UsageError: If the checkpoint is of another model.
@@ -149,6 +158,10 @@ def restore_weights(learner: Learner, path: str) -> None:
         status.assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError, TypeError) as error:
         raise _another_model(path, str(error).strip().splitlines()[0]) from error
+    reader = tf.train.load_checkpoint(path)
+    for i, variable in enumerate(learner.model.trainable_variables):
+        if reader.has_tensor(key := _AVERAGE.format(i)):
+            variable.assign(reader.get_tensor(key))
 
 
 def _another_model(path: str, why: str) -> UsageError:

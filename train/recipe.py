@@ -18,10 +18,11 @@ class LearnerRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What a learner is made from.
 
     Attributes:
-        features: Those that the model was offered, as the dataset declares them.
+        features: Those that the model reads, as the dataset declares them; all that a function of the user's own was
+            offered.
         label_feature: The label, likewise.
         columns: Of a tabular model: means, deviations and vocabularies.
-        statistics: Of the features in the train split, which a function of the user's own is given.
+        statistics: Of the features in the train split, for all but a tabular model.
         model_file: Of the user's own; absolute.
         model_sha256: Of that file.
     """
@@ -44,7 +45,7 @@ def make_recipe(
     """Returns the recipe of a learner.
 
     Args:
-        features: Those that the model was offered.
+        features: Those that the model reads, or was offered.
         label_feature: The label.
         columns: Of a tabular model.
         statistics: Of the train split.
@@ -53,7 +54,7 @@ def make_recipe(
     Raises:
         UsageError: If the model's file cannot be read.
     """
-    own = {f.name: statistics[f.name] for f in features if f.name in statistics} if model_file else {}
+    own = {} if columns else {f.name: statistics[f.name] for f in features if f.name in statistics}
     return LearnerRecipe(
         features=features,
         label_feature=label_feature,

@@ -96,7 +96,7 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         seed=request.options.seed,
         tool_versions={name: version(name) for name in _TOOLS},
         recipe=make_recipe(
-            learner.features if learner.columns else request.features,
+            request.features if ":" in request.model else learner.features,
             request.label_feature,
             learner.columns,
             dataset.manifest.split(request.splits.train).statistics,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import open_splits
-from train.memory import estimate_memory
+from train.memory_estimate import estimate_memory
 from train.profiler import Profiler
 from train.rebuild import rebuild
 from train.shares import worker_shares
