@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -191,9 +192,9 @@ def _model_now(record: RunRecord, recipe: LearnerRecipe, model: str | None) -> t
 
 
 def _other_tools(record: RunRecord) -> tuple[str, ...]:
-    now = {name: version(name) for name in record.tool_versions}
-    return tuple(
-        f"the run was made with {name} {then}, this is {now[name]}"
-        for name, then in record.tool_versions.items()
-        if then.split(".")[:2] != now[name].split(".")[:2]
-    )
+    notes = []
+    for name, then in record.tool_versions.items():
+        with suppress(PackageNotFoundError):  # Builds of TensorFlow go by several names.
+            if (now := version(name)).split(".")[:2] != then.split(".")[:2]:
+                notes.append(f"the run was made with {name} {then}, this is {now}")
+    return tuple(notes)

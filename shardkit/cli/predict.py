@@ -125,4 +125,5 @@ def convert_rows(path: Path, features: Features, split: str, destination: str) -
     arguments = ["convert", str(path), destination, "--no-shuffle", "--split", f"{split}=1", "--schema", str(schema)]
     found = subprocess.run([sys.executable, "-m", "shardkit", *arguments], check=False)
     if found.returncode:
-        raise click.exceptions.Exit(found.returncode)
+        # A signal's number is negative.
+        raise click.exceptions.Exit(found.returncode if found.returncode > 0 else 128 - found.returncode)

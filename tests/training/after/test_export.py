@@ -69,6 +69,7 @@ def ask(folder: Path, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return json.loads(found.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_classes_and_probabilities_of_raw_examples(classified, make_rows, tmp_path, capsys) -> None:
     export_run(classified, tmp_path / "model", Reporter())
     assert "largest difference on 64 examples" in capsys.readouterr().err
