@@ -22,7 +22,7 @@ Value = str | int | bool
 Vocabularies = Mapping[str, Sequence[Value]]
 
 
-class NumericColumn(msgspec.Struct, frozen=True, kw_only=True):
+class NumericColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A column that enters as (value - mean) / std, at most `MAX_DEVIATIONS` away from 0.
 
     Attributes:
@@ -37,7 +37,7 @@ class NumericColumn(msgspec.Struct, frozen=True, kw_only=True):
     can_be_absent: bool = False
 
 
-class CategoryColumn(msgspec.Struct, frozen=True, kw_only=True):
+class CategoryColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A column that enters as an index: 0 absent, 1 unknown, then the vocabulary."""
 
     name: str
@@ -49,7 +49,7 @@ class CategoryColumn(msgspec.Struct, frozen=True, kw_only=True):
         return NUM_SPECIAL + len(self.vocabulary)
 
 
-class TabularColumns(msgspec.Struct, frozen=True, kw_only=True):
+class TabularColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a tabular model takes in, and why it leaves features out."""
 
     numeric: tuple[NumericColumn, ...] = ()

@@ -64,6 +64,9 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         class_weights: `balanced`, or `NAME=WEIGHT,...`.
         early_stopping: Epochs without improvement after which the run ends; None for never.
         monitor: The metric that must improve; of the validation split, or of the train split behind `train.`.
+        export: Folder for the trained model; None exports nothing.
+        profile_steps: First step to profile and the one after the last, counted from 0; None profiles nothing.
+        command: The command line as typed, for the record.
     """
 
     dataset: str
@@ -110,6 +113,9 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     class_weights: str | None = None
     early_stopping: int | None = None
     monitor: str | None = None
+    export: str | None = None
+    profile_steps: tuple[int, int] | None = None
+    command: tuple[str, ...] = ()
 
 
 class LabelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,18 +11,18 @@ from typing import Any, Protocol, TypeVar
 import tensorflow as tf
 
 from shardkit.adapters.tensorflow import Tensors, tensor_specs, to_tensors
-from shardkit.adapters.tfdata import ParsedBatch, fold_in
+from shardkit.adapters.tfdata import fold_in
 from shardkit.dataset import Dataset
 from shardkit.reading.dataset import Splits as OpenSplits
 from shardkit.reading.split import Split
 from shardkit.worker_threads import worker_threads
 from train.batch import Batch
 from train.choices import Splits
+from train.parsed import parsed_batch
 from train.plan import Position, TrainPlan
 from train.preparation import Preparation
 
 NUM_AHEAD = 2
-_PRESENT = "/present"
 _MASK = "mask"
 
 T = TypeVar("T")
@@ -129,14 +129,12 @@ class ReaderInput:
 
         @tf.function(reduce_retracing=True)
         def prepare(tensors: Tensors, weights: tf.Tensor, at: tf.Tensor) -> Batch:
-            values = {name: tensor for name, tensor in tensors.items() if not name.endswith(_PRESENT)}
-            present = {n.removesuffix(_PRESENT): tensor for n, tensor in tensors.items() if n.endswith(_PRESENT)}
             seeds = None
             if is_training:
                 seed = fold_in(tf.stack([tf.constant(self._seed, tf.int64), at[0]]), at[1])
                 rows = first_row + tf.range(size, dtype=tf.int64)
                 seeds = tf.stack([seed[0] + rows, tf.fill([size], seed[1])], axis=1)
-            batch = prepared.prepare(ParsedBatch(values, present), weights, seeds)
+            batch = prepared.prepare(parsed_batch(tensors, prepared.features), weights, seeds)
             if prepared.images:
                 batch = _decoded(prepared, batch, seeds, size)
             return prepared.arrange(batch)

@@ -21,7 +21,7 @@ _ONE_PROCESS = ("single", "mirrored")
 _OF_ONE_HOST = frozenset(
     {
         "dataset", "output", "hosts", "host_index", "workers_per_host", "max_restarts", "elastic",
-        "rendezvous_timeout_s", "resume",
+        "rendezvous_timeout_s", "resume", "command", "export", "profile_steps",
     }
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.errors import UsageError
 from shardkit.features import Features
+from train.columns import TabularColumns, Value
 from train.config import LabelSpec
 from train.user_model import call_user_code, model_path
 
@@ -29,6 +30,8 @@ class Learner(NamedTuple):
             and of seeds, int64 `[n, 2]`, one for each example. None leaves them as they are.
         summary: What it reads, for the user.
         notes: What the user should know.
+        columns: Of a tabular model.
+        vocabulary: Of a model of tokens.
     """
 
     features: Features
@@ -39,6 +42,8 @@ class Learner(NamedTuple):
     summary: str
     augment: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None
     notes: tuple[str, ...] = ()
+    columns: TabularColumns | None = None
+    vocabulary: tuple[Value, ...] | None = None
 
 
 def check_model(learner: Learner, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from shardkit.features import Feature, Features
 from shardkit.manifest import FeatureStatistics
 from train.applications import application_model
 from train.choices import IMAGE, TABULAR, is_image
-from train.columns import choose_columns, wants_vocabulary
+from train.columns import TabularColumns, choose_columns, wants_vocabulary
 from train.config import LabelSpec
 from train.image_arrays import augment_pixels, num_channels, prepare_pixels
 from train.images import NUM_CHANNELS
@@ -23,7 +23,8 @@ from train.learner import Learner
 from train.model_choice import APPLICATIONS, SEQUENCE, TEXT, is_image_array
 from train.models import image_model, tabular_model
 from train.prepare import prepare_columns
-from train.sequence_learners import sequence_learner, text_learner
+from train.recipe import LearnerRecipe
+from train.sequence_learners import learner_of_signals, learner_of_tokens, sequence_learner, text_learner
 from train.user_model import (
     arrange_inputs,
     choose_inputs,
@@ -71,6 +72,35 @@ def make_learner(
     return _user_learner(name, features, statistics, label, strategy)
 
 
+def learner_again(
+    name: str, recipe: LearnerRecipe, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy
+) -> Learner:
+    """Returns the learner that a recipe describes, with fresh weights.
+
+    Args:
+        name: As for `make_learner`.
+        recipe: From the record of the run.
+        label: What is predicted.
+        image_size: Height and width of images in pixels.
+        strategy: In whose scope the model is made.
+
+    Raises:
+        UsageError: If the user's file fails.
+    """
+    features, statistics = recipe.features, recipe.statistics
+    if recipe.columns is not None:
+        return _learner_of_columns(recipe.columns, features, label, strategy)
+    if recipe.vocabulary is not None:
+        return learner_of_tokens(features[0], recipe.vocabulary, label, strategy)
+    if name == IMAGE:
+        return _image_learner(features, statistics, label, image_size, strategy)
+    if name == SEQUENCE:
+        return learner_of_signals(features[0], statistics, label, strategy)
+    if name in APPLICATIONS:
+        return _application_learner(name, features, label, image_size, strategy)
+    return _user_learner(name, features, statistics, label, strategy)
+
+
 def _tabular_learner(
     dataset: Dataset,
     split: str,
@@ -86,6 +116,12 @@ def _tabular_learner(
     if not columns.names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in columns.left_out.items())
         raise UsageError("no feature suits the tabular model", why=reasons, next_step="Try --model FILE.py:function")
+    return _learner_of_columns(columns, features, label, strategy)
+
+
+def _learner_of_columns(
+    columns: TabularColumns, features: Features, label: LabelSpec, strategy: tf.distribute.Strategy
+) -> Learner:
     used = tuple(f for f in features if f.name in columns.names)
     with strategy.scope():
         model = tabular_model(columns, label)
@@ -97,6 +133,7 @@ def _tabular_learner(
         arrange=dict,
         summary=f"{len(columns.numeric)} numeric and {len(columns.categories)} category columns",
         notes=tuple(f"feature {name!r} is left out: {reason}" for name, reason in columns.left_out.items()),
+        columns=columns,
     )
 
 

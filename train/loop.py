@@ -19,6 +19,7 @@ from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.metrics import EpochMetrics, Meter
 from train.objectives import Objective
 from train.plan import TrainPlan
+from train.profiler import Profiler
 from train.report import Reporter
 from train.signals import Stop
 from train.step import evaluate_step, train_step
@@ -49,6 +50,7 @@ class Loop:
         checkpoints: Where to save.
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
         reporter: Told about every step.
+        profiler: Told about every step, too.
         on_epoch: Told about every finished epoch, before its checkpoint is written.
         weights_to_evaluate: Makes the context in which the model has the weights that are validated.
         should_stop: Asked after the checkpoint of an epoch, and at the start, whether the run is over before its plan.
@@ -68,6 +70,7 @@ class Loop:
         checkpoints: Checkpoints,
         checkpoint_every: int | None,
         reporter: Reporter,
+        profiler: Profiler,
         on_epoch: Callable[[EpochMetrics], None],
         weights_to_evaluate: Callable[[], AbstractContextManager[None]],
         should_stop: Callable[[], bool],
@@ -83,6 +86,7 @@ class Loop:
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every
         self._reporter = reporter
+        self._profiler = profiler
         self._on_epoch = on_epoch
         self._weights_to_evaluate = weights_to_evaluate
         self._should_stop = should_stop
@@ -113,6 +117,7 @@ class Loop:
             with self._explained("train"), self._stop.heeded():
                 sums = self._train_epoch(iterator, step, sums)
             step = (epoch + 1) * self._plan.steps_per_epoch
+            self._profiler.at_step(step)
             trained_at = time.monotonic()
             with self._explained("validation"):
                 validation = self._evaluate(step)
@@ -130,6 +135,7 @@ class Loop:
             sums = zero_sums(self._layout)
             with self._explained("train"):
                 self._save(step, sums)
+        self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
             if step == self._plan.num_steps and next(iterator, None) is not None:
@@ -152,7 +158,8 @@ class Loop:
                         "the shards hold fewer examples than the manifest says", next_step="Run `shardkit verify`"
                     )
                 meter.got_input()
-                now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
+                with self._profiler.step(step):
+                    now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
                 sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
                 before = now

@@ -5,7 +5,7 @@ Numbers are standardised in float64, because float32 cannot tell two timestamps 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -15,7 +15,22 @@ from train.columns import MAX_DEVIATIONS, NUM_SPECIAL, CategoryColumn, NumericCo
 from train.config import LabelSpec
 
 
-def prepare_columns(columns: TabularColumns, features: Features) -> Callable[[ParsedBatch], dict[str, tf.Tensor]]:
+class InputMaker(tf.Module):
+    """A function that makes inputs, and the lookup tables that it uses: a SavedModel holds what a module holds."""
+
+    def __init__(
+        self, function: Callable[[ParsedBatch], dict[str, tf.Tensor]], tables: Sequence[tf.lookup.StaticHashTable]
+    ) -> None:
+        super().__init__()
+        self.tables = list(tables)
+        self._function = function
+
+    def __call__(self, batch: ParsedBatch) -> dict[str, tf.Tensor]:
+        """Returns the inputs by name."""
+        return self._function(batch)
+
+
+def prepare_columns(columns: TabularColumns, features: Features) -> InputMaker:
     """Returns the function that makes the inputs of a tabular model.
 
     They are `numeric`, float32 `[n, num_numeric]`, and `categories`, int32 `[n, len(categories)]`, whose indices are
@@ -38,7 +53,7 @@ def prepare_columns(columns: TabularColumns, features: Features) -> Callable[[Pa
             inputs["categories"] = tf.stack(indices, axis=1)
         return inputs
 
-    return prepare
+    return InputMaker(prepare, tables)
 
 
 def label_reader(label: LabelSpec, feature: Feature) -> Callable[[ParsedBatch, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:

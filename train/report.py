@@ -108,10 +108,25 @@ class Reporter:
             waiting = "-" if line.waiting_share is None else f"{line.waiting_share:.0%}"
             time_text = format_duration(line.train_s + line.validation_s)
             table.add_row(str(line.epoch + 1), *values, rate, waiting, time_text)
-        out = Console(file=sys.stdout, highlight=False)
-        if not out.is_terminal:
-            out = Console(file=sys.stdout, highlight=False, width=160)
-        out.print(table)
+        _stdout().print(table)
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints aligned columns on stdout and an empty line; columns of numbers stand on the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, heading in enumerate(headings):
+        is_number = all(row[i][:1].isdigit() and " " not in row[i].strip() for row in rows)
+        table.add_column(heading, justify="right" if is_number else "left")
+    for row in rows:
+        table.add_row(*map(_visible, row))
+    out = _stdout()
+    out.print(table)
+    out.print()
+
+
+def _stdout() -> Console:
+    out = Console(file=sys.stdout, highlight=False)
+    return out if out.is_terminal else Console(file=sys.stdout, highlight=False, width=160)
 
 
 def format_metric(name: str, value: float) -> str:

@@ -36,6 +36,7 @@ from train.optimizers import make_optimizer
 from train.plan import TrainPlan
 from train.precision import note_on_outputs, set_precision
 from train.preparation import Preparation
+from train.profiler import Profiler
 from train.progress import best_epoch, choose_monitor, should_stop
 from train.recompute import recomputing
 from train.rendezvous import meet
@@ -91,6 +92,8 @@ def run(
     model, layout, is_chief = setup.learner.model, setup.objective.layout, cluster.is_chief
     monitor = choose_monitor(options.monitor, layout, has_validation=request.splits.validation is not None)
     heartbeat = Heartbeat.from_environment(os.environ)
+    profile_steps = options.profile_steps if is_chief else None
+    profiler = Profiler(profile_steps, folder.tensorboard, setup.plan.num_steps, reporter.say)
     checkpoints = Checkpoints(
         folder.checkpoints, model, setup.updater.state, layout.num_sums, reporter.warn, is_chief=is_chief
     )
@@ -119,6 +122,7 @@ def run(
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
         reporter=reporter,
+        profiler=profiler,
         on_epoch=keep,
         weights_to_evaluate=setup.updater.averaged,
         should_stop=lambda: patience is not None and should_stop(epochs, patience, monitor),

@@ -11,9 +11,10 @@ import msgspec
 from shardkit import storage
 from shardkit.errors import ConflictError, DamageError, UsageError
 from train.choices import Splits
-from train.config import LabelSpec, ReaderChoice
+from train.config import LabelSpec, ReaderChoice, TrainOptions
 from train.metrics import EpochMetrics, decode_lines, encode_line
 from train.optimizer_options import OptimizerOptions
+from train.recipe import LearnerRecipe
 
 CHECKPOINT_PREFIX = "step"
 
@@ -48,6 +49,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tool_versions: By package name.
         label_smoothing: Part of a class target that is spread evenly over all classes.
         class_weights: `balanced`, or `NAME=WEIGHT,...`.
+        recipe: What the learner was made from; None in records of an older shardkit, like `options`.
+        options: All that was asked for, without passwords.
     """
 
     dataset: str
@@ -68,6 +71,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tool_versions: dict[str, str]
     label_smoothing: float = 0.0
     class_weights: str | None = None
+    recipe: LearnerRecipe | None = None
+    options: TrainOptions | None = None
 
 
 class RunFolder:
@@ -130,7 +135,9 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         """Stores the record, whole or not at all."""
-        self._replace(self.record_path, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+        self._replace(
+            self.record_path, msgspec.json.format(msgspec.json.encode(record, order="deterministic"), indent=2) + b"\n"
+        )
 
     def read_metrics(self) -> list[EpochMetrics]:
         """Returns the epochs that were measured."""
@@ -154,6 +161,45 @@ class RunFolder:
             temporary = path.with_name(f".{path.name}.new")
             temporary.write_bytes(content)
             temporary.replace(path)
+
+
+def read_trained(folder: RunFolder) -> tuple[RunRecord, LearnerRecipe]:
+    """Returns the record of a run, and what its learner was made from.
+
+    Raises:
+        UsageError: If there is no run, or its record says too little.
+        DamageError: If the record cannot be read.
+    """
+    record = folder.read_record()
+    if record is None:
+        raise UsageError(
+            "there is no run",
+            where=str(folder.path),
+            next_step="Name the folder that was the --output of shardkit train",
+        )
+    if record.recipe is None:
+        raise UsageError(
+            "the record of the run does not say what its model is made of",
+            where=str(folder.record_path),
+            why="an older shardkit wrote it",
+            next_step="Run its shardkit train again with --resume, which renews the record",
+        )
+    return record, record.recipe
+
+
+def check_target(target: Path) -> None:
+    """Checks that there is nothing yet.
+
+    Raises:
+        ConflictError: If there is.
+    """
+    if target.exists() or target.is_symlink():
+        raise ConflictError(
+            "there is something already",
+            where=str(target),
+            state="It is untouched",
+            next_step="Remove it, or name another place",
+        )
 
 
 def list_checkpoints(folder: Path) -> list[int]:

@@ -16,7 +16,7 @@ from train.learner import Learner
 from train.model_choice import SEQUENCE, TEXT, is_audio
 from train.sequence_models import signal_model, token_model
 from train.series import NUM_BANDS, is_series, num_channels, prepare_series, sample_rate, uses_spectrum
-from train.tokens import MAX_TOKENS, NUM_SPECIAL, is_tokens, prepare_tokens, scan_tokens
+from train.tokens import MAX_TOKENS, NUM_SPECIAL, Token, is_tokens, prepare_tokens, scan_tokens
 
 _DECODABLE = ("audio/wav", "audio/x-wav", "audio/wave", "audio/*")
 
@@ -35,7 +35,8 @@ def text_learner(
     feature = _only_one(
         tuple(filter(is_tokens, features)), statistics, TEXT, "text, or of lists of strings or integers"
     )
-    return token_learner(dataset, split, feature, label, strategy, _notes(features, feature, statistics))
+    notes = _notes(features, feature, statistics)
+    return learner_of_tokens(feature, scan_tokens(dataset, split, feature), label, strategy, notes)
 
 
 def sequence_learner(
@@ -57,12 +58,23 @@ def sequence_learner(
     own = statistics.get(feature.name)
     is_signed = own is not None and own.min is not None and own.min < 0
     if is_tokens(feature) and not (is_series(feature) and is_signed):
-        return token_learner(dataset, split, feature, label, strategy, notes)
+        return learner_of_tokens(feature, scan_tokens(dataset, split, feature), label, strategy, notes)
     if is_audio(feature) and feature.media_type not in _DECODABLE:
         raise UsageError(
             f"the sequence model decodes audio/wav, and {feature.name!r} holds {feature.media_type}",
             next_step="Convert again with --audio samples",
         )
+    return learner_of_signals(feature, statistics, label, strategy, notes)
+
+
+def learner_of_signals(
+    feature: Feature,
+    statistics: Statistics,
+    label: LabelSpec,
+    strategy: tf.distribute.Strategy,
+    notes: tuple[str, ...] = (),
+) -> Learner:
+    """Returns the learner of one series of numbers or audio file."""
     with strategy.scope():
         model = signal_model(num_channels(feature, statistics), label)
     kind = "a series of numbers"
@@ -79,28 +91,26 @@ def sequence_learner(
     )
 
 
-def token_learner(
-    dataset: Dataset,
-    split: str,
+def learner_of_tokens(
     feature: Feature,
+    vocabulary: tuple[Token, ...],
     label: LabelSpec,
     strategy: tf.distribute.Strategy,
-    notes: tuple[str, ...],
+    notes: tuple[str, ...] = (),
 ) -> Learner:
-    """Returns the learner of one feature of tokens; reads the train split once for its vocabulary."""
-    vocabulary = scan_tokens(dataset, split, feature)
-    tokens = prepare_tokens(feature, vocabulary)
+    """Returns the learner of one feature of tokens."""
     with strategy.scope():
         model = token_model(NUM_SPECIAL + len(vocabulary), label)
     kind = "words" if feature.is_scalar else "tokens"
     return Learner(
         features=(feature,),
         model=model,
-        prepare=lambda batch: {"tokens": tokens(batch)},
+        prepare=prepare_tokens(feature, vocabulary),
         images=(),
         arrange=dict,
         summary=f"{feature.name} with {len(vocabulary):,} {kind}, at most {MAX_TOKENS:,} of an example",
         notes=notes,
+        vocabulary=vocabulary,
     )
 
 

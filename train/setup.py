@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from importlib.metadata import version
 
+import msgspec
+
 from shardkit import storage
 from shardkit.errors import UsageError
 from train.class_weights import BALANCED, choose_class_weights, complete_counts
-from train.config import ClassValue, LabelSpec
+from train.config import ClassValue, LabelSpec, TrainOptions
 from train.devices import Devices
 from train.labels import classification_label, listed_values, regression_label
 from train.learner import Learner
 from train.objectives import Objective, objective_for
 from train.optimizer_options import choose_optimizer
 from train.plan import TrainPlan, plan_training
+from train.recipe import make_recipe
 from train.request import Request
 from train.run_folder import RunRecord
+from train.user_model import model_path
 from train.vocabulary import count_values
 
 _TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
@@ -104,4 +108,23 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         label_smoothing=request.options.label_smoothing,
         class_weights=request.options.class_weights,
         tool_versions={name: version(name) for name in _TOOLS},
+        recipe=make_recipe(
+            request.features if ":" in request.model else learner.features,
+            request.label_feature,
+            learner.columns,
+            learner.vocabulary,
+            dataset.manifest.split(request.splits.train).statistics,
+            model_path(request.model) if ":" in request.model else None,
+        ),
+        options=without_passwords(request.options),
+    )
+
+
+def without_passwords(options: TrainOptions) -> TrainOptions:
+    """Returns options that can be kept in a file."""
+    return msgspec.structs.replace(
+        options,
+        dataset=storage.redact(options.dataset),
+        output=storage.redact(options.output),
+        command=tuple(map(storage.redact, options.command)),
     )

@@ -6,7 +6,6 @@ Index 0 is padding, 1 a token that is not in the vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +13,7 @@ import tensorflow as tf
 from shardkit.adapters.tfdata import ParsedBatch, load_split
 from shardkit.dataset import Dataset
 from shardkit.features import Feature
+from train.prepare import InputMaker
 
 NUM_SPECIAL = 2
 MAX_VOCABULARY = 30_000
@@ -63,8 +63,8 @@ def scan_tokens(dataset: Dataset, split: str, feature: Feature) -> tuple[Token, 
     return tuple(t.decode(errors="replace") if isinstance(t, bytes) else t for t, _ in order)
 
 
-def prepare_tokens(feature: Feature, vocabulary: tuple[Token, ...]) -> Callable[[ParsedBatch], tf.Tensor]:
-    """Returns the function that makes int32 indices `[n, length]`.
+def prepare_tokens(feature: Feature, vocabulary: tuple[Token, ...]) -> InputMaker:
+    """Returns the function that makes the input `tokens`, int32 indices `[n, length]`.
 
     The length is that of the longest example, up to a multiple of a boundary so that graphs see few lengths, and never
     more than `MAX_TOKENS`: what follows is left out.
@@ -74,11 +74,11 @@ def prepare_tokens(feature: Feature, vocabulary: tuple[Token, ...]) -> Callable[
     keys = tf.constant(vocabulary, dtype) if vocabulary else tf.constant([], dtype)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, indices), default_value=1)
 
-    def prepare(batch: ParsedBatch) -> tf.Tensor:
+    def prepare(batch: ParsedBatch) -> dict[str, tf.Tensor]:
         tokens = token_lists(batch.values[feature.name], feature)[:, :MAX_TOKENS]
-        return pad_to_boundary(tokens.with_flat_values(table.lookup(tokens.flat_values)), _BOUNDARY)
+        return {"tokens": pad_to_boundary(tokens.with_flat_values(table.lookup(tokens.flat_values)), _BOUNDARY)}
 
-    return prepare
+    return InputMaker(prepare, [table])
 
 
 def pad_to_boundary(ragged: tf.RaggedTensor, boundary: int) -> tf.Tensor:

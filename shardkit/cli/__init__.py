@@ -34,6 +34,9 @@ COMMANDS = {
     "index": Entry("shardkit.cli.index", "Make TFRecord files a dataset where they lie."),
     "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and how many accelerators that feeds."),
     "train": Entry("shardkit.cli.train", "Train a model on a dataset."),
+    "evaluate": Entry("shardkit.cli.evaluate", "Measure how good a trained model is."),
+    "predict": Entry("shardkit.cli.predict", "Write what a trained model says about each example."),
+    "export": Entry("shardkit.cli.export", "Write a trained model as a SavedModel and a .keras file."),
 }
 
 _COMPLETE_VARIABLE = "_SHARDKIT_COMPLETE"

@@ -39,3 +39,18 @@ class SplitType(click.ParamType[tuple[str, float | None]]):
             return name, float(fraction) if sign else None
         except ValueError:
             self.fail(f"{fraction!r} is not a fraction; write it like train=0.9", param, ctx)
+
+
+class StepsType(click.ParamType[tuple[int, int]]):
+    """Steps such as `10:20`: from the first to before the second, counted from 0."""
+
+    name = "steps"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Returns both."""
+        if isinstance(value, tuple):
+            return value
+        first, _, stop = str(value).partition(":")
+        if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
+            self.fail(f"{value!r} are no steps; write them like 10:20", param, ctx)
+        return int(first), int(stop)

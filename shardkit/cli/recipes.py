@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.shell import suggest
+from shardkit.cli.settings import checked_defaults, key_of, read_toml
 
 if TYPE_CHECKING:
     from shardkit.features import Feature
@@ -23,62 +23,10 @@ def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) ->
     """Makes the options in a recipe file the defaults of the command; what is typed wins. Returns the path."""
     if path is None:
         return None
-    import tomllib
-
-    from shardkit import storage
-    from shardkit.errors import UsageError
-
-    try:
-        content = tomllib.loads(storage.read_bytes(path).decode())
-    except FileNotFoundError:
-        raise UsageError(
-            "the recipe is not there",
-            where=path,
-            next_step="Name a file that shardkit inspect DATASET --recipe printed",
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            "the recipe cannot be read",
-            where=path,
-            why=error.strerror,
-            next_step="Make it readable, or name another file with --recipe",
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "the recipe is no TOML",
-            where=path,
-            why=str(error),
-            next_step="Correct it, or print one with shardkit inspect DATASET --recipe",
-        ) from error
+    content = read_toml(path, "recipe", "shardkit inspect DATASET --recipe printed")
     content.pop("features", None)
-    options = {_key_of(p): p for p in ctx.command.params if isinstance(p, click.Option)}
-    known = {key: option for key, option in options.items() if key not in NOT_IN_A_RECIPE}
-    defaults: dict[str, Any] = {}
-    for key, value in content.items():
-        if key not in known:
-            raise UsageError(
-                f"the recipe has {key!r}, which is no option",
-                where=path,
-                next_step=suggest(key, known).strip() or f"Options are: {', '.join(sorted(known))}",
-            )
-        option = known[key]
-        is_list = isinstance(value, list)
-        if is_list != option.multiple or isinstance(value, dict):
-            wanted = "a list" if option.multiple else "one value"
-            raise UsageError(
-                f"{key!r} in the recipe must be {wanted}",
-                where=path,
-                next_step=f"Write {key} = [...]" if option.multiple else f"Write {key} = ..., without brackets",
-            )
-        if isinstance(value, bool) != bool(option.is_flag):
-            raise UsageError(
-                f"{key!r} in the recipe must {'' if option.is_flag else 'not '}be true or false",
-                where=path,
-                next_step=f"Write {key} = true"
-                if option.is_flag
-                else f"Write a value as --{key} takes it on the command line",
-            )
-        defaults[option.name or ""] = value if is_list or isinstance(value, bool) else str(value)
+    arguments = {key_of(p) for p in ctx.command.params if isinstance(p, click.Argument)}
+    defaults = checked_defaults(ctx.command, content, "recipe", path, NOT_IN_A_RECIPE | arguments)
     ctx.default_map = {**defaults, **(ctx.default_map or {})}
     return path
 
@@ -99,7 +47,7 @@ def render_recipe(manifest: Manifest) -> str:
     options = options_of(recipe)
     document = {key: value for key, value in options.items() if value is not None and value != []}
     features = msgspec.convert(recipe.get("source_features") or (), tuple[Feature, ...]) or manifest.features
-    document["features"] = {f.name: _declaration(f) for f in features}
+    document["features"] = {f.name: declaration(f) for f in features}
     for name in (recipe.get("source") or {}).get("leading_zeros") or ():
         document["features"][name]["leading_zeros"] = True
     return (
@@ -127,7 +75,7 @@ def _render_index(manifest: Manifest, inputs: str) -> str:
             "format": "tfrecord",
             # What else lies in the folder, the manifests among it, are no records.
             "include": sorted({re.sub(r"\d+", "*", i.name.rpartition("/")[2]) for i in manifest.accounting.inputs}),
-            "features": {f.name: _declaration(f) for f in manifest.features},
+            "features": {f.name: declaration(f) for f in manifest.features},
         }
     )
 
@@ -181,10 +129,6 @@ def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _key_of(option: click.Option) -> str:
-    return max(option.opts, key=len).lstrip("-")
-
-
 def _transforms_of(transforms: dict[str, Any]) -> dict[str, Any]:
     size = transforms.get("image_size")
     return {
@@ -207,7 +151,8 @@ def _split_of(split: dict[str, Any], recipe: dict[str, Any]) -> str:
     return str(split["name"]) if recipe.get("split_column") else f"{split['name']}={split['fraction']!r}"
 
 
-def _declaration(feature: Feature) -> dict[str, Any]:
+def declaration(feature: Feature) -> dict[str, Any]:
+    """Returns what a schema file says about a feature."""
     declared: dict[str, Any] = {"dtype": feature.dtype, "nullable": feature.nullable}
     declared |= {"shape": ["*" if size is None else size for size in feature.shape]} if feature.shape else {}
     declared |= {"vocabulary": list(feature.vocabulary)} if feature.vocabulary else {}

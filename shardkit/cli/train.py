@@ -6,13 +6,19 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import shardkit
+from shardkit.cli.options import StepsType
+from shardkit.cli.settings import settings_options
 from shardkit.cli.shell import ExampleCommand
 from shardkit.errors import UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from train.request import Request
+    from train.run_folder import RunFolder
 
 MAX_SEED = 2**32 - 1
 
@@ -41,6 +47,9 @@ _TYPED = "shardkit.train.typed"
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
         shardkit train out/adult --label income --workers-per-host 2 --output runs/workers
         shardkit train out/adult --label income --hosts a:5000,b:5000 --host-index 0 --output runs/hosts
+        shardkit train out/adult --label income --output runs/adult --export models/adult
+        shardkit train out/adult --config adult.toml --set epochs=10 --set features=age,education --dry-run
+        shardkit train out/adult --label income --output runs/adult --profile-steps 10:20
     """,
 )
 @click.argument("dataset")
@@ -206,9 +215,18 @@ _TYPED = "shardkit.train.typed"
     metavar="SECONDS",
     help="How long to wait for the workers of other hosts.",
 )
+@click.option(
+    "--profile-steps",
+    type=StepsType(),
+    metavar="10:20",
+    help="Record where the time of these steps goes, for TensorBoard's Profile page; counted from 0.",
+)
+@click.option("--dry-run", is_flag=True, help="Show steps, shares of the workers and memory, then stop.")
+@settings_options()
+@click.option("--export", metavar="DIR", help="Then write the model there, as shardkit export does.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
 @click.pass_context
-def command(ctx: click.Context, /, **typed: Any) -> None:
+def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.
 
     Columns are normalised and looked up by the dataset's own statistics, images are resized and augmented. A run that
@@ -228,12 +246,13 @@ def command(ctx: click.Context, /, **typed: Any) -> None:
     from train.environment import import_quietly
     from train.launch import plan_launch
     from train.request import resolve
-    from train.run_folder import RunFolder
+    from train.run_folder import RunFolder, check_target
     from train.seat import end_with_supervisor, own_seat
     from train.signals import end_at_once
     from train.supervisor import supervise
 
     names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
+    typed |= {"command": ("shardkit", *sys.argv[1:])}
     options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
     seat = own_seat(os.environ)
     if seat is not None:
@@ -245,6 +264,11 @@ def command(ctx: click.Context, /, **typed: Any) -> None:
     cluster = cluster_from_environment(os.environ)
     with end_at_once(folder.describe_stop) as stop:
         request = resolve(options)
+        if options.export is not None and seat is None:
+            check_target(Path(options.export))
+        if dry_run:
+            show_plan(request, folder, 1 if orders is None else orders.placement.num_workers)
+            return
         folder.open(resume=options.resume or not is_first)
         if orders is None:
             import_quietly()
@@ -254,8 +278,35 @@ def command(ctx: click.Context, /, **typed: Any) -> None:
 
             with leaving_when_peers_are_lost(cluster):
                 run(request, folder, Reporter(), stop, cluster)
+            if options.export is not None and seat is None:
+                export(folder, options.export)
     if orders is not None:
-        ctx.exit(supervise(orders, say, folder.describe_stop))
+        code = supervise(orders, say, folder.describe_stop)
+        if code == 0 and options.export is not None and orders.placement.first == 0:
+            export(folder, options.export)
+        ctx.exit(code)
+
+
+def show_plan(request: Request, folder: RunFolder, num_workers: int) -> None:
+    """Shows what a run would do, and writes nothing."""
+    from train.environment import import_quietly
+
+    import_quietly()
+    from train.dry_run import dry_run
+    from train.report import Reporter
+
+    dry_run(request, folder, Reporter(), num_workers)
+
+
+def export(folder: RunFolder, target: str) -> None:
+    """Writes the trained model for others."""
+    from train.environment import import_quietly
+
+    import_quietly()
+    from train.export import export_run
+    from train.report import Reporter
+
+    export_run(folder, Path(target), Reporter())
 
 
 def worker_command(ctx: click.Context) -> tuple[str, ...]:

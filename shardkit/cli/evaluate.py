@@ -1,0 +1,86 @@
+"""`shardkit evaluate`: how good a trained model is on a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit evaluate out/adult --checkpoint runs/adult
+        shardkit evaluate out/adult --checkpoint runs/adult --split train --at best
+        shardkit evaluate out/newer --checkpoint runs/adult --split test --json
+        shardkit evaluate out/adult --checkpoint runs/mine --model moved/my_model.py:build
+    """,
+)
+@click.argument("dataset")
+@trained_options()
+@click.option("--split", metavar="NAME", help="That which the run validated on, or that kind, if not given.")
+@click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
+@click.option("--json", "as_json", is_flag=True, help="Print the metrics as one JSON document.")
+def command(
+    dataset: str,
+    run: str,
+    at: str,
+    model: str | None,
+    split: str | None,
+    global_batch_size: int | None,
+    as_json: bool,
+) -> None:
+    """Measure a trained model on DATASET, each example once.
+
+    DATASET may be another than the one of the training if it has the same features; the model looks values up and
+    scales them as it learned to.
+    """
+    check_trainer()
+    opened, name = open_split(dataset, split, run)
+    rebuilt = open_trained(run, at, model)
+    from shardkit import storage
+    from train.evaluate import evaluate
+
+    found = evaluate(rebuilt, opened, name, global_batch_size or rebuilt.record.global_batch_size)
+    document = {
+        "dataset": storage.redact(opened.dataset.url),
+        "version": opened.dataset.version,
+        "split": name,
+        "num_examples": found.num_examples,
+        "num_labelled": found.num_labelled,
+        "checkpoint": rebuilt.checkpoint,
+        "step": rebuilt.step,
+        "metrics": found.metrics,
+    }
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        return
+    _print(document)
+
+
+def _print(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from shardkit.cli.errors import visible
+    from shardkit.cli.grid import print_columns
+    from shardkit.units import format_number
+    from train.report import format_metric
+
+    console = Console(highlight=False, soft_wrap=True)
+    num_examples, num_labelled = document["num_examples"], document["num_labelled"]
+    without = num_examples - num_labelled
+    console.print(
+        visible(
+            f"{document['split']}  {format_number(num_examples, 'example')}"
+            + (f", {without:,} without a label" if without else "")
+            + f"  checkpoint after step {document['step']:,}"
+        ),
+        markup=False,
+    )
+    rows = [(name, format_metric(name, value)) for name, value in document["metrics"].items()]
+    print_columns(console, ("metric", "value"), rows, num_left=1)

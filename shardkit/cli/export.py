@@ -1,0 +1,47 @@
+"""`shardkit export`: a trained model for those who have no shardkit."""
+
+from __future__ import annotations
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.trained import check_trainer, trained_options
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit export runs/adult models/adult
+        shardkit export runs/adult models/best --at best
+        shardkit export runs/adult models/adult --dataset out/newer --split test
+
+        python -c "import tensorflow as tf; print(tf.saved_model.load('models/adult/saved_model').signatures)"
+    """,
+)
+@click.argument("run", metavar="RUN_FOLDER")
+@click.argument("target", metavar="DIR")
+@trained_options(is_argument=True)
+@click.option("--dataset", metavar="DATASET", help="On whose examples outputs are compared; that of the training.")
+@click.option("--split", metavar="NAME", help="Of that dataset; the one that the run validated on.")
+def command(run: str, target: str, at: str, model: str | None, dataset: str | None, split: str | None) -> None:
+    """Write the model of RUN_FOLDER as a SavedModel and as a .keras file.
+
+    The SavedModel takes raw examples, as the shards hold them, or (signature `features`) the values of features by
+    name, and gives classes with their probabilities, or numbers: it looks values up, scales them and decodes images by
+    itself. Both are loaded again and compared with the trained model on examples of the dataset before DIR appears;
+    DIR/export.json describes them.
+    """
+    check_trainer()
+    from pathlib import Path
+
+    from train.environment import import_quietly
+    from train.run_folder import RunFolder, check_target, read_trained
+
+    folder, place = RunFolder(run), Path(target)
+    check_target(place)
+    read_trained(folder)
+    import_quietly()
+    from train.export import export_run
+    from train.report import Reporter
+
+    export_run(folder, place, Reporter(), which=at, model=model, dataset=dataset, split=split)

@@ -1,0 +1,129 @@
+"""`shardkit predict`: what a trained model says about each example of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.train import split_names
+from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options
+
+if TYPE_CHECKING:
+    from shardkit.features import Features
+
+FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit predict out/adult --checkpoint runs/adult predictions.parquet
+        shardkit predict out/newer --checkpoint runs/adult --split train --keep age,income predictions.csv
+        shardkit predict out/photos --checkpoint runs/photos --at best --keep filename predictions.jsonl
+        shardkit predict out/adult --checkpoint runs/adult --keep age out/predicted
+    """,
+)
+@click.argument("dataset")
+@click.argument("output")
+@trained_options()
+@click.option("--split", metavar="NAME", help="That which the run validated on, or that kind, if not given.")
+@click.option("--keep", metavar="A,B,...", help="Features that are copied beside the predictions.")
+@click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
+def command(
+    dataset: str,
+    output: str,
+    run: str,
+    at: str,
+    model: str | None,
+    split: str | None,
+    keep: str | None,
+    global_batch_size: int | None,
+) -> None:
+    """Write what a trained model says about each example of DATASET to OUTPUT, a row an example, in the stored order.
+
+    OUTPUT is a file that ends with .parquet, .csv or .jsonl, or else a dataset of shardkit. Its columns are the kept
+    features, `prediction` (a class, or a number), and for classes `probability` and, of up to 20 of them,
+    `probability_CLASS`. OUTPUT appears when it is whole, and never takes the place of anything.
+    """
+    check_trainer()
+    opened, name = open_split(dataset, split, run)
+    check_free(output)
+    rebuilt = open_trained(run, at, model)
+    from shardkit.reading.arrow import record_batch
+    from shardkit.row_files import check_rows_file, write_rows
+    from train.predict import kept_features, predicted_features, predictions
+
+    predicted = predicted_features(rebuilt)
+    kept = kept_features(opened.manifest, split_names(keep) or (), predicted)
+    features = (*kept, *predicted)
+    size = global_batch_size or rebuilt.record.global_batch_size
+    batches = (record_batch(b, features) for b in predictions(rebuilt, opened, name, kept, size))
+    if is_file(output):
+        path = Path(output)
+        check_rows_file(path, features)
+        num_rows = write_rows(path, features, batches)
+        click.echo(f"{num_rows:,} predictions in {output}", err=True)
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="shardkit-predict-") as folder:
+        path = Path(folder) / f"{name}.parquet"
+        write_rows(path, features, batches)
+        convert_rows(path, features, name, output)
+
+
+def is_file(output: str) -> bool:
+    """Whether predictions become one file, not a dataset."""
+    return output.endswith(FILE_ENDINGS)
+
+
+def check_free(output: str) -> None:
+    """Checks that something can be written there, before the model is read.
+
+    Raises:
+        ConflictError: If there is something.
+        UsageError: If it is a file that is not local.
+    """
+    from shardkit import storage
+    from shardkit.dataset import list_versions
+    from shardkit.errors import ConflictError, UsageError
+
+    if is_file(output) and not storage.is_local(output):
+        raise UsageError(
+            "a file of predictions must be local",
+            where=storage.redact(output),
+            next_step="Name a local file and copy it, or a dataset, whose name has no such ending",
+        )
+    if Path(output).exists() if is_file(output) else list_versions(output):
+        raise ConflictError(
+            "there is something already",
+            where=output,
+            state="It is untouched",
+            next_step="Remove it, or name another place",
+        )
+
+
+def convert_rows(path: Path, features: Features, split: str, destination: str) -> None:
+    """Makes a dataset of one split from a Parquet file, in the order of its rows.
+
+    Raises:
+        click.exceptions.Exit: With the exit code of the conversion, which says itself what is wrong.
+    """
+    import subprocess
+    import sys
+
+    import tomli_w
+
+    from shardkit.cli.recipes import declaration
+
+    schema = path.with_name("schema.toml")
+    schema.write_text(tomli_w.dumps({"features": {f.name: declaration(f) for f in features}}))
+    # A process of its own: an engine beside TensorFlow takes half a GiB more, and its workers are forked.
+    arguments = ["convert", str(path), destination, "--no-shuffle", "--split", f"{split}=1", "--schema", str(schema)]
+    found = subprocess.run([sys.executable, "-m", "shardkit", *arguments], check=False)
+    if found.returncode:
+        # A signal's number is negative.
+        raise click.exceptions.Exit(found.returncode if found.returncode > 0 else 128 - found.returncode)

@@ -1,0 +1,108 @@
+"""What the commands for trained models share: their options, and opening a run and a dataset."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.cli.train import check_own_package
+from shardkit.errors import missing_extra
+
+if TYPE_CHECKING:
+    from shardkit.reading.dataset import Splits
+    from train.rebuild import Rebuilt
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def trained_options(*, is_argument: bool = False) -> Decorator:
+    """Returns a decorator that adds the options which choose a trained model.
+
+    Args:
+        is_argument: Whether the folder of the run is an argument of the command already.
+    """
+    options = [
+        click.option(
+            "--at",
+            default="newest",
+            show_default=True,
+            metavar="newest|best|STEP",
+            help="Which checkpoint: the newest, that of the epoch with the least validation loss, or that of a step.",
+        ),
+        click.option(
+            "--model",
+            metavar="FILE.py:function",
+            help="Where the file of a model of one's own is now, if it was moved.",
+        ),
+    ]
+    if not is_argument:
+        options.insert(
+            0,
+            click.option(
+                "--checkpoint",
+                "run",
+                required=True,
+                metavar="RUN_FOLDER",
+                help="The --output of the shardkit train that made the model.",
+            ),
+        )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def check_trainer() -> None:
+    """Checks that the packages of the extra `train` are there.
+
+    Raises:
+        UsageError: If one is not.
+    """
+    check_own_package("train")
+    for package in ("tensorflow", "keras"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra("train", package)
+
+
+def open_trained(run: str, at: str, model: str | None) -> Rebuilt:
+    """Returns the trained model of a run; prints what the user should know about it.
+
+    Raises:
+        UsageError: If there is none.
+        DamageError: If it cannot be read.
+    """
+    from train.environment import import_quietly
+    from train.run_folder import RunFolder, read_trained
+
+    folder = RunFolder(run)
+    read_trained(folder)  # Says at once what TensorFlow needs not be waited for.
+    import_quietly()
+    from train.rebuild import rebuild
+    from train.report import Reporter
+
+    rebuilt = rebuild(folder, at, model)
+    reporter = Reporter()
+    for note in rebuilt.notes:
+        reporter.note(note)
+    return rebuilt
+
+
+def open_split(dataset: str, split: str | None, run: str) -> tuple[Splits, str]:
+    """Returns a dataset whose splits are read, and the name of the one that is wanted.
+
+    Raises:
+        UsageError: If there is no dataset, no such split, or no run.
+    """
+    from shardkit.reading.dataset import open_splits
+    from train.run_folder import RunFolder, read_trained
+    from train.suitable import choose_split
+
+    record, _ = read_trained(RunFolder(run))
+    opened = open_splits(dataset)
+    return opened, choose_split(opened.manifest, split, record.splits.validation)

@@ -1,0 +1,201 @@
+"""A trained model again, from the folder of its run alone: the record says what it is, a checkpoint has its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from shardkit.errors import DamageError, UsageError
+from shardkit.features import Feature
+from train.checkpoints import find_damage
+from train.config import LabelSpec
+from train.inference import model_outputs
+from train.learner import Learner
+from train.learners import learner_again
+from train.metrics import EpochMetrics
+from train.parsed import absent_examples
+from train.recipe import LearnerRecipe, hash_model_file
+from train.run_folder import CHECKPOINT_PREFIX, RunFolder, RunRecord, list_checkpoints, read_trained
+from train.user_model import call_user_code, model_path
+
+NEWEST = "newest"
+BEST = "best"
+
+# Where an optimizer's state holds the moving average of the i-th trainable variable.
+_AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class Rebuilt(NamedTuple):
+    """A trained model and what its numbers mean.
+
+    Attributes:
+        record: Of its run.
+        learner: With the weights of the checkpoint.
+        label: What is predicted.
+        label_feature: Its feature, as the train dataset declares it.
+        step: Updates completed when the checkpoint was written.
+        checkpoint: Its path without a suffix.
+        notes: What the user should know.
+    """
+
+    record: RunRecord
+    learner: Learner
+    label: LabelSpec
+    label_feature: Feature
+    step: int
+    checkpoint: str
+    notes: tuple[str, ...]
+
+
+def rebuild(folder: RunFolder, which: str = NEWEST, model: str | None = None) -> Rebuilt:
+    """Returns the trained model of a run.
+
+    Args:
+        folder: Of the run.
+        which: `newest`, `best` or the number of a step.
+        model: Where the user's file is now, `FILE.py:function`; None if it is where it was.
+
+    Raises:
+        UsageError: If there is no run, no such checkpoint, or the user's file is not there.
+        DamageError: If the record or every checkpoint is damaged.
+    """
+    record, recipe = read_trained(folder)
+    step, path, notes = choose_checkpoint(folder, which)
+    name, changed = _model_now(record, recipe, model)
+    learner = learner_again(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
+    sample = absent_examples(learner.features, 2)
+    outputs = call_user_code(
+        model_path(name) if ":" in name else Path(), lambda: model_outputs(learner, record.image_size, sample)
+    )
+    if tuple(outputs.shape[1:]) not in [(record.label.num_outputs,), ()]:
+        raise _another_model(path, f"its output has the shape {list(outputs.shape)}")
+    restore_weights(learner, path)
+    return Rebuilt(
+        record,
+        learner,
+        record.label,
+        recipe.label_feature,
+        step,
+        path,
+        (*notes, *changed, *_other_tools(record)),
+    )
+
+
+def choose_checkpoint(folder: RunFolder, which: str) -> tuple[int, str, tuple[str, ...]]:
+    """Returns the step and the path of a checkpoint that is whole, and what the user should know.
+
+    Args:
+        folder: Of the run.
+        which: `newest`, where damaged ones are passed over; `best`, that of the best epoch of those that are kept; or
+            the number of a step.
+
+    Raises:
+        UsageError: If there is no such checkpoint.
+        DamageError: If it cannot be read.
+    """
+    steps = list_checkpoints(folder.checkpoints)
+    if not steps:
+        raise UsageError(
+            "the run has no checkpoint",
+            where=str(folder.checkpoints),
+            next_step="Train at least until the end of the first epoch, or use --checkpoint-every",
+        )
+    notes: list[str] = []
+    if which == BEST:
+        epochs = folder.read_metrics()
+        wanted = [best_step(epochs, steps)]
+        best = best_step(epochs, [e.step for e in epochs])
+        if best not in wanted:
+            notes.append(
+                f"the best epoch ended after step {best:,}, but its checkpoint is not kept; {wanted[0]:,} is next"
+            )
+    elif which == NEWEST:
+        wanted = steps[::-1]
+    else:
+        wanted = [step for step in steps if str(step) == which]
+        if not wanted:
+            raise UsageError(
+                f"there is no checkpoint {which!r}",
+                where=str(folder.checkpoints),
+                next_step=f"Use newest, best or one of {', '.join(map(str, steps))}",
+            )
+    for step in wanted:
+        path = str(folder.checkpoints / f"{CHECKPOINT_PREFIX}-{step}")
+        if (damage := find_damage(path)) is None:
+            return step, path, tuple(notes)
+        notes.append(f"the checkpoint {path} is damaged and is passed over: {damage}")
+    raise DamageError(
+        "the checkpoint cannot be read",
+        where=str(folder.checkpoints),
+        why=notes[-1],
+        next_step="Use --at with another step",
+    )
+
+
+def best_step(epochs: Sequence[EpochMetrics], steps: Sequence[int]) -> int:
+    """Returns the step of the epoch with the least loss, of validation if there is one, among those with a checkpoint.
+
+    Raises:
+        UsageError: If no epoch ended where there is a checkpoint.
+    """
+    losses = {e.step: (e.train if e.validation is None else e.validation)["loss"] for e in epochs if e.step in steps}
+    if not losses:
+        raise UsageError("no checkpoint is from the end of an epoch", next_step="Use --at newest")
+    return min(losses, key=lambda step: (losses[step], step))
+
+
+def restore_weights(learner: Learner, path: str) -> None:
+    """Gives a model the weights of a checkpoint: the averaged ones where the run averages them.
+
+    Raises:
+        UsageError: If the checkpoint is of another model.
+    """
+    try:
+        status = tf.train.Checkpoint(model=learner.model).read(path)
+        status.assert_existing_objects_matched().expect_partial()
+    except (AssertionError, ValueError, TypeError) as error:
+        raise _another_model(path, str(error).strip().splitlines()[0]) from error
+    reader = tf.train.load_checkpoint(path)
+    for i, variable in enumerate(learner.model.trainable_variables):
+        if reader.has_tensor(key := _AVERAGE.format(i)):
+            variable.assign(reader.get_tensor(key))
+
+
+def _another_model(path: str, why: str) -> UsageError:
+    return UsageError(
+        "the checkpoint is of another model",
+        where=path,
+        why=why,
+        next_step="Use the file of the model as it was when the run was made",
+    )
+
+
+def _model_now(record: RunRecord, recipe: LearnerRecipe, model: str | None) -> tuple[str, tuple[str, ...]]:
+    """Returns the model's name as `learner_again` takes it, and a note if the user's file changed."""
+    if recipe.model_file is None:
+        if model is not None:
+            raise UsageError(
+                f"the run has the model {record.model!r}, which is in no file", next_step="Leave --model out"
+            )
+        return record.model, ()
+    name = model or f"{recipe.model_file}:{record.model.rpartition(':')[2]}"
+    if ":" not in name:
+        raise UsageError(f"{name!r} names no function", next_step="Write it like --model my_model.py:build")
+    path = model_path(name)
+    if hash_model_file(path) == recipe.model_sha256:
+        return name, ()
+    return name, (f"{path} is not the file that the run began with; its weights are put into what it makes now",)
+
+
+def _other_tools(record: RunRecord) -> tuple[str, ...]:
+    notes = []
+    for name, then in record.tool_versions.items():
+        with suppress(PackageNotFoundError):  # Builds of TensorFlow go by several names.
+            if (now := version(name)).split(".")[:2] != then.split(".")[:2]:
+                notes.append(f"the run was made with {name} {then}, this is {now}")
+    return tuple(notes)

@@ -1,0 +1,73 @@
+"""What each worker reads of an epoch: lanes, blocks, shards. Arithmetic over the shard table, nothing is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from shardkit.reading.order import EpochSequence, OrderOptions, choose_num_lanes, lane_shares
+
+
+class WorkerShare(NamedTuple):
+    """What one worker reads of an epoch.
+
+    Attributes:
+        worker_index: 0-based.
+        num_lanes: Blocks that it mixes at a time.
+        num_blocks: Of which it reads anything; two workers may share one at the border.
+        num_shards: In which those lie.
+        num_examples: Of the epoch.
+        num_step_examples: Of each step.
+    """
+
+    worker_index: int
+    num_lanes: int
+    num_blocks: int
+    num_shards: int
+    num_examples: int
+    num_step_examples: int
+
+
+def worker_shares(
+    shard_blocks: Sequence[Sequence[int]], *, global_batch_size: int, num_workers: int, seed: int, epoch: int = 0
+) -> tuple[WorkerShare, ...]:
+    """Returns the share of each worker in an epoch.
+
+    Args:
+        shard_blocks: Of each shard of the split, the examples of each block.
+        global_batch_size: Examples that all workers together take a step.
+        num_workers: How many there are.
+        seed: Of the order.
+        epoch: Of the order.
+    """
+    num_lanes = choose_num_lanes(num_workers)
+    options = OrderOptions(
+        global_batch_size=global_batch_size, seed=seed, shuffle=True, remainder="drop", num_lanes=num_lanes
+    )
+    sizes = np.array([size for blocks in shard_blocks for size in blocks], np.int64)
+    shards = np.repeat(np.arange(len(shard_blocks)), [len(blocks) for blocks in shard_blocks])
+    sequence = EpochSequence(sizes, options, epoch)
+    num_steps = sequence.num_examples // global_batch_size
+    of_lanes = lane_shares(global_batch_size, num_lanes)
+    ends = np.cumsum(num_steps * of_lanes)
+    found = []
+    lanes_each = num_lanes // num_workers
+    for index in range(num_workers):
+        mine = slice(index * lanes_each, (index + 1) * lanes_each)
+        start = int(ends[mine.start - 1]) if index else 0
+        stop = int(ends[mine.stop - 1])
+        first, last = np.searchsorted(sequence.ends, [start, stop - 1], side="right")
+        blocks = sequence.blocks[first : last + 1] if stop > start else sequence.blocks[:0]
+        found.append(
+            WorkerShare(
+                worker_index=index,
+                num_lanes=int(np.count_nonzero(of_lanes[mine])),
+                num_blocks=len(blocks),
+                num_shards=len(np.unique(shards[blocks])),
+                num_examples=stop - start,
+                num_step_examples=int(of_lanes[mine].sum()),
+            )
+        )
+    return tuple(found)
