@@ -41,7 +41,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_addresses(self.workers, "the cluster")
         if not 0 <= self.index < self.num_workers:
-            raise UsageError(f"there is no worker {self.index}", why=f"there are {self.num_workers}, counted from 0")
+            raise UsageError(
+                f"there is no worker {self.index}",
+                why=f"there are {self.num_workers}, counted from 0",
+                next_step="Correct the index in TF_CONFIG, or use --hosts with --host-index",
+            )
 
     @property
     def num_workers(self) -> int:
@@ -255,7 +259,9 @@ def _place_in_slurm(environment: Mapping[str, str], count: int) -> Placement | N
         )
     if max(tasks) * count > _SLURM_PORTS_A_JOB:
         raise UsageError(
-            f"{max(tasks) * count} workers on one node are too many", why=f"at most {_SLURM_PORTS_A_JOB} have ports"
+            f"{max(tasks) * count} workers on one node are too many",
+            why=f"at most {_SLURM_PORTS_A_JOB} have ports",
+            next_step="Use fewer tasks a node, or a smaller --workers-per-host",
         )
     node_of_task = [node for node, n in enumerate(tasks) for _ in range(n)]
     if "SLURM_NODEID" in environment and _slurm_number(environment, "SLURM_NODEID") != node_of_task[task]:
