@@ -8,6 +8,7 @@ A command module `shardkit/cli/NAME.py` holds one attribute `command`, made with
     ''')
 
 The epilog is printed under "Examples:", line by line, never wrapped. Every such command also takes `--debug`.
+A command of many options shows them under headings, with `headings={"Data": ("--label", "--features"), ...}`.
 A command that is interrupted may add what the user has to know with `KeyboardInterrupt.add_note`.
 """
 
@@ -19,7 +20,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
@@ -28,6 +29,10 @@ import click
 from shardkit.interruption import is_unanswered
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
+OTHER_OPTIONS = "Other options"
+
+# As wide as click makes the column of options at most, so that those of all headings are aligned.
+_OPTION_WIDTH = 30
 
 
 class Entry(NamedTuple):
@@ -85,11 +90,28 @@ class LazyGroup(click.Group):
 
 
 class ExampleCommand(click.Command):
-    """A command whose epilog is its examples, and that takes `--debug`."""
+    """A command whose epilog is its examples, and that takes `--debug`.
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    Args:
+        headings: Options by the heading that they stand under in the help; those without one come last.
+    """
+
+    def __init__(self, *args: Any, headings: Mapping[str, Sequence[str]] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.headings = headings or {}
         self.params.append(debug_option())
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.headings:
+            super().format_options(ctx, formatter)
+            return
+        options = {max(p.opts, key=len): p for p in self.get_params(ctx) if isinstance(p, click.Option)}
+        named = {name for names in self.headings.values() for name in names}
+        others = [name for name in options if name not in named]
+        for heading, names in {**self.headings, OTHER_OPTIONS: others}.items():
+            lines = [options[name].get_help_record(ctx) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl([(line[0].ljust(_OPTION_WIDTH), line[1]) for line in lines if line is not None])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(self.epilog, formatter)

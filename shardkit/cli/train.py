@@ -22,6 +22,25 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**32 - 1
 
+# What is not named here stands below all of these.
+HEADINGS = {
+    "Data": ("--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader"),
+    "Model and loss": (
+        "--model", "--task", "--image-size", "--class-weights", "--label-smoothing", "--ema", "--prune",
+    ),
+    "Run": ("--epochs", "--global-batch-size", "--early-stopping", "--monitor", "--seed"),
+    "Optimizer": (
+        "--optimizer", "--learning-rate", "--scale-learning-rate", "--schedule", "--warmup-steps", "--momentum",
+        "--weight-decay", "--clip-norm",
+    ),
+    "Speed and memory": ("--precision", "--reduce-in", "--xla", "--accumulate", "--recompute", "--memory-limit"),
+    "Devices and workers": (
+        "--strategy", "--replicas", "--workers-per-host", "--hosts", "--host-index", "--rendezvous-timeout",
+        "--max-restarts", "--elastic",
+    ),
+    "Output": ("--output", "--checkpoint-every", "--resume", "--export", "--profile-steps", "--dry-run"),
+}  # fmt: skip
+
 
 class TrainCommand(ExampleCommand):
     """A command that remembers its arguments as typed, for the processes that run it again."""
@@ -36,6 +55,7 @@ _TYPED = "shardkit.train.typed"
 
 @click.command(
     cls=TrainCommand,
+    headings=HEADINGS,
     epilog="""
         shardkit train out/adult --label income --output runs/adult
         shardkit train out/adult --label income --epochs 10 --output runs/adult --resume
@@ -70,9 +90,17 @@ _TYPED = "shardkit.train.typed"
     show_default=True,
     help="Decided from the label's type unless given.",
 )
-@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the train split; what suits the model.")
-@click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples a step, over all replicas.")
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="Its peak; what suits the model.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), help="Passes over the train split; if not given, what suits the model."
+)
+@click.option(
+    "--global-batch-size",
+    type=click.IntRange(min=1),
+    help="Examples a step, over all replicas; if not given, what suits the model.",
+)
+@click.option(
+    "--learning-rate", type=click.FloatRange(min=0, min_open=True), help="Its peak; if not given, what suits the model."
+)
 @click.option(
     "--scale-learning-rate",
     type=click.Choice(["none", "linear", "sqrt"]),
@@ -87,8 +115,16 @@ _TYPED = "shardkit.train.typed"
     show_default=True,
     help="How the learning rate goes down; step: a tenth at 1/2 and 3/4 of the run.",
 )
-@click.option("--warmup-steps", type=click.IntRange(min=0), help="Steps to the peak; a twentieth of the run.")
-@click.option("--optimizer", type=click.Choice(["adamw", "adam", "sgd", "lion"]), default="adamw", show_default=True)
+@click.option(
+    "--warmup-steps", type=click.IntRange(min=0), help="Steps to the peak; a twentieth of the run if not given."
+)
+@click.option(
+    "--optimizer",
+    type=click.Choice(["adamw", "adam", "sgd", "lion"]),
+    default="adamw",
+    show_default=True,
+    help="What makes new weights of gradients.",
+)
 @click.option("--momentum", type=click.FloatRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
 @click.option("--weight-decay", type=click.FloatRange(min=0), help="Per step and learning rate, decoupled.")
 @click.option(
@@ -188,7 +224,7 @@ _TYPED = "shardkit.train.typed"
 @click.option(
     "--image-size",
     type=click.IntRange(min=8, max=4096),
-    help="Height and width of images in pixels; what suits the model.",
+    help="Height and width of images in pixels; if not given, what suits the model.",
 )
 @click.option(
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
