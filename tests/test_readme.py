@@ -15,6 +15,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from shardkit.cli import COMMANDS
+from shardkit.cli.train import command as train
 from shardkit.errors import ShardkitError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,6 +118,13 @@ def test_the_two_commands_for_a_new_machine():
 def test_the_table_of_exit_codes_is_that_of_the_code():
     rows = re.findall(r"^\| (\d) \| `(SK-E\d+)` \|", README, flags=re.MULTILINE)
     assert rows == [(str(kind.exit_code), kind.code) for kind in ShardkitError.__subclasses__()]
+
+
+def test_the_options_of_training_that_it_names_are_there():
+    section = README.partition("\n## Train\n")[2].partition("\n## Evaluate\n")[0]
+    named = set(re.findall(r"(?<!\w)--[a-z][a-z-]*", section)) - {"--help", "--logdir"}  # The latter is of TensorBoard.
+    assert named
+    assert named - {name for option in train.params for name in option.opts} == set()
 
 
 def test_every_link_and_picture_is_there():
