@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from shardkit.errors import UsageError
 from shardkit.units import format_number
+from train.devices import Devices
 from train.memory_estimate import estimate_memory
+from train.optimizer_options import check_micro_batches
+from train.plan import TrainPlan
 from train.report import Reporter, print_table
 from train.request import Request
 from train.run import Setup, describe, set_up
 from train.run_folder import RunFolder
+from train.setup import make_plan
 from train.shares import WorkerShare, worker_shares
 
 
@@ -23,11 +30,13 @@ def dry_run(request: Request, folder: RunFolder, reporter: Reporter, num_workers
     Raises:
         UsageError: If the run could not be.
     """
-    setup = set_up(request)
-    describe(reporter, setup)
+    setup = set_up(request if num_workers == 1 else _alone(request))
+    devices = _together(setup.devices, request.options.replicas, num_workers)
+    plan = make_plan(request, devices, None)
+    check_micro_batches(request.options.accumulate, plan.global_batch_size, plan.num_replicas)
+    describe(reporter, setup._replace(devices=devices))
     if folder.record_path.exists() and not request.options.resume:
         reporter.note(f"there is a run already in {folder.path}; this one needs --resume or another --output")
-    plan = setup.plan
     rows = [
         ("epochs", f"{plan.num_epochs:,}"),
         ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch"),
@@ -37,7 +46,7 @@ def dry_run(request: Request, folder: RunFolder, reporter: Reporter, num_workers
         ("checkpoints", _checkpoints(setup)),
     ]
     print_table(("plan", ""), rows)
-    shares = _shares(setup, num_workers)
+    shares = _shares(request, plan)
     print_table(
         ("worker", "lanes", "blocks", "shards", "examples", "a step"),
         [[f"{number:,}" for number in share] for share in shares],
@@ -46,13 +55,31 @@ def dry_run(request: Request, folder: RunFolder, reporter: Reporter, num_workers
     print_table(("memory of a replica", "size", "estimated by"), estimate.lines())
 
 
-def _shares(setup: Setup, num_workers: int) -> tuple[WorkerShare, ...]:
-    request = setup.request
+def _alone(request: Request) -> Request:
+    """Returns the request of one worker, which needs no others."""
+    return request._replace(options=msgspec.structs.replace(request.options, strategy="auto", replicas=None))
+
+
+def _together(devices: Devices, replicas: int | None, num_workers: int) -> Devices:
+    """Returns the devices of all workers, given those of one."""
+    if num_workers == 1:
+        return devices
+    num_replicas = num_workers * devices.num_replicas
+    if replicas not in (None, num_replicas):
+        raise UsageError(
+            f"{num_workers} workers have {num_replicas} devices, not {replicas}", next_step="Leave --replicas out"
+        )
+    return devices._replace(
+        num_replicas=num_replicas, summary=f"{num_workers} workers of {devices.summary}", num_workers=num_workers
+    )
+
+
+def _shares(request: Request, plan: TrainPlan) -> tuple[WorkerShare, ...]:
     shards = request.dataset.split_shards(request.splits.train)
     return worker_shares(
         [shard.block_num_examples for shard in shards],
-        global_batch_size=setup.plan.global_batch_size,
-        num_workers=num_workers,
+        global_batch_size=plan.global_batch_size,
+        num_workers=plan.num_workers,
         seed=request.options.seed,
     )
 

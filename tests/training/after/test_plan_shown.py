@@ -87,6 +87,9 @@ def test_the_command(place, tmp_path) -> None:
     shown = shardkit("--dry-run", "--set", "epochs=2").stdout
     assert "12, 6 an epoch" in shown
     assert "activations" in shown
+    several = shardkit("--dry-run", "--strategy", "multi-worker", "--workers-per-host", "2")
+    assert "2 workers of 1 device (CPU)" in several.stderr
+    assert "50, 25 on each replica" in several.stdout
     assert [p.name for p in tmp_path.iterdir()] == ["run.toml"]
     trained = shardkit("--set", "epochs=1", "--profile-steps", "2:4", "--set", "export=model")
     assert "of 2 steps: tensorboard --logdir" in trained.stderr
