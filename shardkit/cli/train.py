@@ -245,7 +245,8 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     from train.config import TrainOptions
     from train.environment import import_quietly
     from train.launch import plan_launch
-    from train.request import resolve
+    from train.plan import fitting_workers
+    from train.request import make_plan, resolve
     from train.run_folder import RunFolder, check_target
     from train.seat import end_with_supervisor, own_seat
     from train.signals import end_at_once
@@ -281,6 +282,11 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             if options.export is not None and seat is None:
                 export(folder, options.export)
     if orders is not None:
+        if options.elastic:
+            record = folder.read_record()
+            num_workers = orders.placement.num_workers
+            plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
+            orders = msgspec.structs.replace(orders, fitting=fitting_workers(plan))
         code = supervise(orders, say, folder.describe_stop)
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export)
