@@ -17,6 +17,7 @@ from shardkit.cli.shell import ExampleCommand
 from shardkit.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
+    from train.config import TrainOptions
     from train.request import Request
     from train.run_folder import RunFolder
 
@@ -88,7 +89,13 @@ _TYPED = "shardkit.train.typed"
     help="How the learning rate goes down; step: a tenth at 1/2 and 3/4 of the run.",
 )
 @click.option("--warmup-steps", type=click.IntRange(min=0), help="Steps to the peak; a twentieth of the run.")
-@click.option("--optimizer", type=click.Choice(["adamw", "adam", "sgd", "lion"]), default="adamw", show_default=True)
+@click.option(
+    "--optimizer",
+    type=click.Choice(["adamw", "adam", "sgd", "lion"]),
+    default="adamw",
+    show_default=True,
+    help="What turns gradients into steps.",
+)
 @click.option("--momentum", type=click.FloatRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
 @click.option("--weight-decay", type=click.FloatRange(min=0), help="Per step and learning rate, decoupled.")
 @click.option(
@@ -242,7 +249,6 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     import msgspec
 
     from train.cluster import cluster_from_environment
-    from train.config import TrainOptions
     from train.environment import import_quietly
     from train.launch import plan_launch
     from train.plan import fitting_workers
@@ -252,9 +258,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     from train.signals import end_at_once
     from train.supervisor import supervise
 
-    names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
-    typed |= {"command": ("shardkit", *sys.argv[1:])}
-    options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
+    options = read_options(typed | {"command": ("shardkit", *sys.argv[1:])})
     seat = own_seat(os.environ)
     if seat is not None:
         end_with_supervisor()
@@ -291,6 +295,16 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export)
         ctx.exit(code)
+
+
+def read_options(typed: dict[str, Any]) -> TrainOptions:
+    """Returns what was typed as one value."""
+    import msgspec
+
+    from train.config import TrainOptions
+
+    names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
+    return msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
 
 
 def show_plan(request: Request, folder: RunFolder, num_workers: int) -> None:
