@@ -177,15 +177,13 @@ class BlockReader:
 
     @contextmanager
     def borrow(self) -> Iterator[OneReader]:
-        """Lends a reader that no other thread uses."""
+        """Lends a reader that no other thread uses. One that was interrupted, or failed, is not used again."""
         try:
             reader = self._idle.get_nowait()
         except queue.Empty:
             reader = OneReader(self._dataset)
-        try:
-            yield reader
-        finally:
-            self._idle.put(reader)
+        yield reader
+        self._idle.put(reader)
 
 
 class OneReader:
