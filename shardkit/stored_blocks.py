@@ -11,15 +11,14 @@ from __future__ import annotations
 import functools
 import os
 import random
-import threading
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit import storage
 from shardkit.codec_kernel import crc32c, read_at
 from shardkit.dataset import Dataset
+from shardkit.ending import current_ending
 from shardkit.errors import DamageError, ShardkitError, StorageError
 from shardkit.regular_files import KeptFile, NotRegularError, keep_regular
 from shardkit.store_requests import request_range
@@ -34,9 +33,6 @@ TIMEOUT_S = 60.0
 _FIRST_PAUSE_S = 0.1
 _KEPT_BYTES = 31 * MiB
 
-_NEVER = threading.Event()
-_ENDING: ContextVar[threading.Event] = ContextVar("ending", default=_NEVER)
-
 Stored = bytes | memoryview
 
 
@@ -50,14 +46,6 @@ class Fault(NamedTuple):
 
     is_length: bool
     why: str
-
-
-def end_with(ending: threading.Event) -> None:
-    """Makes what this thread asks of a store from now on fail soon after an event is set, however long it would take.
-
-    Threads of a pool begin with it, so that a reader that is closed does not wait for a store that hangs.
-    """
-    _ENDING.set(ending)
 
 
 def find_fault(ref: BlockRef, data: Stored) -> Fault | None:
@@ -235,7 +223,7 @@ class RemoteBlocks:
         """Returns what the store answers when it is asked for blocks that lie side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
-        is_over = _ENDING.get().is_set
+        is_over = current_ending().is_set
         answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S, is_over=is_over)
         if len(answer) > num_bytes:
             raise StorageError(
@@ -295,7 +283,7 @@ def _key(ref: BlockRef) -> str:
 
 def _pause(number: int) -> bool:
     """Waits, unless before the first time, and returns whether nobody wants the answer any more."""
-    ending = _ENDING.get()
+    ending = current_ending()
     if number == 0:
         return ending.is_set()
     # Not all who met a busy store come back at the same time; what is read does not depend on it.
