@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
@@ -236,6 +237,7 @@ class BatchReader:
             self._begun.pop().shutdown(wait=True)
 
     def _iterate(self) -> Generator[Batch, None, None]:
+        process = os.getpid()
         plans: dict[int, EpochPlan] = {}
 
         def plan_of(epoch: int) -> EpochPlan:
@@ -262,6 +264,12 @@ class BatchReader:
                 for past in [number for number in plans if number <= epoch]:
                     del plans[past]
             yield batch
+            if os.getpid() != process:
+                raise UsageError(
+                    "this iterator belongs to another process",
+                    why="the threads that work for it are not in a forked one",
+                    next_step="Begin one with iter() there; it goes on where the reader stands",
+                )
         if self._next[0] < self._epochs.stop:
             self._next = (self._epochs.stop, self._turn)
 
