@@ -176,3 +176,14 @@ def test_an_epoch_of_buckets_or_of_a_mixture_that_is_not_read_is_refused(ids):
         reader = source.batches(**settings, epoch=1, num_epochs=2)
         reader.restore(state)
         assert len(read_ids(reader)) == reader.num_steps - 1
+
+
+@pytest.mark.parametrize("number", [1.0, 0.5, None, "1"])
+@pytest.mark.parametrize("name", ["num_workers", "worker_index", "num_turns", "num_lanes", "global_batch_size"])
+def test_what_is_no_whole_number_is_refused(ids, name, number):
+    if (name, number) == ("num_lanes", None):
+        return
+    sources = [(ids["train"], {}), (shardkit.mix({ids["train"]: 1}), {"num_steps": 4})]
+    for source, settings in sources:
+        with pytest.raises(UsageError, match=f"{name}"):
+            source.batches(**{"global_batch_size": 8, **settings, name: number})
