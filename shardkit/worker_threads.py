@@ -87,13 +87,21 @@ class WorkerThreads(Executor):
 
 @contextmanager
 def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
-    """Yields threads that are waited for at the end, unless the generator around this is dropped or closed."""
+    """Yields threads that are waited for at the end, unless the generator around this is dropped or closed.
+
+    Raises:
+        SystemExit: When the interpreter ends, in a thread that still asks for what they do: it ends without a word.
+    """
     threads = WorkerThreads(num_threads, name)
     is_waited_for = True
     try:
         yield threads
     except GeneratorExit:
         is_waited_for = False
+        raise
+    except Exception as error:
+        if _is_exiting and threading.current_thread() is not threading.main_thread():
+            raise SystemExit from error
         raise
     finally:
         threads.shutdown(wait=is_waited_for, cancel_futures=True)

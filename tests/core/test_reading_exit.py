@@ -56,6 +56,22 @@ def test_a_program_that_fails_ends_while_the_store_hangs(folder):
     assert "Exception ignored" not in done.stderr
 
 
+def test_a_program_ends_while_a_thread_of_its_own_reads(folder):
+    program = """
+        import sys, threading, shardkit
+
+        def read():
+            for batch in shardkit.open(sys.argv[1])["train"].batches(global_batch_size=10, num_epochs=1000):
+                has_begun.set()
+
+        has_begun = threading.Event()
+        threading.Thread(target=read, daemon=True).start()
+        has_begun.wait()
+    """
+    done = run(program, folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.slow
 def test_a_program_ends_at_any_moment_of_reading(folder):
     """Threads in compiled code meanwhile come back to an interpreter that is there, or not at all."""
