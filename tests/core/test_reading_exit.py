@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
     noise = np.random.default_rng(0).integers(0, 20, 200 * num_rows, np.uint8).tobytes()
     arrays = [
         pa.array(range(num_rows)),
-        pa.array([noise[i * 200 :][:200] for i in range(num_rows)]),
+        pa.array([noise[i * 200 : (i + 1) * 200] for i in range(num_rows)]),
         pa.array([f"word {i}" for i in range(num_rows)]),
     ]
     folder = tmp_path_factory.mktemp("exits")
