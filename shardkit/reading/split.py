@@ -167,8 +167,9 @@ class Split(Sequence[dict[str, Any]]):
         """
         settings = {name: value for name, value in locals().items() if name != "self"}
         buckets = None if buckets is None else checked(buckets)
-        bucket_order = None if buckets is None else order_of(buckets, max(1, num_workers))
-        num_sharing = max(1, num_workers) if bucket_order is None else bucket_order.num_groups
+        worker = Worker(index=worker_index, num_workers=num_workers)
+        bucket_order = None if buckets is None else order_of(buckets, max(1, worker.num_workers))
+        num_sharing = max(1, worker.num_workers) if bucket_order is None else bucket_order.num_groups
         order = OrderOptions(
             global_batch_size=one_size(global_batch_size, buckets),
             seed=seed,
@@ -178,7 +179,6 @@ class Split(Sequence[dict[str, Any]]):
             num_turns=num_turns,
             buckets=bucket_order,
         )
-        worker = Worker(index=worker_index, num_workers=num_workers)
         check_options(order, worker)
         check_turn(turn, num_turns)
         check_counts(epoch=epoch, num_threads=num_threads, num_ahead=num_ahead, num_epochs=num_epochs)
