@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 import keras
 
+from shardkit.errors import UsageError
 from shardkit.features import Features
+from shardkit.reading.dataset import Splits
 from shardkit.units import format_number
 from train.agreement import check_same_step
 from train.board import Board
+from train.caching import keep_examples
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
 from train.config import LabelSpec
@@ -174,7 +177,9 @@ def set_up(
         learner = make_learner(
             request.model, request.dataset, split, request.features, label, request.image_size, devices.strategy
         )
-    input_ = make_input(request, devices, plan, Preparation(learner, label, request.label_feature, request.image_size))
+        preparation = Preparation(learner, label, request.label_feature, request.image_size)
+        input_, note = make_input(request, devices, plan, preparation)
+    learner = learner._replace(notes=(*learner.notes, *filter(None, [note])))
     with devices.strategy.scope():
         if is_user_model(request.model):
             notes = check_model(learner, request.model, input_.spec.inputs, label)
@@ -197,10 +202,26 @@ def make_steps(setup: Setup) -> Steps:
     return distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
 
 
-def make_input(request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation) -> BatchInput:
-    """Returns what reads the batches of this worker."""
-    make = StockInput if request.options.reader == "tfdata" else ReaderInput
-    return make(request.dataset, request.splits, preparation, plan, devices.worker_index, request.options.seed)
+def make_input(
+    request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation
+) -> tuple[BatchInput, str | None]:
+    """Returns what reads the batches of this worker, and what the user should know of it.
+
+    Raises:
+        UsageError: If the examples cannot be kept where they are wanted.
+    """
+    options, index = request.options, devices.worker_index
+    if options.reader == "tfdata":
+        if options.cache != "none":
+            raise UsageError(
+                f"--cache {options.cache} is for shardkit's own reader",
+                why="--reader tfdata was given",
+                next_step="Leave one of them out",
+            )
+        return StockInput(request.dataset, request.splits, preparation, plan, index, options.seed), None
+    opened = Splits(request.dataset)
+    note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
+    return ReaderInput(opened, request.splits, preparation, plan, index, options.seed), note
 
 
 def begin(

@@ -186,6 +186,13 @@ _TYPED = "shardkit.train.typed"
     show_default=True,
     help="shardkit's own reader, or the graph of stock tf.data.",
 )
+@click.option(
+    "--cache",
+    type=click.Choice(["none", "memory", "disk"]),
+    default="none",
+    show_default=True,
+    help="Keep the examples in memory, or the blocks of a store on this host's disk.",
+)
 @click.option("--train-split", metavar="NAME", help="Split to learn from; train if there is one.")
 @click.option(
     "--validation-split",

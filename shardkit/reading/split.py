@@ -218,6 +218,22 @@ class Split(Sequence[dict[str, Any]]):
         check_too_long(self._bucketed[key], buckets)
         return self._bucketed[key]
 
+    @property
+    def num_framed_bytes(self) -> int:
+        """Bytes of all its framed records."""
+        return sum(shard.num_uncompressed_bytes for shard in self._dataset.split_shards(self.name))
+
+    def keep_in_memory(self, num_threads: int = ReadingOptions().num_threads) -> None:
+        """Reads the split once and keeps its records, `num_framed_bytes`; nothing is read or inflated after that.
+
+        Args:
+            num_threads: Blocks that are worked on at once.
+
+        Raises:
+            DamageError: If it cannot be read; names shard and block.
+        """
+        self._loader.keep_all(num_threads)
+
     def map(self, function: MapFunction) -> MappedSource:
         """Returns the split with a function on its batches, for adapters; see `BatchReader.map`."""
         return MappedSource(self).map(function)
