@@ -177,15 +177,13 @@ class BlockReader:
 
     @contextmanager
     def borrow(self) -> Iterator[OneReader]:
-        """Lends a reader that no other thread uses."""
+        """Lends a reader that no other thread uses. One that was interrupted, or failed, is not used again."""
         try:
             reader = self._idle.get_nowait()
         except queue.Empty:
             reader = OneReader(self._dataset)
-        try:
-            yield reader
-        finally:
-            self._idle.put(reader)
+        yield reader
+        self._idle.put(reader)
 
 
 class OneReader:
@@ -254,7 +252,7 @@ def _map(
                 for ref, records in zip(run, reader.read(run), strict=True):
                     # What is held of a result must not be all of its run.
                     results.append(function(ref, bytes(records) if isinstance(records, memoryview) else records))
-                    if is_stopped.is_set():
+                    if threads.ending.is_set():
                         break
         except Exception as error:  # noqa: BLE001 - it is raised again, after the results before it
             return results, error
@@ -263,7 +261,7 @@ def _map(
     pending: deque[tuple[int, Future[_Outcome[T]]]] = deque()
     num_pending = 0
     # The files that are open go with the readers: threads that nobody waits for may still read.
-    with worker_threads(num_threads, "shardkit-blocks") as (threads, is_stopped):
+    with worker_threads(num_threads, "shardkit-blocks") as threads:
         for run in runs:
             while pending and num_pending + len(run) > max_ahead:
                 num_blocks, future = pending.popleft()

@@ -39,7 +39,7 @@ def limit_memory(num_bytes: int | None = None) -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if num_bytes is None:
-        free = _free_bytes()
+        free = free_bytes()
         if free is None or soft != resource.RLIM_INFINITY:
             return
         num_bytes = max(_MIN_MEMORY_BYTES, int(free * _SHARE))
@@ -86,7 +86,8 @@ def leave_if_memory_is_short() -> None:
         os._exit(EXIT_NO_MEMORY)
 
 
-def _free_bytes() -> int | None:
+def free_bytes() -> int | None:
+    """Returns the memory that this process can still take, None if the system does not tell."""
     found = [n for n in (_free_in_system(), _free_in_group()) if n is not None]
     return min(found) if found else None
 

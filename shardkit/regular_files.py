@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
@@ -21,6 +22,13 @@ class NotRegularError(OSError):
     """Something else lies where a file is expected. Its `strerror` says what."""
 
 
+class KeptFile(io.FileIO):
+    """A file that is closed, once and without a warning, when nobody refers to it any more."""
+
+    # Not a function of Python's: an interrupt that arrived in it would be lost.
+    __del__ = io.FileIO.close
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Opens a file for reading bytes, at once.
 
@@ -28,10 +36,24 @@ def open_regular(path: Path) -> BinaryIO:
         NotRegularError: If it is a folder, a pipe, a socket or a device.
         OSError: If it is missing or may not be read.
     """
+    _check_regular(path)
+    return open(path, "rb", opener=_open_at_once)
+
+
+def keep_regular(path: Path) -> KeptFile:
+    """Opens a file that nobody will close; see `open_regular`."""
+    _check_regular(path)
+    return KeptFile(path, "rb", opener=_open_at_once)
+
+
+def _check_regular(path: Path) -> None:
     # Opening some devices does something to them, so what it is is asked before.
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "thing of another kind")
         raise NotRegularError(errno.EINVAL, f"it is a {kind}, not a file", str(path))
-    # What became a pipe since is not waited for either.
-    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    # What became a pipe since it was looked at is not waited for either.
+    return os.open(name, flags | os.O_NONBLOCK)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from shardkit import storage
 from shardkit.errors import ConflictError, UsageError
 from shardkit.features import Features, arrow_schema
-from shardkit.temporary_files import temporary_beside
+from shardkit.temporary_files import fsync_folder, temporary_beside
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -72,7 +72,7 @@ def write_rows(path: Path, features: Features, batches: Batches) -> int:
             os.link(temporary, path)  # Exclusive, unlike a rename.
         except FileExistsError as error:
             raise ConflictError("there is something already", where=str(path), state="It is untouched") from error
-        storage.fsync_folder(path.parent)
+        fsync_folder(path.parent)
     return num_rows
 
 

@@ -14,7 +14,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
@@ -24,7 +23,8 @@ import msgspec
 from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError, missing_extra
 from shardkit.local_files import LocalFile, find_local_file, list_local_files
 from shardkit.regular_files import open_regular
-from shardkit.temporary_files import copy_whole, remove_dead, temporary_beside
+from shardkit.store_answers import failure_of, version_of
+from shardkit.temporary_files import copy_whole, fsync_folder, remove_dead, temporary_beside
 from shardkit.units import format_size
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -144,8 +144,8 @@ def stat_file(path: str) -> FileInfo:
         UsageError: If it is missing or may not be read.
     """
     if not is_local(path):
-        info = filesystem_of(path).info(path)
-        return FileInfo(path=path, num_bytes=int(info["size"]), version=_remote_version(info))
+        info = _ask(path, "info")
+        return FileInfo(path=path, num_bytes=int(info["size"]), version=version_of(info))
     return _info_of(find_local_file(str(local_path(path))))
 
 
@@ -165,7 +165,7 @@ def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
     if is_local(path):
         with open_read(path) if is_stored else local_path(path).open("rb") as file:
             return file.read()
-    return cast(bytes, filesystem_of(path).cat_file(path))
+    return cast(bytes, _ask(path, "cat_file"))
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -178,7 +178,7 @@ def read_range(path: str, start: int, num_bytes: int) -> bytes:
         with local_path(path).open("rb") as file:
             data = os.pread(file.fileno(), num_bytes, start)
     else:
-        data = cast(bytes, filesystem_of(path).cat_file(path, start=start, end=start + num_bytes))
+        data = cast(bytes, _ask(path, "cat_file", start=start, end=start + num_bytes))
     if len(data) != num_bytes:
         raise StorageError(
             "the store gave a short answer",
@@ -196,14 +196,14 @@ def list_names(folder: str) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             return []
     try:
-        return sorted(p.rstrip("/").rsplit("/", 1)[-1] for p in filesystem_of(folder).ls(folder, detail=False))
+        return sorted(p.rstrip("/").rsplit("/", 1)[-1] for p in _ask(folder, "ls", detail=False))
     except FileNotFoundError:
         return []
 
 
 def exists(path: str) -> bool:
     """Whether a file or folder is there."""
-    return local_path(path).exists() if is_local(path) else bool(filesystem_of(path).exists(path))
+    return local_path(path).exists() if is_local(path) else bool(_ask(path, "exists"))
 
 
 def put_file(local: Path, destination: str) -> None:
@@ -287,15 +287,6 @@ def hash_file(path: str) -> str:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
-def fsync_folder(folder: Path) -> None:
-    """Makes the names in a local folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def translate_os_errors(path: Path | str) -> Iterator[None]:
     """Turns operating system errors while writing `path` into errors that a user understands.
@@ -341,11 +332,10 @@ def _info_of(file: LocalFile) -> FileInfo:
 
 def _expand_remote(pattern: str) -> list[FileInfo]:
     protocol = protocol_of(pattern)
-    filesystem = filesystem_of(pattern)
-    is_folder = not any(c in pattern for c in "*?[") and filesystem.isdir(pattern)
-    found = filesystem.find(pattern, detail=True) if is_folder else filesystem.glob(pattern, detail=True)
+    is_folder = not any(c in pattern for c in "*?[") and _ask(pattern, "isdir")
+    found = _ask(pattern, "find" if is_folder else "glob", detail=True)
     files = [
-        FileInfo(path=f"{protocol}://{path}", num_bytes=int(info["size"]), version=_remote_version(info))
+        FileInfo(path=f"{protocol}://{path}", num_bytes=int(info["size"]), version=version_of(info))
         for path, info in sorted(found.items())
         if info["type"] == "file"
     ]
@@ -356,12 +346,20 @@ def _expand_remote(pattern: str) -> list[FileInfo]:
     return files
 
 
-def _remote_version(info: dict[str, Any]) -> str:
-    for key in ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "created"):
-        if found := info.get(key):
-            # Listing and asking for one file may give the same time as a number and as a datetime.
-            return str(found.timestamp() if isinstance(found, datetime) else found)
-    return ""
+def _ask(path: str, method: str, **options: Any) -> Any:
+    """Returns what a store's file system answers about a path.
+
+    Raises:
+        FileNotFoundError: If it is missing.
+        StorageError: For whatever else the client's library raises.
+    """
+    filesystem = filesystem_of(path)
+    try:
+        return getattr(filesystem, method)(path, **options)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise failure_of(error, redact(path), redact(str(error))) from error
 
 
 def _check_own_commit(path: str, content: bytes) -> None:

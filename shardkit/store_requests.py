@@ -35,12 +35,15 @@ def request_range(
     try:
         if not filesystem.async_impl:
             return cast(bytes, filesystem.cat_file(path, start=start, end=start + num_bytes))
-        request = asyncio.wait_for(filesystem._cat_file(path, start=start, end=start + num_bytes), timeout_s)
+        request = _ask(filesystem, path, start, start + num_bytes, timeout_s)
         answer = asyncio.run_coroutine_threadsafe(request, filesystem.loop)
         while not wait([answer], _POLL_S).done:
             if is_over():
                 answer.cancel()
-        return cast(bytes, answer.result())
+        found = answer.result()
+        if isinstance(found, Exception):
+            raise found
+        return found
     except (FileNotFoundError, PermissionError):
         raise
     except TimeoutError as error:
@@ -49,6 +52,15 @@ def request_range(
     except (Exception, CancelledError) as error:  # Of the client's library: they have no common class.
         why = storage.redact(f"{type(error).__name__}: {error}")
         raise StorageError("a request failed", where=storage.redact(path), why=why) from error
+
+
+async def _ask(filesystem: Any, path: str, start: int, end: int, timeout_s: float) -> bytes | Exception:
+    # An error is a result like any other: of one that is raised when nobody waits any more, asyncio complains.
+    try:
+        async with asyncio.timeout(timeout_s):
+            return cast(bytes, await filesystem._cat_file(path, start=start, end=end))
+    except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
+        return error
 
 
 @functools.lru_cache(maxsize=16)

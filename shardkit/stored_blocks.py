@@ -11,17 +11,16 @@ from __future__ import annotations
 import functools
 import os
 import random
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit import storage
 from shardkit.codec_kernel import crc32c, read_at
 from shardkit.dataset import Dataset
+from shardkit.ending import current_ending
 from shardkit.errors import DamageError, ShardkitError, StorageError
-from shardkit.regular_files import NotRegularError
+from shardkit.regular_files import KeptFile, NotRegularError, keep_regular
 from shardkit.store_requests import request_range
 from shardkit.units import MiB
 
@@ -33,9 +32,6 @@ TIMEOUT_S = 60.0
 
 _FIRST_PAUSE_S = 0.1
 _KEPT_BYTES = 31 * MiB
-
-_NEVER = threading.Event()
-_ENDING: ContextVar[threading.Event] = ContextVar("ending", default=_NEVER)
 
 Stored = bytes | memoryview
 
@@ -50,14 +46,6 @@ class Fault(NamedTuple):
 
     is_length: bool
     why: str
-
-
-def end_with(ending: threading.Event) -> None:
-    """Makes what this thread asks of a store from now on fail soon after an event is set, however long it would take.
-
-    Threads of a pool begin with it, so that a reader that is closed does not wait for a store that hangs.
-    """
-    _ENDING.set(ending)
 
 
 def find_fault(ref: BlockRef, data: Stored) -> Fault | None:
@@ -84,6 +72,12 @@ def _shown(url: str, path: str) -> str:
     return storage.redact(storage.join(url, path))
 
 
+class _OpenShard(NamedTuple):
+    path: str
+    file: KeptFile
+    num_bytes: int
+
+
 class LocalBlocks:
     """Reads the stored bytes of blocks from local files, for one thread at a time; keeps the last shard open.
 
@@ -96,10 +90,8 @@ class LocalBlocks:
         _keep_freed_memory()
         self._dataset = dataset
         self._tail = tail
-        self._path: str | None = None
-        # A descriptor, not a file object: of what is collected together, Python may end that first, with a warning.
-        self._descriptor = -1
-        self._num_file_bytes = 0
+        # One value, which is there or not: an interrupt may come between any two statements.
+        self._open: _OpenShard | None = None
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
         """Yields the stored bytes of blocks, each with the tail.
@@ -127,28 +119,18 @@ class LocalBlocks:
 
     def close(self) -> None:
         """Closes what is open."""
-        if self._path is not None:
-            os.close(self._descriptor)
-            self._path = None
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # Splits are not closed by those who use them; the file goes with them, and Python need not warn of it. When the
-        # interpreter ends, the names of this module are gone.
-        if self._path is not None:
-            close(self._descriptor)
-            self._path = None
+        self._open = None
 
     def _read(self, ref: BlockRef) -> tuple[Stored, int]:
-        if self._path != ref.path:
-            self.close()
-            with storage.open_read(storage.join(self._dataset.url, ref.path)) as file:
-                self._num_file_bytes = file.seek(0, os.SEEK_END)
-                self._descriptor = os.dup(file.fileno())
-            self._path = ref.path
+        shard = self._open
+        if shard is None or shard.path != ref.path:
+            shard = self._open = None
+            file = keep_regular(storage.local_path(storage.join(self._dataset.url, ref.path)))
+            shard = self._open = _OpenShard(ref.path, file, file.seek(0, os.SEEK_END))
         # What the index states may be no position at all, and must not be allocated.
-        start = min(ref.start, self._num_file_bytes)
+        start = min(ref.start, shard.num_bytes)
         # Not seek and read: a forked process shares the position of the file.
-        return read_at(self._descriptor, start, min(ref.num_bytes, self._num_file_bytes - start), self._tail)
+        return read_at(shard.file.fileno(), start, min(ref.num_bytes, shard.num_bytes - start), self._tail)
 
 
 class RemoteBlocks:
@@ -241,7 +223,7 @@ class RemoteBlocks:
         """Returns what the store answers when it is asked for blocks that lie side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
-        is_over = _ENDING.get().is_set
+        is_over = current_ending().is_set
         answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S, is_over=is_over)
         if len(answer) > num_bytes:
             raise StorageError(
@@ -301,7 +283,7 @@ def _key(ref: BlockRef) -> str:
 
 def _pause(number: int) -> bool:
     """Waits, unless before the first time, and returns whether nobody wants the answer any more."""
-    ending = _ENDING.get()
+    ending = current_ending()
     if number == 0:
         return ending.is_set()
     # Not all who met a busy store come back at the same time; what is read does not depend on it.

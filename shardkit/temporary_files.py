@@ -36,6 +36,15 @@ def copy_whole(source: Path, target: Path) -> None:
         temporary.replace(target)
 
 
+def fsync_folder(folder: Path) -> None:
+    """Makes the names in a local folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _create_beside(target: Path) -> tuple[Path, BinaryIO]:
     while True:
         path = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")

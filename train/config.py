@@ -10,6 +10,7 @@ Task = Literal["classification", "regression"]
 TaskChoice = Literal["auto", "classification", "regression"]
 StrategyChoice = Literal["auto", "single", "mirrored", "multi-worker"]
 ReaderChoice = Literal["shardkit", "tfdata"]
+CacheChoice = Literal["none", "memory", "disk"]
 OptimizerChoice = Literal["adamw", "adam", "sgd", "lion"]
 ScheduleChoice = Literal["cosine", "linear", "constant", "step"]
 Scaling = Literal["none", "linear", "sqrt"]
@@ -39,6 +40,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         checkpoint_every: Steps between checkpoints, besides the one after each epoch.
         image_size: Height and width in pixels that images are brought to.
         reader: What reads the shards: shardkit's own engine, or a graph of stock tf.data.
+        cache: Where examples are kept after they were read once: nowhere, in memory, or those of a store on this host.
         optimizer: Its name.
         momentum: Of SGD.
         weight_decay: Decoupled, per step and learning rate.
@@ -88,6 +90,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     checkpoint_every: int | None = None
     image_size: int | None = None
     reader: ReaderChoice = "shardkit"
+    cache: CacheChoice = "none"
     optimizer: OptimizerChoice = "adamw"
     momentum: float | None = None
     weight_decay: float | None = None

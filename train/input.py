@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from shardkit.adapters.tensorflow import Tensors, tensor_specs, to_tensors
 from shardkit.adapters.tfdata import fold_in
-from shardkit.dataset import Dataset
 from shardkit.reading.dataset import Splits as OpenSplits
 from shardkit.reading.split import Split
 from shardkit.worker_threads import worker_threads
@@ -51,7 +50,7 @@ class ReaderInput:
     The workers' batches of a step, one behind the other, are the same whatever their number is.
 
     Args:
-        dataset: An open dataset.
+        opened: The dataset.
         splits: That are read.
         preparation: What becomes of the columns.
         plan: Sizes and steps.
@@ -61,14 +60,14 @@ class ReaderInput:
 
     def __init__(
         self,
-        dataset: Dataset,
+        opened: OpenSplits,
         splits: Splits,
         preparation: Preparation,
         plan: TrainPlan,
         worker_index: int,
         seed: int,
     ) -> None:
-        self._opened = OpenSplits(dataset)
+        self._opened = opened
         self._splits = splits
         self._preparation = preparation
         self._plan = plan
@@ -168,7 +167,7 @@ class _Pass:
 def ahead(items: Iterator[T], num_ahead: int) -> Iterator[T]:
     """Yields items that a thread makes, so many ahead; what making one raises is raised in its place."""
     end = object()
-    with worker_threads(1, "shardkit-input") as (thread, _):
+    with worker_threads(1, "shardkit-input") as thread:
         pending: deque[Future[Any]] = deque(thread.submit(next, items, end) for _ in range(num_ahead))
         while (item := pending.popleft().result()) is not end:
             pending.append(thread.submit(next, items, end))

@@ -19,6 +19,18 @@ class Position(NamedTuple):
     step: int
 
 
+class Shared(NamedTuple):
+    """What a run keeps whatever the number of its workers is.
+
+    Attributes:
+        global_batch_size: Examples a step.
+        num_lanes: Blocks that a global batch is mixed from.
+    """
+
+    global_batch_size: int
+    num_lanes: int
+
+
 class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run. Every replica has the same steps and the same number of examples in each.
 
@@ -129,6 +141,12 @@ def plan_training(
         num_workers=num_workers,
         num_lanes=num_lanes,
     )
+
+
+def fitting_workers(plan: TrainPlan) -> tuple[int, ...]:
+    """Returns the numbers of workers that can share the batches and the lanes of a run, up to its own."""
+    sizes = (plan.global_batch_size, plan.num_lanes)
+    return tuple(n for n in range(1, plan.num_workers + 1) if not any(size % n for size in sizes))
 
 
 def nearest_sizes(global_batch_size: int, num_replicas: int) -> str:

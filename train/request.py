@@ -12,6 +12,7 @@ from train.choices import Splits, choose_features, choose_splits
 from train.config import Task, TrainOptions
 from train.labels import choose_task
 from train.model_choice import Defaults, choose_defaults, choose_image_size, choose_model
+from train.plan import Shared, TrainPlan, plan_training
 
 
 class Request(NamedTuple):
@@ -81,4 +82,29 @@ def resolve(options: TrainOptions) -> Request:
         model=model,
         defaults=choose_defaults(model, features),
         image_size=choose_image_size(options.image_size, model, features),
+    )
+
+
+def make_plan(request: Request, num_replicas: int, num_workers: int, before: Shared | None = None) -> TrainPlan:
+    """Returns the steps of the run.
+
+    Args:
+        request: What is wanted.
+        num_replicas: Devices of all workers, that share a batch.
+        num_workers: Processes that share the replicas.
+        before: Of the run that goes on; None for a new one.
+
+    Raises:
+        UsageError: If the batch does not fit the replicas or the split.
+    """
+    manifest, splits, options = request.dataset.manifest, request.splits, request.options
+    return plan_training(
+        num_train_examples=manifest.split(splits.train).num_examples,
+        num_validation_examples=manifest.split(splits.validation).num_examples if splits.validation else 0,
+        num_replicas=num_replicas,
+        num_epochs=options.epochs or request.defaults.epochs,
+        global_batch_size=options.global_batch_size or (None if before is None else before.global_batch_size),
+        default_batch_size=request.defaults.global_batch_size,
+        num_workers=num_workers,
+        num_lanes=None if before is None else before.num_lanes,
     )

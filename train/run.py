@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 import keras
 
+from shardkit.errors import UsageError
 from shardkit.features import Features
+from shardkit.reading.dataset import Splits
 from shardkit.units import format_number
 from train.agreement import check_same_step
 from train.board import Board
+from train.caching import keep_examples
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
 from train.config import LabelSpec
@@ -33,7 +36,7 @@ from train.model_choice import is_user_model
 from train.objectives import Objective
 from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.optimizers import make_optimizer
-from train.plan import TrainPlan
+from train.plan import Shared, TrainPlan
 from train.precision import note_on_outputs, set_precision
 from train.preparation import Preparation
 from train.profiler import Profiler
@@ -41,10 +44,10 @@ from train.progress import best_epoch, choose_monitor, should_stop
 from train.recompute import recomputing
 from train.rendezvous import meet
 from train.report import Reporter
-from train.request import Request
+from train.request import Request, make_plan
 from train.run_folder import RunFolder, RunRecord, check_same_run
 from train.schedules import plan_schedule
-from train.setup import make_label, make_objective, make_plan, make_record
+from train.setup import make_label, make_objective, make_record
 from train.signals import Stop
 from train.stock_input import StockInput
 from train.sums import layout_for, zero_sums
@@ -88,7 +91,7 @@ def run(
     options, patience = request.options, request.options.early_stopping
     nonces = meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), options.rendezvous_timeout_s)
     before = folder.read_record()
-    setup = set_up(request, cluster, None if before is None else before.num_lanes, nonces)
+    setup = set_up(request, cluster, None if before is None else before.shared, nonces)
     model, layout, is_chief = setup.learner.model, setup.objective.layout, cluster.is_chief
     monitor = choose_monitor(options.monitor, layout, has_validation=request.splits.validation is not None)
     heartbeat = Heartbeat.from_environment(os.environ)
@@ -147,14 +150,14 @@ def run(
 
 
 def set_up(
-    request: Request, cluster: Cluster = ALONE, num_lanes: int | None = None, nonces: Mapping[int, str] | None = None
+    request: Request, cluster: Cluster = ALONE, shared: Shared | None = None, nonces: Mapping[int, str] | None = None
 ) -> Setup:
     """Returns devices, plan, model and input of a run.
 
     Args:
         request: What is wanted.
         cluster: Who train together.
-        num_lanes: Of the run that goes on; None for a new one.
+        shared: Of the run that goes on; None for a new one.
         nonces: Of the other workers, when they met.
 
     Raises:
@@ -164,7 +167,7 @@ def set_up(
     devices = choose_devices(request.options.strategy, request.options.replicas, cluster, nonces)
     keras.utils.set_random_seed(request.options.seed)
     set_precision(request.options.precision)
-    plan = make_plan(request, devices, num_lanes)
+    plan = make_plan(request, devices.num_replicas, devices.num_workers, shared)
     options = choose_optimizer(request.options, request.defaults, plan.global_batch_size)
     check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
@@ -174,7 +177,9 @@ def set_up(
         learner = make_learner(
             request.model, request.dataset, split, request.features, label, request.image_size, devices.strategy
         )
-    input_ = make_input(request, devices, plan, Preparation(learner, label, request.label_feature, request.image_size))
+        preparation = Preparation(learner, label, request.label_feature, request.image_size)
+        input_, note = make_input(request, devices, plan, preparation)
+    learner = learner._replace(notes=(*learner.notes, *filter(None, [note])))
     with devices.strategy.scope():
         if is_user_model(request.model):
             notes = check_model(learner, request.model, input_.spec.inputs, label)
@@ -197,10 +202,26 @@ def make_steps(setup: Setup) -> Steps:
     return distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
 
 
-def make_input(request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation) -> BatchInput:
-    """Returns what reads the batches of this worker."""
-    make = StockInput if request.options.reader == "tfdata" else ReaderInput
-    return make(request.dataset, request.splits, preparation, plan, devices.worker_index, request.options.seed)
+def make_input(
+    request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation
+) -> tuple[BatchInput, str | None]:
+    """Returns what reads the batches of this worker, and what the user should know of it.
+
+    Raises:
+        UsageError: If the examples cannot be kept where they are wanted.
+    """
+    options, index = request.options, devices.worker_index
+    if options.reader == "tfdata":
+        if options.cache != "none":
+            raise UsageError(
+                f"--cache {options.cache} is for shardkit's own reader",
+                why="--reader tfdata was given",
+                next_step="Leave one of them out",
+            )
+        return StockInput(request.dataset, request.splits, preparation, plan, index, options.seed), None
+    opened = Splits(request.dataset)
+    note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
+    return ReaderInput(opened, request.splits, preparation, plan, index, options.seed), note
 
 
 def begin(

@@ -14,6 +14,7 @@ from train.choices import Splits
 from train.config import LabelSpec, ReaderChoice, TrainOptions
 from train.metrics import EpochMetrics, decode_lines, encode_line
 from train.optimizer_options import OptimizerOptions
+from train.plan import Shared
 from train.recipe import LearnerRecipe
 
 CHECKPOINT_PREFIX = "step"
@@ -73,6 +74,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     class_weights: str | None = None
     recipe: LearnerRecipe | None = None
     options: TrainOptions | None = None
+
+    @property
+    def shared(self) -> Shared:
+        """What the run keeps whatever the number of its workers is."""
+        return Shared(self.global_batch_size, self.num_lanes)
 
 
 class RunFolder:

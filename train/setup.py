@@ -11,12 +11,11 @@ from shardkit import storage
 from shardkit.errors import UsageError
 from train.class_weights import BALANCED, choose_class_weights, complete_counts
 from train.config import ClassValue, LabelSpec, TrainOptions
-from train.devices import Devices
 from train.labels import classification_label, listed_values, regression_label
 from train.learner import Learner
 from train.objectives import Objective, objective_for
 from train.optimizer_options import choose_optimizer
-from train.plan import TrainPlan, plan_training
+from train.plan import TrainPlan
 from train.recipe import make_recipe
 from train.request import Request
 from train.run_folder import RunRecord
@@ -24,30 +23,6 @@ from train.user_model import model_path
 from train.vocabulary import count_values
 
 _TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
-
-
-def make_plan(request: Request, devices: Devices, num_lanes: int | None) -> TrainPlan:
-    """Returns the steps of the run.
-
-    Args:
-        request: What is wanted.
-        devices: That share a batch.
-        num_lanes: Of the run that goes on; None for a new one.
-
-    Raises:
-        UsageError: If the batch does not fit the replicas or the split.
-    """
-    manifest, splits = request.dataset.manifest, request.splits
-    return plan_training(
-        num_train_examples=manifest.split(splits.train).num_examples,
-        num_validation_examples=manifest.split(splits.validation).num_examples if splits.validation else 0,
-        num_replicas=devices.num_replicas,
-        num_epochs=request.options.epochs or request.defaults.epochs,
-        global_batch_size=request.options.global_batch_size,
-        default_batch_size=request.defaults.global_batch_size,
-        num_workers=devices.num_workers,
-        num_lanes=num_lanes,
-    )
 
 
 def make_label(request: Request) -> LabelSpec:

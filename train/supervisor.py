@@ -54,6 +54,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         logs: Folder for the output of all workers but this host's first, which is passed through.
         max_restarts: That are allowed.
         is_elastic: Whether fewer workers may go on.
+        fitting: Numbers of workers that can share the run; None if any can.
         grace_s: For a last checkpoint when asked to stop.
         start_limit_s: Silence that is fine until a worker's first sign of life.
     """
@@ -63,6 +64,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     logs: Path
     max_restarts: int
     is_elastic: bool = False
+    fitting: tuple[int, ...] | None = None
     grace_s: float = GRACE_S
     start_limit_s: float = START_LIMIT_S
 
@@ -106,6 +108,7 @@ class _Supervisor:
             count=placement.count,
             max_restarts=orders.max_restarts,
             is_elastic=orders.is_elastic,
+            fitting=orders.fitting,
         )
 
     def run(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -93,6 +93,10 @@ def dataset(
         DamageError: If the first batch cannot be read, or with `engine="tfdata"` if a local shard is missing, cut off
             or no file.
     """
+    if engine not in get_args(Engine):
+        raise UsageError(
+            f"there is no engine {engine!r}", next_step=f"Give one of: {', '.join(map(repr, get_args(Engine)))}"
+        )
     if engine == "tfdata":
         return _stock_dataset(split, global_batch_size, settings)
     opened = batches(split, global_batch_size=global_batch_size, **settings).reader

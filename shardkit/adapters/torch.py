@@ -27,6 +27,8 @@ from shardkit.reading.split import Split
 
 Value = Any
 
+_FIRST_EPOCH = "first_epoch"
+
 
 class RaggedTensors(NamedTuple):
     """Lists of any length, row after row.
@@ -92,49 +94,66 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
         self._settings = settings
         self._reader: BatchReader | None = None
         self._state: dict[str, Any] | None = None
-        self._open(0, 1)
+        self._first_epoch = epoch
+        self._open(0, 1, epoch)
 
     def __iter__(self) -> Iterator[dict[str, Value]]:
         # At once, not in a generator: StatefulDataLoader asks for the state before it asks for a batch.
         info = get_worker_info()
         pins = self._pin_memory and _can_pin(is_loader_worker=info is not None)
-        reader = self._reader = self._open(*((0, 1) if info is None else (info.id, info.num_workers)))
-        if self._state is not None:
-            reader.restore(self._state)
+        state = self._state
+        self._first_epoch = int(self._epoch) if state is None else self._epoch_of(state)
+        worker_id, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        reader = self._reader = self._open(worker_id, num_workers, self._first_epoch)
+        if state is not None:
+            reader.restore({name: value for name, value in state.items() if name != _FIRST_EPOCH})
             self._state = None
         if not pins:
             return map(to_tensors, reader)
         return ({name: _pinned(value) for name, value in to_tensors(batch).items()} for batch in reader)
 
     def __len__(self) -> int:
-        return self._open(0, 1).num_steps
+        return self._open(0, 1, int(self._epoch)).num_steps
 
     def set_epoch(self, epoch: int) -> None:
-        """Names the epoch that the next iterator reads."""
+        """Names the epoch that the next iterator reads; one that goes on from a state reads that of the state."""
         self._epoch.fill_(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where the iterator of this process stands; with workers of a `DataLoader` that is none of theirs."""
+        if self._state is not None:
+            return self._state
         if self._reader is not None:
-            return self._reader.state()
-        return self._open(0, 1).state() if self._state is None else self._state
+            return {**self._reader.state(), _FIRST_EPOCH: self._first_epoch}
+        epoch = int(self._epoch)
+        return {**self._open(0, 1, epoch).state(), _FIRST_EPOCH: epoch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next iterator go on where another one stood, of as many `DataLoader` workers."""
+        """Makes the next iterator go on where another one stood, of as many `DataLoader` workers, in the same epoch.
+
+        If that one had finished its epoch, there is nothing left of it, unless `set_epoch` names the following one.
+        """
         self._state = state
 
     def __getstate__(self) -> dict[str, Any]:
         # A process that is started anew opens its own.
         return {**vars(self), "_reader": None}
 
-    def _open(self, worker_id: int, num_workers: int) -> BatchReader:
+    def _epoch_of(self, state: dict[str, Any]) -> int:
+        """Returns the first epoch of the iterator that goes on from a state."""
+        named, then = int(self._epoch), state.get("epoch", 0)
+        # What finished an epoch stands at the start of the next one, as what begins that one does.
+        first: int = named if then == named else state.get(_FIRST_EPOCH, then)
+        return first
+
+    def _open(self, worker_id: int, num_workers: int, epoch: int) -> BatchReader:
         reader: BatchReader = self._split.batches(
             global_batch_size=self._global_batch_size,
             worker_index=self._rank,
             num_workers=self._world_size,
             turn=worker_id,
             num_turns=num_workers,
-            epoch=int(self._epoch),
+            epoch=epoch,
             **self._settings,
         )
         return reader

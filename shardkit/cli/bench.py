@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardkit.cli.options import NumberRange
 from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _STOPPED = "The measurement was stopped before the end; nothing was changed."
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.05, max=3600),
+    type=NumberRange(min=0.05, max=3600),
     default=1.0,
     show_default=True,
     help="Time of each measurement; there are about ten.",
@@ -56,7 +57,7 @@ _STOPPED = "The measurement was stopped before the end; nothing was changed."
 @click.option("--no-tfdata", is_flag=True, help="Leave stock tf.data out.")
 @click.option(
     "--step-time",
-    type=click.FloatRange(min=0.001, max=3600),
+    type=NumberRange(min=0.001, max=3600),
     metavar="SECONDS",
     help="Also feed accelerators whose steps take so long, and measure how busy they are.",
 )

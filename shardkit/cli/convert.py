@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.core import ParameterSource
 
-from shardkit.cli.options import SizeType, SplitType
+from shardkit.cli.options import NumberRange, SizeType, SplitType
 from shardkit.cli.recipes import read_recipe
 from shardkit.cli.shell import ExampleCommand
 
@@ -195,7 +195,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-row-seconds",
-    type=click.FloatRange(min=0.1),
+    type=NumberRange(min=0.1),
     default=60.0,
     show_default=True,
     help="A row on which reading or a transformation takes longer does not fit.",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import click
 
 from shardkit.errors import UsageError
@@ -21,6 +24,17 @@ class SizeType(click.ParamType[int]):
             return parse_size(str(value))
         except UsageError as error:
             self.fail(str(error), param, ctx)
+
+
+class NumberRange(click.FloatRange):
+    """A number within limits; `nan` is within none, though it is not beyond any either."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Returns the number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
 
 
 class SplitType(click.ParamType[tuple[str, float | None]]):

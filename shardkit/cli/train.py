@@ -17,6 +17,7 @@ from shardkit.cli.shell import ExampleCommand
 from shardkit.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
+    from train.config import TrainOptions
     from train.request import Request
     from train.run_folder import RunFolder
 
@@ -24,7 +25,7 @@ MAX_SEED = 2**32 - 1
 
 # What is not named here stands below all of these.
 HEADINGS = {
-    "Data": ("--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader"),
+    "Data": ("--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache"),
     "Model and loss": (
         "--model", "--task", "--image-size", "--class-weights", "--label-smoothing", "--ema", "--prune",
     ),
@@ -123,7 +124,7 @@ _TYPED = "shardkit.train.typed"
     type=click.Choice(["adamw", "adam", "sgd", "lion"]),
     default="adamw",
     show_default=True,
-    help="What makes new weights of gradients.",
+    help="What turns gradients into steps.",
 )
 @click.option("--momentum", type=click.FloatRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
 @click.option("--weight-decay", type=click.FloatRange(min=0), help="Per step and learning rate, decoupled.")
@@ -215,6 +216,13 @@ _TYPED = "shardkit.train.typed"
     show_default=True,
     help="shardkit's own reader, or the graph of stock tf.data.",
 )
+@click.option(
+    "--cache",
+    type=click.Choice(["none", "memory", "disk"]),
+    default="none",
+    show_default=True,
+    help="Keep the examples in memory, or the blocks of a store on this host's disk.",
+)
 @click.option("--train-split", metavar="NAME", help="Split to learn from; train if there is one.")
 @click.option(
     "--validation-split",
@@ -278,18 +286,16 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     import msgspec
 
     from train.cluster import cluster_from_environment
-    from train.config import TrainOptions
     from train.environment import import_quietly
     from train.launch import plan_launch
-    from train.request import resolve
+    from train.plan import fitting_workers
+    from train.request import make_plan, resolve
     from train.run_folder import RunFolder, check_target
     from train.seat import end_with_supervisor, own_seat
     from train.signals import end_at_once
     from train.supervisor import supervise
 
-    names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
-    typed |= {"command": ("shardkit", *sys.argv[1:])}
-    options = msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
+    options = read_options(typed | {"command": ("shardkit", *sys.argv[1:])})
     seat = own_seat(os.environ)
     if seat is not None:
         end_with_supervisor()
@@ -317,10 +323,25 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             if options.export is not None and seat is None:
                 export(folder, options.export)
     if orders is not None:
+        if options.elastic:
+            record = folder.read_record()
+            num_workers = orders.placement.num_workers
+            plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
+            orders = msgspec.structs.replace(orders, fitting=fitting_workers(plan))
         code = supervise(orders, say, folder.describe_stop)
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export)
         ctx.exit(code)
+
+
+def read_options(typed: dict[str, Any]) -> TrainOptions:
+    """Returns what was typed as one value."""
+    import msgspec
+
+    from train.config import TrainOptions
+
+    names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
+    return msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
 
 
 def show_plan(request: Request, folder: RunFolder, num_workers: int) -> None:

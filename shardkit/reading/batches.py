@@ -113,11 +113,11 @@ def read_batches(
         # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
         threads: Executor = _AtOnce()
         if options.num_threads:
-            threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches")).threads
+            threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches"))
             begun.append(threads)
         requests = threads
         if is_remote and options.num_threads:
-            requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests")).threads
+            requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests"))
             begun.append(requests)
         ahead = BlocksAhead(
             steps,

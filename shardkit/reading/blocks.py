@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shardkit import storage
-from shardkit.blocks import BlockReader, BlockRef, list_runs
+from shardkit.blocks import BlockReader, BlockRef, list_runs, map_blocks
 from shardkit.codec_kernel import Int64s, gather
 from shardkit.dataset import Dataset
 from shardkit.decoder import scan_whole
@@ -55,6 +55,19 @@ class BlockLoader:
         self._dataset = dataset
         self._readers = BlockReader(dataset)
         self._blocks = blocks
+        self._kept: list[bytes | bytearray | memoryview] = []
+
+    def keep_all(self, num_threads: int) -> None:
+        """Reads all blocks, a few requests at a time, and keeps their framed records in memory.
+
+        Raises:
+            DamageError: If one is not what the index states; names shard and block.
+        """
+        refs = [self._blocks.ref(index) for index in range(len(self._blocks.num_examples))]
+        if not self._kept:
+            most = 4 * num_threads
+            self._kept = list(map_blocks(self._dataset, refs, _frames_of, num_threads=num_threads, max_ahead=most))
+            self.is_remote = False
 
     def num_bytes(self, index: int) -> int:
         """Returns the bytes of a block's framed records."""
@@ -71,7 +84,7 @@ class BlockLoader:
             DamageError: If it is not what the index states; names shard and block.
         """
         ref = self._blocks.ref(index)
-        return self._block(ref, self._readers.read(ref), order)
+        return self._block(ref, self._kept[index] if self._kept else self._readers.read(ref), order)
 
     def runs(self, indexes: Iterable[int]) -> Iterator[int]:
         """Yields how many blocks, of those at positions among all of the split, are loaded together."""
@@ -112,3 +125,7 @@ class BlockLoader:
     def close(self) -> None:
         """Closes the files that are open."""
         self._readers.close()
+
+
+def _frames_of(_: BlockRef, frames: bytes | bytearray) -> bytes | bytearray:
+    return frames

@@ -145,5 +145,5 @@ def _block_lengths(
         return np.diff(np.frombuffer(numbers, np.int32)).astype(np.int64)
 
     num_threads = max(num_threads, _NUM_REQUESTS if loader.is_remote else 1)
-    with worker_threads(num_threads, "shardkit-lengths") as (threads, _):
+    with worker_threads(num_threads, "shardkit-lengths") as threads:
         yield from threads.map(read, range(num_blocks))

@@ -38,6 +38,7 @@ from shardkit.reading.split import Split
 # Must agree for a batch to hold rows of several splits; the rest says how values are looked at.
 _COMPARED = ("dtype", "shape", "vocabulary", "timezone")
 _NUM_KEPT_EPOCHS = 64
+_MAX_SHOWN_CHARACTERS = 100
 
 
 class MixturePlace(NamedTuple):
@@ -133,14 +134,14 @@ class Mixture:
                 fit.
         """
         settings = {name: value for name, value in locals().items() if name != "self"}
+        worker = Worker(index=worker_index, num_workers=num_workers)
         order = OrderOptions(
             global_batch_size=global_batch_size,
             seed=seed,
             shuffle=shuffle,
-            num_lanes=choose_num_lanes(max(1, num_workers), num_turns) if num_lanes is None else num_lanes,
+            num_lanes=choose_num_lanes(max(1, worker.num_workers), num_turns) if num_lanes is None else num_lanes,
             num_turns=num_turns,
         )
-        worker = Worker(index=worker_index, num_workers=num_workers)
         # Lanes are read side by side in any case.
         check_options(msgspec.structs.replace(order, shuffle=True), worker)
         _check_numbers(turn, num_turns, num_steps, epoch, num_epochs, num_threads, num_ahead)
@@ -302,12 +303,26 @@ def _check_weights(splits: Sequence[Split], weights: Sequence[Any]) -> None:
     if not splits:
         raise UsageError("a mixture of nothing", next_step="Give at least one split and its weight")
     for split, weight in zip(splits, weights, strict=True):
-        is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
-        if not is_number or not math.isfinite(weight) or weight <= 0:
+        if not _is_weight(weight):
             raise UsageError(
-                f"{_name_of(split)} cannot have the weight {weight!r}",
+                f"{_name_of(split)} cannot have the weight {_shown(weight)}",
                 next_step="Give a positive number, or leave the split out",
             )
+
+
+def _is_weight(weight: Any) -> bool:
+    is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+    try:
+        return is_number and math.isfinite(weight) and weight > 0
+    except OverflowError:  # Of an integer that no float comes near.
+        return False
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:_MAX_SHOWN_CHARACTERS]
+    except ValueError:  # Of an integer of thousands of digits.
+        return f"of {type(value).__name__}"
 
 
 def _check_numbers(

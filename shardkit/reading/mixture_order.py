@@ -153,7 +153,7 @@ class MixtureOrder:
 
 def integer_weights(weights: Sequence[float | Fraction]) -> list[int]:
     """Returns integers in the same proportions; a float stands for the decimal number that it is written as."""
-    exact = [weight if isinstance(weight, Fraction) else Fraction(repr(weight)) for weight in weights]
+    exact = [weight if isinstance(weight, Fraction) else Fraction(str(weight)) for weight in weights]
     common = math.lcm(*(weight.denominator for weight in exact))
     integers = [int(weight * common) for weight in exact]
     divisor = math.gcd(*integers)

@@ -67,15 +67,8 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         for name in ("global_batch_size", "seed", "num_lanes", "num_turns"):
-            try:
-                # NumPy's integers become Python's, which a state can hold.
-                msgspec.structs.force_setattr(self, name, operator.index(getattr(self, name)))
-            except TypeError:
-                raise UsageError(
-                    "there is no such order of reading",
-                    why=f"{name} is {getattr(self, name)!r}",
-                    next_step="Give a whole number",
-                ) from None
+            # NumPy's integers become Python's, which a state can hold.
+            msgspec.structs.force_setattr(self, name, _whole("order of reading", name, getattr(self, name)))
         if self.remainder not in ("drop", "pad"):
             raise UsageError(
                 "there is no such order of reading",
@@ -102,6 +95,10 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     index: int = 0
     num_workers: int = 1
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "index", _whole("worker", "worker_index", self.index))
+        msgspec.structs.force_setattr(self, "num_workers", _whole("worker", "num_workers", self.num_workers))
+
 
 Rows = tuple[Any, int, int]
 """Neighbours in the sequence that lie in one block: what stands for the block, in `EpochOrder` its 0-based position in
@@ -119,7 +116,7 @@ class _Found(NamedTuple):
 
 def choose_num_lanes(num_workers: int, num_turns: int = 1) -> int:
     """Returns the default for each turn if the workers divide it, else its next multiple of their number."""
-    return -(-DEFAULT_NUM_LANES // num_workers) * num_workers * num_turns
+    return -(-DEFAULT_NUM_LANES // num_workers) * num_workers * _whole("order of reading", "num_turns", num_turns)
 
 
 def check_options(options: OrderOptions, worker: Worker) -> None:
@@ -170,6 +167,20 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
             why=f"num_lanes {lanes} is no multiple of the {num_readers} {readers}",
             next_step=f"Use num_lanes={_nearest_multiple(lanes, num_readers)}; it changes the order",
         )
+
+
+def _whole(what: str, name: str, number: Any) -> int:
+    """Returns an integer of any kind as one of Python.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise UsageError(
+            f"there is no such {what}", why=f"{name} is {number!r}", next_step="Give a whole number"
+        ) from None
 
 
 def check_counts(**counts: object) -> None:

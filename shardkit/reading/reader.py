@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
@@ -171,7 +172,8 @@ class BatchReader:
         """Goes to where another reader of the same order stood; the number of workers may differ.
 
         Raises:
-            UsageError: If it is no state, or one of other data or another order; names the difference.
+            UsageError: If it is no state, or one of other data or another order, or of an epoch that is not read here;
+                names the difference.
         """
         try:
             found = msgspec.convert(state, ReaderState)
@@ -196,6 +198,7 @@ class BatchReader:
                 next_step="Open the same data with the same settings, or begin anew",
             )
         check_counts(epoch=found.epoch)
+        self._check_epoch(found)
         num_turns = self.order_options.num_turns
         num_steps = self._num_steps(found.epoch)
         if not 0 <= found.step <= max(num_steps, self._turn) or found.step % num_turns != self._turn:
@@ -206,6 +209,19 @@ class BatchReader:
             )
         self.close()
         self._next = (found.epoch, found.step)
+
+    def _check_epoch(self, state: ReaderState) -> None:
+        # What is finished stands where the next epoch would begin.
+        is_finished = state.epoch == self._epochs.stop and state.step == self._turn
+        if state.epoch in self._epochs or is_finished:
+            return
+        first, last = self._epochs.start, self._epochs.stop - 1
+        span = "no epoch" if last < first else f"epoch {first}" if last == first else f"epochs {first} to {last}"
+        raise UsageError(
+            f"this reader does not read epoch {state.epoch}",
+            why=f"the state is of step {state.step:,} of that epoch, and the reader reads {span}",
+            next_step=f"Open it with epoch={state.epoch}, or with an earlier epoch=... and num_epochs=... up to there",
+        )
 
     def close(self) -> None:
         """Ends what runs in the background, and waits for it. The reader may be used again."""
@@ -221,6 +237,7 @@ class BatchReader:
             self._begun.pop().shutdown(wait=True)
 
     def _iterate(self) -> Generator[Batch, None, None]:
+        process = os.getpid()
         plans: dict[int, EpochPlan] = {}
 
         def plan_of(epoch: int) -> EpochPlan:
@@ -247,6 +264,12 @@ class BatchReader:
                 for past in [number for number in plans if number <= epoch]:
                     del plans[past]
             yield batch
+            if os.getpid() != process:
+                raise UsageError(
+                    "this iterator belongs to another process",
+                    why="the threads that work for it are not in a forked one",
+                    next_step="Begin one with iter() there; it goes on where the reader stands",
+                )
         if self._next[0] < self._epochs.stop:
             self._next = (self._epochs.stop, self._turn)
 

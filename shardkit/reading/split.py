@@ -167,8 +167,9 @@ class Split(Sequence[dict[str, Any]]):
         """
         settings = {name: value for name, value in locals().items() if name != "self"}
         buckets = None if buckets is None else checked(buckets)
-        bucket_order = None if buckets is None else order_of(buckets, max(1, num_workers))
-        num_sharing = max(1, num_workers) if bucket_order is None else bucket_order.num_groups
+        worker = Worker(index=worker_index, num_workers=num_workers)
+        bucket_order = None if buckets is None else order_of(buckets, max(1, worker.num_workers))
+        num_sharing = max(1, worker.num_workers) if bucket_order is None else bucket_order.num_groups
         order = OrderOptions(
             global_batch_size=one_size(global_batch_size, buckets),
             seed=seed,
@@ -178,7 +179,6 @@ class Split(Sequence[dict[str, Any]]):
             num_turns=num_turns,
             buckets=bucket_order,
         )
-        worker = Worker(index=worker_index, num_workers=num_workers)
         check_options(order, worker)
         check_turn(turn, num_turns)
         check_counts(epoch=epoch, num_threads=num_threads, num_ahead=num_ahead, num_epochs=num_epochs)
@@ -217,6 +217,22 @@ class Split(Sequence[dict[str, Any]]):
             )
         check_too_long(self._bucketed[key], buckets)
         return self._bucketed[key]
+
+    @property
+    def num_framed_bytes(self) -> int:
+        """Bytes of all its framed records."""
+        return sum(shard.num_uncompressed_bytes for shard in self._dataset.split_shards(self.name))
+
+    def keep_in_memory(self, num_threads: int = ReadingOptions().num_threads) -> None:
+        """Reads the split once and keeps its records, `num_framed_bytes`; nothing is read or inflated after that.
+
+        Args:
+            num_threads: Blocks that are worked on at once.
+
+        Raises:
+            DamageError: If it cannot be read; names shard and block.
+        """
+        self._loader.keep_all(num_threads)
 
     def map(self, function: MapFunction) -> MappedSource:
         """Returns the split with a function on its batches, for adapters; see `BatchReader.map`."""

@@ -79,6 +79,11 @@ def test_what_stock_operations_cannot_do_is_refused(splits, settings, word):
         dataset(splits["train"], engine="tfdata", **{"global_batch_size": 50, **settings})
 
 
+def test_an_engine_that_is_not_there_is_refused(splits):
+    with pytest.raises(UsageError, match=r"no engine 'tf'.*'reader', 'tfdata'"):
+        dataset(splits["train"], engine="tf", global_batch_size=50)
+
+
 def test_a_model_is_fitted_on_the_dataset(splits):
     read = dataset(splits["train"], global_batch_size=50, num_epochs=2, features=["point", "id"])
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])

@@ -156,6 +156,43 @@ def test_a_stateful_loader_goes_on_in_a_new_process(splits, num_workers, persist
     assert first + read_ids(other) == whole
 
 
+def test_a_state_is_gone_on_from_in_its_own_epoch(splits):
+    def dataset(**settings):
+        return BatchDataset(splits["train"], global_batch_size=20, seed=7, **settings)
+
+    def rest_after(state, **settings):
+        other = dataset(**settings)
+        other.load_state_dict(state)
+        return read_ids(other)
+
+    reading = dataset()
+    reading.set_epoch(3)
+    whole = read_ids(reading)
+    iterator = iter(reading)
+    assert rest_after(reading.state_dict()) == whole
+    for _ in range(2):
+        next(iterator)
+    state = reading.state_dict()
+    assert rest_after(state) == rest_after(state, epoch=3) == rest_after(state, epoch=5) == whole[2:]
+    for _ in iterator:
+        pass
+    finished = reading.state_dict()
+    assert rest_after(finished) == rest_after(finished, epoch=3) == []
+    assert rest_after(finished, epoch=4) == read_ids(dataset(epoch=4))
+
+
+def test_a_state_that_was_loaded_is_the_state(splits):
+    dataset = BatchDataset(splits["train"], global_batch_size=20)
+    iterator = iter(dataset)
+    next(iterator)
+    state = dataset.state_dict()
+    next(iterator)
+    dataset.load_state_dict(state)
+    assert dataset.state_dict() == state
+    next(iter(dataset))
+    assert dataset.state_dict() == {**state, "step": 2}
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_that_go_on_read_the_epoch_that_is_named(splits, context):
     dataset = BatchDataset(splits["train"], global_batch_size=20, seed=7)

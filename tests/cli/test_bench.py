@@ -109,6 +109,16 @@ def test_as_many_accelerators_as_asked_for(location):
     assert "Accelerators: measured." in page
 
 
+@pytest.mark.parametrize("option", ["--seconds", "--step-time"])
+def test_a_time_that_is_no_number_is_refused(location, option):
+    done = subprocess.run(
+        [*command_of(location), option, "nan"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert option in done.stderr
+    assert "'nan' is no number" in done.stderr
+
+
 def test_a_batch_is_no_larger_than_the_split(location):
     code, page, _ = bench(location, "--no-tfdata", "--batch-size", "5000", "--split", "test")
     assert code == 0

@@ -1,6 +1,8 @@
-"""Readers that nobody closes: they end when they are dropped, and whoever ends them, nothing hangs."""
+"""Readers that nobody closes: they end when they are dropped, and whoever ends them, or forks, nothing hangs."""
 
 import gc
+import itertools
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,8 +12,11 @@ import weakref
 import numpy as np
 import pyarrow as pa
 import pytest
+from forked import exit_codes, fork
+from range_server import serve
 
 import shardkit
+from shardkit.errors import UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
@@ -89,3 +94,69 @@ def test_the_collector_may_end_a_reader_while_a_thread_is_being_begun(folder, ma
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+
+
+def test_the_collector_may_end_a_reader_in_a_thread_that_waits_for_its_ending(folder):
+    """At any line of what waits before a busy store is asked again, with whatever is locked there."""
+    program = f"""
+        import faulthandler, gc, sys, threading
+        import shardkit
+        from shardkit import stored_blocks
+
+        class Collecting:
+            def __init__(self, number):
+                self.left, self.dropped, self.is_done = number, threading.Event(), False
+
+            def trace(self, frame, event, _):
+                while frame is not None and frame.f_code is not stored_blocks._pause.__code__:
+                    frame = frame.f_back
+                return self.count if frame is not None and frame.f_locals["number"] else None
+
+            def count(self, frame, event, _):
+                self.left -= event == "line"
+                if self.left < 0 and not self.is_done:
+                    self.is_done = True
+                    self.dropped.wait()
+                    gc.collect()
+                return self.count
+
+        faulthandler.dump_traceback_later({WAIT_S}, exit=True)
+        gc.disable()
+        stored_blocks._FIRST_PAUSE_S = 1e-3
+        train = shardkit.open(sys.argv[1])["train"]
+        for number in range(12):
+            collecting = Collecting(number)
+            threading.settrace(collecting.trace)
+            cycle = [iter(train.batches(global_batch_size=10, shuffle=False))]
+            next(cycle[0])
+            cycle.append(cycle)
+            del cycle
+            collecting.dropped.set()
+            for thread in threading.enumerate():
+                if thread.name.startswith("shardkit-"):
+                    thread.join()
+        print("all ended")
+    """
+    with serve(folder) as server:
+        server.fault = lambda path, *_: "busy" if "00001-of" in path.name else None
+        command = [sys.executable, "-c", textwrap.dedent(program), server.url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "all ended\n"), done.stderr
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_an_iterator_is_of_no_use_in_a_forked_process_and_a_new_one_goes_on(folder, num_threads):
+    """With threads it would wait for ever: they are not there."""
+    reader = shardkit.open(str(folder))["train"].batches(global_batch_size=10, num_threads=num_threads)
+    iterator = iter(reader)
+    first = [next(iterator)["id"].tolist() for _ in range(3)]
+
+    def goes_on():
+        signal.alarm(WAIT_S)
+        with pytest.raises(UsageError, match=r"belongs to another process.*Begin one with iter\(\) there"):
+            next(iterator)
+        rest = [batch["id"].tolist() for batch in reader]
+        return sorted(itertools.chain(*first, *rest)) == list(range(500))
+
+    assert exit_codes([fork(goes_on)]) == [0]
+    assert len(first) + sum(1 for _ in iterator) == 50

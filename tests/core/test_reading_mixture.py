@@ -288,7 +288,9 @@ def test_sources_must_agree_in_what_is_read(tmp_path):
     assert set(found) == {(0, True), (1, True), (7, True), (0, False)}
 
 
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), "1", True, None])
+@pytest.mark.parametrize(
+    "weight", [0, -1, float("nan"), float("inf"), "1", True, None, 10**400, pytest.param(10**9999, id="long")]
+)
 def test_weights_that_cannot_be_are_refused(sources, weight):
     with pytest.raises(UsageError, match="cannot have the weight"):
         shardkit.mix({sources[0]: weight})
@@ -326,3 +328,9 @@ def test_two_workers_read_hardly_any_block_both_of_a_large_source():
         read.append({position // 6 for source, position in positions(rows) if source == 0 and position < 984})
     assert len(read[0] & read[1]) <= 4
     assert len(read[0] | read[1]) > 100
+
+
+def test_weights_of_numpy_are_the_numbers_that_they_are_written_as(sources):
+    big, middle, _ = sources
+    state = shardkit.mix({big: np.float32(0.1), middle: np.int64(1)}).batches(global_batch_size=48).state()
+    shardkit.mix({big: 1, middle: 10}).batches(global_batch_size=48).restore(state)

@@ -128,3 +128,62 @@ def test_a_state_before_the_first_epoch_is_refused(ids):
     reader = ids["train"].batches(global_batch_size=10)
     with pytest.raises(UsageError, match="epoch is -1"):
         reader.restore({**reader.state(), "epoch": -1})
+
+
+def test_a_state_of_an_epoch_that_is_not_read_is_refused(ids):
+    """It would silently give no batches, or epochs that nobody asked for."""
+
+    def reader(epoch, num_epochs):
+        return ids["train"].batches(global_batch_size=100, epoch=epoch, num_epochs=num_epochs)
+
+    state = reader(3, 1).state()
+    for epoch, num_epochs, words in [
+        (0, 1, "reads epoch 0"),
+        (0, 3, "reads epochs 0 to 2"),
+        (4, 2, "reads epochs 4 to 5"),
+        (4, 0, "reads no epoch"),
+    ]:
+        with pytest.raises(UsageError, match=f"does not read epoch 3.*{words}") as caught:
+            reader(epoch, num_epochs).restore({**state, "step": 7})
+        assert "epoch=3" in str(caught.value)
+    whole = read_ids(reader(0, 5))
+    for epoch, num_epochs in [(3, 1), (0, 4), (3, 2), (1, 4)]:
+        other = reader(epoch, num_epochs)
+        other.restore({**state, "step": 7})
+        assert read_ids(other) == whole[37 : 10 * (epoch + num_epochs)]
+
+
+@pytest.mark.parametrize("num_epochs", [0, 1, 3])
+def test_a_reader_of_the_epochs_that_are_left_takes_the_state_of_a_finished_run(ids, num_epochs):
+    finished = ids["train"].batches(global_batch_size=100, epoch=2 - num_epochs % 2, num_epochs=num_epochs)
+    read_ids(finished)
+    state = finished.state()
+    for reader in (finished, ids["train"].batches(global_batch_size=100, epoch=state["epoch"], num_epochs=0)):
+        reader.restore(state)
+        assert read_ids(reader) == []
+        assert reader.state() == state
+
+
+def test_an_epoch_of_buckets_or_of_a_mixture_that_is_not_read_is_refused(ids):
+    buckets = shardkit.LengthBuckets(feature="id", boundaries=(500, 1000), tokens_per_batch=20_000)
+    for source, settings in (
+        (ids["train"], {"buckets": buckets}),
+        (shardkit.mix({ids["train"]: 1}), {"global_batch_size": 10, "num_steps": 5}),
+    ):
+        state = {**source.batches(**settings, epoch=2).state(), "step": 1}
+        with pytest.raises(UsageError, match="does not read epoch 2"):
+            source.batches(**settings, num_epochs=2).restore(state)
+        reader = source.batches(**settings, epoch=1, num_epochs=2)
+        reader.restore(state)
+        assert len(read_ids(reader)) == reader.num_steps - 1
+
+
+@pytest.mark.parametrize("number", [1.0, 0.5, None, "1"])
+@pytest.mark.parametrize("name", ["num_workers", "worker_index", "num_turns", "num_lanes", "global_batch_size"])
+def test_what_is_no_whole_number_is_refused(ids, name, number):
+    if (name, number) == ("num_lanes", None):
+        return
+    sources = [(ids["train"], {}), (shardkit.mix({ids["train"]: 1}), {"num_steps": 4})]
+    for source, settings in sources:
+        with pytest.raises(UsageError, match=f"{name}"):
+            source.batches(**{"global_batch_size": 8, **settings, name: number})

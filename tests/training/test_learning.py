@@ -119,11 +119,11 @@ def test_unknown_tokens_padding_and_overlong_texts() -> None:
     from shardkit.adapters.tfdata import ParsedBatch
 
     prepare = prepare_tokens(make_feature("t", "string"), ("a", "b"))
-    found = prepare(ParsedBatch({"t": tf.constant(["b x a", ""])}, {})).numpy()
+    found = prepare(ParsedBatch({"t": tf.constant(["b x a", ""])}, {}))["tokens"].numpy()
     assert found.shape == (2, 16)
     assert found[0].tolist() == [3, 1, 2] + [0] * 13
     assert not found[1].any()
-    long = prepare(ParsedBatch({"t": tf.constant(["a " * (MAX_TOKENS + 5)])}, {}))
+    long = prepare(ParsedBatch({"t": tf.constant(["a " * (MAX_TOKENS + 5)])}, {}))["tokens"]
     assert long.shape == (1, MAX_TOKENS)
 
 

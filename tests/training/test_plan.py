@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from train.plan import TrainPlan, plan_training
+from train.plan import TrainPlan, fitting_workers, plan_training
 
 sizes = st.integers(1, 10_000)
 
@@ -67,3 +67,34 @@ def test_a_batch_that_does_not_divide_names_the_nearest_sizes(batch: int, replic
 def test_a_split_smaller_than_a_batch_is_refused() -> None:
     with pytest.raises(UsageError, match="holds 50 examples, less than one global batch of 64"):
         plan(50, 64)
+
+
+@given(st.integers(1, 12), st.integers(1, 50))
+def test_workers_that_are_fewer_share_batches_and_lanes_evenly(num_workers: int, factor: int) -> None:
+    plan = plan_training(
+        num_train_examples=10_000,
+        num_validation_examples=0,
+        num_replicas=num_workers,
+        num_epochs=1,
+        global_batch_size=num_workers * factor,
+        default_batch_size=1,
+        num_workers=num_workers,
+    )
+    fitting = fitting_workers(plan)
+    assert {1, num_workers} <= set(fitting)
+    for count in fitting:
+        others = {"num_replicas": count, "num_workers": count, "num_lanes": plan.num_lanes, "num_epochs": 1}
+        same = plan_training(
+            num_train_examples=10_000,
+            num_validation_examples=0,
+            global_batch_size=plan.global_batch_size,
+            default_batch_size=1,
+            **others,
+        )
+        assert same.steps_per_epoch == plan.steps_per_epoch
+
+
+def test_workers_that_cannot_share_the_lanes_are_refused() -> None:
+    sizes = {"num_train_examples": 1000, "num_validation_examples": 0, "num_epochs": 1, "default_batch_size": 1}
+    with pytest.raises(UsageError, match="5 workers cannot share the 48 lanes"):
+        plan_training(**sizes, num_replicas=5, num_workers=5, num_lanes=48, global_batch_size=50)

@@ -117,6 +117,15 @@ def test_only_an_elastic_run_that_comes_no_further_loses_workers(state, steps) -
         furthest = max(furthest, step)
 
 
+def test_an_elastic_run_takes_numbers_of_workers_that_can_share_it() -> None:
+    state = State(num_workers=8, count=8, max_restarts=9, is_elastic=True, fitting=(1, 2, 4, 8))
+    counts = []
+    for _ in range(5):
+        state, _ = decide(state, WorkerEnded(0, -signal.SIGKILL, 3))
+        counts.append(state.count)
+    assert counts == [8, 4, 2, 1, 1]
+
+
 def test_a_cause_is_told_before_what_it_caused() -> None:
     lost, killed, wrong = WorkerEnded(0, EXIT_PEER_LOST), WorkerEnded(1, -9), WorkerEnded(2, 2)
     froze, asked = WorkerFroze(3, 9.0, "training"), Signalled(15)
