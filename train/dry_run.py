@@ -11,10 +11,9 @@ from train.memory_estimate import estimate_memory
 from train.optimizer_options import check_micro_batches
 from train.plan import TrainPlan
 from train.report import Reporter, print_table
-from train.request import Request
+from train.request import Request, make_plan
 from train.run import Setup, describe, set_up
 from train.run_folder import RunFolder
-from train.setup import make_plan
 from train.shares import WorkerShare, worker_shares
 
 
@@ -32,7 +31,7 @@ def dry_run(request: Request, folder: RunFolder, reporter: Reporter, num_workers
     """
     setup = set_up(request if num_workers == 1 else _alone(request))
     devices = _together(setup.devices, request.options.replicas, num_workers)
-    plan = make_plan(request, devices, None)
+    plan = make_plan(request, devices.num_replicas, num_workers)
     check_micro_batches(request.options.accumulate, plan.global_batch_size, plan.num_replicas)
     describe(reporter, setup._replace(devices=devices))
     if folder.record_path.exists() and not request.options.resume:
