@@ -58,6 +58,7 @@ class Loop:
         stop: Asked before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
         heartbeat: Given the signs of life of this worker.
+        on_saved: Called after the checkpoint of every finished epoch was written.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Loop:
         stop: Stop,
         meet: Callable[[int], None],
         heartbeat: Heartbeat,
+        on_saved: Callable[[], object] = lambda: None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -94,6 +96,7 @@ class Loop:
         self._stop = stop
         self._meet = meet
         self._heartbeat = heartbeat
+        self._on_saved = on_saved
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
         self._meter = Meter()
 
@@ -135,6 +138,7 @@ class Loop:
             sums = zero_sums(self._layout)
             with self._explained("train"):
                 self._save(step, sums)
+            self._on_saved()
         self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.

@@ -13,6 +13,7 @@ import keras
 from shardkit.features import Features
 from shardkit.units import format_number
 from train.agreement import check_same_step
+from train.best import keep_best
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
@@ -20,7 +21,7 @@ from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
 from train.gradients import all_layers, gradient_function
-from train.heartbeat import Heartbeat
+from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.input import BatchInput, ReaderInput
 from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
 from train.launch import run_identity
@@ -106,6 +107,12 @@ def run(
     describe(reporter, setup)
     board = Board(folder.tensorboard)
 
+    def save_best(*, is_new: bool) -> bool:
+        with heartbeat.busy("checkpoint", START_LIMIT_S):
+            return is_chief and keep_best(folder.checkpoints, folder.best, epochs, monitor, is_new=is_new)
+
+    save_best(is_new=False)
+
     def keep(line: EpochMetrics) -> None:
         setup.updater.check()
         epochs.append(line)
@@ -130,6 +137,7 @@ def run(
         stop=stop or Stop(),
         meet=agree,
         heartbeat=heartbeat,
+        on_saved=partial(save_best, is_new=True),
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
@@ -141,7 +149,8 @@ def run(
     if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
         reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
     if (best := best_epoch(epochs, monitor)) is not None:
-        reporter.say(f"best        epoch {best + 1} by {monitor}")
+        kept = f", kept in {folder.best}" if save_best(is_new=False) else ""
+        reporter.say(f"best        epoch {best + 1} by {monitor}{kept}")
     reporter.say(f"checkpoints {folder.checkpoints}")
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
