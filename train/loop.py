@@ -59,6 +59,7 @@ class Loop:
         meet: Waits for all workers, which stand after the same step.
         heartbeat: Given the signs of life of this worker.
         on_saved: Called after the checkpoint of every finished epoch was written.
+        meter: Measures where the time goes.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Loop:
         meet: Callable[[int], None],
         heartbeat: Heartbeat,
         on_saved: Callable[[], object] = lambda: None,
+        meter: Meter | None = None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -98,7 +100,7 @@ class Loop:
         self._heartbeat = heartbeat
         self._on_saved = on_saved
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
-        self._meter = Meter()
+        self._meter = meter or Meter()
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
@@ -133,6 +135,9 @@ class Loop:
                 waiting_share=self._meter.waiting_share,
                 train_s=trained_at - started_at,
                 validation_s=time.monotonic() - trained_at,
+                step_ms=self._meter.step_ms,
+                computing_share=self._meter.computing_share,
+                communication_share=self._meter.communication_share,
             )
             self._on_epoch(line)
             sums = zero_sums(self._layout)
@@ -156,6 +161,7 @@ class Loop:
         before: tf.Tensor | None = None
         with self._reporter.epoch(f"epoch {epoch + 1} of {plan.num_epochs}", plan.steps_per_epoch, num_done):
             for step in range(first_step, first_step - num_done + plan.steps_per_epoch):
+                meter.wants_input()
                 batch = next(iterator, None)
                 if batch is None:
                     raise DamageError(
@@ -173,6 +179,7 @@ class Loop:
                     sums, is_wanted_now = _add(sums, before, step + 1)
                     before = None
                     self._save(step + 1, sums)
+                    meter.leave_out()
                     if is_stop_wanted or is_wanted_now:
                         self._meet(step + 1)
                         self._stop.end()

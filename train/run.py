@@ -17,6 +17,7 @@ from train.best import keep_best
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
+from train.communication import measure_all_reduce_s
 from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
@@ -29,7 +30,7 @@ from train.learner import Learner, check_model
 from train.learners import make_learner
 from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
-from train.metrics import EpochMetrics
+from train.metrics import EpochMetrics, Meter
 from train.model_choice import is_user_model
 from train.objectives import Objective
 from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
@@ -51,6 +52,7 @@ from train.stock_input import StockInput
 from train.sums import layout_for, zero_sums
 from train.updater import Updater
 from train.user_model import call_user_code, model_path
+from train.verdict import Circumstances, give_verdict
 
 
 class Setup(NamedTuple):
@@ -106,6 +108,8 @@ def run(
         folder.write_record(record)
     describe(reporter, setup)
     board = Board(folder.tensorboard)
+    with heartbeat.busy("communication", START_LIMIT_S):
+        meter = Meter(measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in))
 
     def save_best(*, is_new: bool) -> bool:
         with heartbeat.busy("checkpoint", START_LIMIT_S):
@@ -138,6 +142,7 @@ def run(
         meet=agree,
         heartbeat=heartbeat,
         on_saved=partial(save_best, is_new=True),
+        meter=meter,
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
@@ -148,6 +153,8 @@ def run(
     reporter.final_table(epochs, request.split_names)
     if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
         reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
+    if (verdict := give_verdict([line for line in epochs if line.step > start.step], circumstances(setup))) is not None:
+        reporter.say(f"verdict     {verdict}")
     if (best := best_epoch(epochs, monitor)) is not None:
         kept = f", kept in {folder.best}" if save_best(is_new=False) else ""
         reporter.say(f"best        epoch {best + 1} by {monitor}{kept}")
@@ -282,6 +289,17 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     own_notes = [text for text in (note_on_classes(label), note_on_unseen(label)) if text]
     for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
         reporter.note(text)
+
+
+def circumstances(setup: Setup) -> Circumstances:
+    """Returns what decides how a run can be made faster."""
+    return Circumstances(
+        reader=setup.request.options.reader,
+        compression=setup.request.dataset.manifest.compression,
+        has_images=bool(setup.learner.images),
+        reduce_in=setup.updater.options.reduce_in,
+        num_cores=len(os.sched_getaffinity(0)),
+    )
 
 
 def explained_for(request: Request, features: Features, kind: str) -> AbstractContextManager[None]:
