@@ -60,6 +60,7 @@ class Loop:
         heartbeat: Given the signs of life of this worker.
         on_saved: Called after the checkpoint of every finished epoch was written.
         meter: Measures where the time goes.
+        on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Loop:
         heartbeat: Heartbeat,
         on_saved: Callable[[], object] = lambda: None,
         meter: Meter | None = None,
+        on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -101,6 +103,7 @@ class Loop:
         self._on_saved = on_saved
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
         self._meter = meter or Meter()
+        self._on_step = on_step
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
@@ -184,6 +187,7 @@ class Loop:
                         self._meet(step + 1)
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
+                self._on_step(step + 1, sums, meter)
         return sums if before is None else _add(sums, before, step + 1)[0]
 
     def _evaluate(self, step: int) -> dict[str, float] | None:

@@ -107,7 +107,7 @@ def run(
     if is_chief:
         folder.write_record(record)
     describe(reporter, setup)
-    board = Board(folder.tensorboard)
+    board = Board(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
     with heartbeat.busy("communication", START_LIMIT_S):
         meter = Meter(measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in))
 
@@ -143,6 +143,7 @@ def run(
         heartbeat=heartbeat,
         on_saved=partial(save_best, is_new=True),
         meter=meter,
+        on_step=board.write_step if is_chief else lambda *_: None,
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:

@@ -63,7 +63,9 @@ def test_a_table_is_learned_and_everything_is_left_in_the_folder(dataset, tmp_pa
     assert {b.parent.name for b in boards} == {"train", "validation"}
     tags = {v.tag for b in boards for e in tf.compat.v1.train.summary_iterator(str(b)) for v in e.summary.value}
     metrics = {f"epoch/{name}" for name in ("loss", "accuracy", "auc", "f1")}
-    assert tags == {*metrics, "input/examples_per_s", "input/waiting_share"}
+    rates = {"input/examples_per_s", "input/waiting_share", "time/step_ms", "time/computing_share"}
+    steps = {f"step/{name}" for name in ("loss", "learning_rate", "examples_per_s", "waiting_share")}
+    assert tags == {*metrics, *rates, *steps}
     shown = capsys.readouterr().out
     assert f"{lines[-1].validation['accuracy']:.4f}" in shown
     assert "25 steps of 20" in reporter.texts[1]
