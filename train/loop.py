@@ -61,6 +61,7 @@ class Loop:
         on_saved: Called after the checkpoint of every finished epoch was written.
         meter: Measures where the time goes.
         on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
+        not_a_number: Makes the error for a loss that is none in the last of so many steps.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Loop:
         on_saved: Callable[[], object] = lambda: None,
         meter: Meter | None = None,
         on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
+        not_a_number: Callable[[int], UsageError] | None = None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -104,6 +106,7 @@ class Loop:
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
         self._meter = meter or Meter()
         self._on_step = on_step
+        self._not_a_number = not_a_number or _not_a_number
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
@@ -174,12 +177,12 @@ class Loop:
                 with self._profiler.step(step):
                     now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
-                sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
+                sums, is_stop_wanted = (sums, False) if before is None else self._add(sums, before, step)
                 before = now
                 meter.finished_step(plan.global_batch_size)
                 self._heartbeat.beat(step + 1)
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
-                    sums, is_wanted_now = _add(sums, before, step + 1)
+                    sums, is_wanted_now = self._add(sums, before, step + 1)
                     before = None
                     self._save(step + 1, sums)
                     meter.leave_out()
@@ -188,7 +191,14 @@ class Loop:
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
                 self._on_step(step + 1, sums, meter)
-        return sums if before is None else _add(sums, before, step + 1)[0]
+        return sums if before is None else self._add(sums, before, step + 1)[0]
+
+    def _add(self, sums: Sums, result: tf.Tensor, num_steps: int) -> tuple[Sums, bool]:
+        *of_step, num_stops = result.numpy().astype(np.float64)
+        total: Sums = sums + np.array(of_step)
+        if not np.isfinite(total).all():
+            raise self._not_a_number(num_steps)
+        return total, num_stops > 0
 
     def _evaluate(self, step: int) -> dict[str, float] | None:
         if self._validation is None:
@@ -249,16 +259,10 @@ def distribute_steps(
     return Steps(train_all, evaluate_all)
 
 
-def _add(sums: Sums, result: tf.Tensor, step: int) -> tuple[Sums, bool]:
-    *of_step, num_stops = result.numpy().astype(np.float64)
-    total: Sums = sums + np.array(of_step)
-    if not np.isfinite(total).all():
-        raise UsageError(
-            f"the loss is no longer a number at step {step:,}",
-            state="The last checkpoint is from before",
-            next_step="Use a smaller --learning-rate; if the model is your own, make it cope with NaN in its inputs",
-        )
-    return total, num_stops > 0
+def _not_a_number(num_steps: int) -> UsageError:
+    return UsageError(
+        f"the loss is no longer a number at step {num_steps:,}", next_step="Use a smaller --learning-rate"
+    )
 
 
 def _mean_loss(sums: Sums) -> float | None:

@@ -32,6 +32,7 @@ from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
 from train.metrics import EpochMetrics, Meter
 from train.model_choice import is_user_model
+from train.nonfinite import not_a_number
 from train.objectives import Objective
 from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.optimizers import make_optimizer
@@ -144,6 +145,7 @@ def run(
         on_saved=partial(save_best, is_new=True),
         meter=meter,
         on_step=board.write_step if is_chief else lambda *_: None,
+        not_a_number=partial(not_a_number, request, setup.plan, setup.input, setup.devices.worker_index),
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
