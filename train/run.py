@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import keras
 
-from shardkit.features import Features
 from shardkit.units import format_number
 from train.agreement import check_same_step
 from train.best import keep_best
@@ -30,6 +29,8 @@ from train.learner import Learner, check_model
 from train.learners import make_learner
 from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
+from train.memory_advice import advise
+from train.memory_estimate import estimate_memory
 from train.metrics import EpochMetrics, Meter
 from train.model_choice import is_user_model
 from train.nonfinite import not_a_number
@@ -138,7 +139,7 @@ def run(
         on_epoch=keep,
         weights_to_evaluate=setup.updater.averaged,
         should_stop=lambda: patience is not None and should_stop(epochs, patience, monitor),
-        explained=partial(explained_for, request, setup.learner.features),
+        explained=partial(explained_for, setup),
         stop=stop or Stop(),
         meet=agree,
         heartbeat=heartbeat,
@@ -305,10 +306,22 @@ def circumstances(setup: Setup) -> Circumstances:
     )
 
 
-def explained_for(request: Request, features: Features, kind: str) -> AbstractContextManager[None]:
+def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:
     """Returns the context that explains errors while the train or the validation split is read."""
-    split = request.splits.train if kind == "train" else request.splits.validation or request.splits.train
-    return explained(request.dataset, split, (*features, request.label_feature))
+    request, plan, accumulate = setup.request, setup.plan, setup.updater.options.accumulate
+    is_training = kind == "train"
+    split = request.splits.train if is_training else request.splits.validation or request.splits.train
+    limit_mib = request.options.memory_limit
+
+    def more_memory() -> str:
+        num_examples = plan.replica_batch_size // accumulate
+        estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples)
+        limit_bytes = None if limit_mib is None else limit_mib * 2**20
+        return advise(
+            plan.global_batch_size, plan.num_replicas, accumulate, estimate, limit_bytes, is_training=is_training
+        )
+
+    return explained(request.dataset, split, (*setup.learner.features, request.label_feature), more_memory)
 
 
 def _model_notes(model: keras.Model, plan: TrainPlan, options: OptimizerOptions) -> list[str]:
