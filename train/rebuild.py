@@ -14,12 +14,13 @@ from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature
 from train.best import best_step, kept_checkpoints
 from train.checkpoints import find_damage
-from train.config import LabelSpec
+from train.config import LabelSpec, Precision
 from train.inference import model_outputs
 from train.learner import Learner
 from train.learners import learner_again
 from train.metrics import EpochMetrics
 from train.parsed import absent_examples
+from train.precision import set_precision
 from train.progress import choose_monitor
 from train.recipe import LearnerRecipe, hash_model_file
 from train.run_folder import RunFolder, RunRecord, read_trained
@@ -55,13 +56,16 @@ class Rebuilt(NamedTuple):
     notes: tuple[str, ...]
 
 
-def rebuild(folder: RunFolder, which: str = NEWEST, model: str | None = None) -> Rebuilt:
+def rebuild(
+    folder: RunFolder, which: str = NEWEST, model: str | None = None, precision: Precision | None = None
+) -> Rebuilt:
     """Returns the trained model of a run.
 
     Args:
         folder: Of the run.
         which: `newest`, `best` by what the run monitored, or the number of a step.
         model: Where the user's file is now, `FILE.py:function`; None if it is where it was.
+        precision: That layers compute in; None means that of the run, which gives its metrics.
 
     Raises:
         UsageError: If there is no run, no such checkpoint, or the user's file is not there.
@@ -75,6 +79,7 @@ def rebuild(folder: RunFolder, which: str = NEWEST, model: str | None = None) ->
     )
     step, path, notes = choose_checkpoint(folder, which, monitor)
     name, changed = _model_now(record, recipe, model)
+    set_precision(precision or record.optimizer.precision)
     learner = learner_again(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
     sample = absent_examples(learner.features, 2)
     outputs = call_user_code(

@@ -31,15 +31,16 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mean_share(epochs: Sequence[EpochMetrics], name: str) -> float | None:
-    """Returns a share of the time of all epochs that were measured; None if none was.
+    """Returns a share of the time of all steps that were measured; None if none was.
 
     Args:
         epochs: Of the run.
         name: Of the share's field.
     """
-    known = [(share, line.train_s) for line in epochs if (share := getattr(line, name)) is not None]
-    total_s = sum(seconds for _, seconds in known)
-    return sum(share * seconds for share, seconds in known) / total_s if total_s else None
+    # All epochs have as many steps; the wall time of the first one has the start in it, which is not measured.
+    known = [(share, line.step_ms or 0.0) for line in epochs if (share := getattr(line, name)) is not None]
+    total_ms = sum(step_ms for _, step_ms in known)
+    return sum(share * step_ms for share, step_ms in known) / total_ms if total_ms else None
 
 
 def give_verdict(epochs: Sequence[EpochMetrics], circumstances: Circumstances) -> str | None:

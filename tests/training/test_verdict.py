@@ -17,7 +17,7 @@ LOCAL = Circumstances(reader="shardkit", compression="gzip", has_images=False, r
 STOCK_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
 
 
-def line(waiting: float | None, communication: float | None = None, train_s: float = 1.0) -> EpochMetrics:
+def line(waiting: float | None, communication: float | None = None, step_ms: float = 1.0) -> EpochMetrics:
     return EpochMetrics(
         epoch=0,
         step=1,
@@ -25,8 +25,9 @@ def line(waiting: float | None, communication: float | None = None, train_s: flo
         validation=None,
         examples_per_s=None,
         waiting_share=waiting,
-        train_s=train_s,
+        train_s=1.0,
         validation_s=0.0,
+        step_ms=step_ms,
         communication_share=communication,
     )
 
@@ -44,8 +45,8 @@ def test_the_largest_share_decides() -> None:
     assert talks.startswith("communication is the bottleneck: up to 30% of the time")
 
 
-def test_long_epochs_count_more_than_short_ones() -> None:
-    epochs = [line(None, train_s=50), line(0.5, train_s=1), line(0.1, train_s=3)]
+def test_slow_epochs_count_more_than_fast_ones() -> None:
+    epochs = [line(None, step_ms=50), line(0.5, step_ms=1), line(0.1, step_ms=3)]
     assert mean_share(epochs, "waiting_share") == pytest.approx(0.2)
 
 
