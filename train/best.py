@@ -47,9 +47,7 @@ def keep_best(
         if step not in list_checkpoints(checkpoints):
             return step in kept
         copy_checkpoint(checkpoints, target, step)
-    for other in kept:
-        if other != step:
-            remove_checkpoint(target, other)
+    remove_others(target, step)
     return True
 
 
@@ -66,12 +64,12 @@ def copy_checkpoint(source: Path, target: Path, step: int) -> None:
         temporary.replace(target / index)
 
 
-def remove_checkpoint(folder: Path, step: int) -> None:
-    """Removes the files of a checkpoint, the index first."""
+def remove_others(folder: Path, step: int) -> None:
+    """Removes all checkpoints but one, the indices first, and what a kill left of others."""
     with storage.translate_os_errors(folder):
-        (folder / f"{_name(step)}.index").unlink(missing_ok=True)
-        for file in folder.glob(f"{_name(step)}.data-*"):
-            file.unlink()
+        others = [p for p in folder.glob(f"*{CHECKPOINT_PREFIX}-*") if not p.name.startswith(f"{_name(step)}.")]
+        for path in sorted(others, key=lambda p: p.suffix != ".index"):
+            path.unlink()
 
 
 def kept_checkpoints(checkpoints: Path, best: Path) -> dict[int, list[str]]:

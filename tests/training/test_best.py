@@ -56,8 +56,10 @@ def test_what_a_kill_left_undone_is_done_when_the_run_goes_on(tmp_path) -> None:
     epochs = lines(3.0, 1.0)
     keep_best(checkpoints, best, epochs[:1], "train.loss")
     shutil.copy(checkpoints / "step-10.data-00000-of-00001", best)  # Killed before the index was copied.
+    shutil.copy(checkpoints / "step-10.index", best / ".step-7.index.new")
     assert list_checkpoints(best) == [5]
     assert keep_best(checkpoints, best, epochs, "train.loss")
+    assert {p.name for p in best.iterdir()} == {"step-10.index", "step-10.data-00000-of-00001"}
     assert list_checkpoints(best) == [10]
     # Another metric decides, and the checkpoint of its best epoch is gone.
     shutil.rmtree(checkpoints)
