@@ -68,7 +68,7 @@ def export_run(
     dataset: str | None = None,
     split: str | None = None,
 ) -> None:
-    """Exports the model of a run and says so.
+    """Exports the model of a run and says so; it computes in float32 whatever the run did, so that it fits anywhere.
 
     Args:
         folder: Of the run.
@@ -86,7 +86,7 @@ def export_run(
     record, _ = read_trained(folder)
     opened = open_splits(dataset or record.dataset)
     name = choose_split(opened.manifest, split, record.splits.validation or record.splits.train)
-    rebuilt = rebuild(folder, which, model)
+    rebuilt = rebuild(folder, which, model, precision="float32")
     exported = export(rebuilt, opened[name], target)
     for note in (*rebuilt.notes, *exported.notes):
         reporter.note(note)

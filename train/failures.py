@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import tensorflow as tf
@@ -21,28 +21,47 @@ from train.series import decode_audio
 _IMAGE = re.compile(r"decode_?image|DecodeImage|image|jpeg|png|gif|bmp|webp", re.IGNORECASE)
 _AUDIO = re.compile(r"wav|RIFF|header|audio|fmt|chunk", re.IGNORECASE)
 _DAMAGE = re.compile(r"shardkit-count|pars|unknown label|DecodeRaw|decode_raw|Feature:|record", re.IGNORECASE)
+# XLA and some libraries of GPUs say it in errors of another kind.
+_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|OOM when allocating|out of memory|OUT_OF_MEMORY", re.IGNORECASE)
 _NAMES = ("filename", "path", "name", "id")
 
 
 @contextmanager
-def explained(dataset: Dataset, split: str, features: Features) -> Iterator[None]:
-    """Turns errors of TensorFlow in the block into errors of shardkit, where the user can do something about them."""
+def explained(
+    dataset: Dataset, split: str, features: Features, more_memory: Callable[[], str] | None = None
+) -> Iterator[None]:
+    """Turns errors of TensorFlow in the block into errors of shardkit, where the user can do something about them.
+
+    Args:
+        dataset: That is read.
+        split: That is read.
+        features: That are read.
+        more_memory: Returns what to do when a device has not enough memory.
+    """
     try:
         yield
     except tf.errors.OpError as error:
-        known = _explain(error, dataset, split, features)
+        known = _explain(error, dataset, split, features, more_memory)
         if known is None:
             raise
         raise known from error
 
 
-def _explain(error: tf.errors.OpError, dataset: Dataset, split: str, features: Features) -> ShardkitError | None:
+def _explain(
+    error: tf.errors.OpError,
+    dataset: Dataset,
+    split: str,
+    features: Features,
+    more_memory: Callable[[], str] | None,
+) -> ShardkitError | None:
     message = str(error.message)
     if "No space left" in message:
         return OutOfSpaceError("no space left", why=first_line(message), next_step="Free some space, then use --resume")
-    if isinstance(error, tf.errors.ResourceExhaustedError):
+    if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(message):
         return UsageError(
-            "the device has not enough memory", why=first_line(message), next_step="Use a smaller --global-batch-size"
+            "the device has not enough memory",
+            why=first_line(message),
+            next_step="Use a smaller --global-batch-size" if more_memory is None else more_memory(),
         )
     if "XLA" in message and ("unsupported operation" in message or "jit_compile" in message or "tf2xla" in message):
         return UsageError("the model cannot be compiled with XLA", why=first_line(message), next_step="Leave out --xla")

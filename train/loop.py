@@ -58,6 +58,10 @@ class Loop:
         stop: Asked before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
         heartbeat: Given the signs of life of this worker.
+        on_saved: Called after the checkpoint of every finished epoch was written.
+        meter: Measures where the time goes.
+        on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
+        not_a_number: Makes the error for a loss that is none in the last of so many steps.
     """
 
     def __init__(
@@ -78,6 +82,10 @@ class Loop:
         stop: Stop,
         meet: Callable[[int], None],
         heartbeat: Heartbeat,
+        on_saved: Callable[[], object] = lambda: None,
+        meter: Meter | None = None,
+        on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
+        not_a_number: Callable[[int], UsageError] | None = None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -94,8 +102,11 @@ class Loop:
         self._stop = stop
         self._meet = meet
         self._heartbeat = heartbeat
+        self._on_saved = on_saved
         self._go_on, self._halt = tf.constant(0.0), tf.constant(1.0)
-        self._meter = Meter()
+        self._meter = meter or Meter()
+        self._on_step = on_step
+        self._not_a_number = not_a_number or _not_a_number
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
@@ -130,11 +141,15 @@ class Loop:
                 waiting_share=self._meter.waiting_share,
                 train_s=trained_at - started_at,
                 validation_s=time.monotonic() - trained_at,
+                step_ms=self._meter.step_ms,
+                computing_share=self._meter.computing_share,
+                communication_share=self._meter.communication_share,
             )
             self._on_epoch(line)
             sums = zero_sums(self._layout)
             with self._explained("train"):
                 self._save(step, sums)
+            self._on_saved()
         self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
@@ -152,6 +167,7 @@ class Loop:
         before: tf.Tensor | None = None
         with self._reporter.epoch(f"epoch {epoch + 1} of {plan.num_epochs}", plan.steps_per_epoch, num_done):
             for step in range(first_step, first_step - num_done + plan.steps_per_epoch):
+                meter.wants_input()
                 batch = next(iterator, None)
                 if batch is None:
                     raise DamageError(
@@ -161,19 +177,28 @@ class Loop:
                 with self._profiler.step(step):
                     now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
-                sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
+                sums, is_stop_wanted = (sums, False) if before is None else self._add(sums, before, step)
                 before = now
                 meter.finished_step(plan.global_batch_size)
                 self._heartbeat.beat(step + 1)
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
-                    sums, is_wanted_now = _add(sums, before, step + 1)
+                    sums, is_wanted_now = self._add(sums, before, step + 1)
                     before = None
                     self._save(step + 1, sums)
+                    meter.leave_out()
                     if is_stop_wanted or is_wanted_now:
                         self._meet(step + 1)
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
-        return sums if before is None else _add(sums, before, step + 1)[0]
+                self._on_step(step + 1, sums, meter)
+        return sums if before is None else self._add(sums, before, step + 1)[0]
+
+    def _add(self, sums: Sums, result: tf.Tensor, num_steps: int) -> tuple[Sums, bool]:
+        *of_step, num_stops = result.numpy().astype(np.float64)
+        total: Sums = sums + np.array(of_step)
+        if not np.isfinite(total).all():
+            raise self._not_a_number(num_steps)
+        return total, num_stops > 0
 
     def _evaluate(self, step: int) -> dict[str, float] | None:
         if self._validation is None:
@@ -234,16 +259,10 @@ def distribute_steps(
     return Steps(train_all, evaluate_all)
 
 
-def _add(sums: Sums, result: tf.Tensor, step: int) -> tuple[Sums, bool]:
-    *of_step, num_stops = result.numpy().astype(np.float64)
-    total: Sums = sums + np.array(of_step)
-    if not np.isfinite(total).all():
-        raise UsageError(
-            f"the loss is no longer a number at step {step:,}",
-            state="The last checkpoint is from before",
-            next_step="Use a smaller --learning-rate; if the model is your own, make it cope with NaN in its inputs",
-        )
-    return total, num_stops > 0
+def _not_a_number(num_steps: int) -> UsageError:
+    return UsageError(
+        f"the loss is no longer a number at step {num_steps:,}", next_step="Use a smaller --learning-rate"
+    )
 
 
 def _mean_loss(sums: Sums) -> float | None:

@@ -12,15 +12,19 @@ import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature
+from train.best import best_step, kept_checkpoints
 from train.checkpoints import find_damage
-from train.config import LabelSpec
+from train.config import LabelSpec, Precision
 from train.inference import model_outputs
 from train.learner import Learner
 from train.learners import learner_again
 from train.metrics import EpochMetrics
 from train.parsed import absent_examples
+from train.precision import set_precision
+from train.progress import choose_monitor
 from train.recipe import LearnerRecipe, hash_model_file
-from train.run_folder import CHECKPOINT_PREFIX, RunFolder, RunRecord, list_checkpoints, read_trained
+from train.run_folder import RunFolder, RunRecord, read_trained
+from train.sums import layout_for
 from train.user_model import call_user_code, model_path
 
 NEWEST = "newest"
@@ -52,21 +56,30 @@ class Rebuilt(NamedTuple):
     notes: tuple[str, ...]
 
 
-def rebuild(folder: RunFolder, which: str = NEWEST, model: str | None = None) -> Rebuilt:
+def rebuild(
+    folder: RunFolder, which: str = NEWEST, model: str | None = None, precision: Precision | None = None
+) -> Rebuilt:
     """Returns the trained model of a run.
 
     Args:
         folder: Of the run.
-        which: `newest`, `best` or the number of a step.
+        which: `newest`, `best` by what the run monitored, or the number of a step.
         model: Where the user's file is now, `FILE.py:function`; None if it is where it was.
+        precision: That layers compute in; None means that of the run, which gives its metrics.
 
     Raises:
         UsageError: If there is no run, no such checkpoint, or the user's file is not there.
         DamageError: If the record or every checkpoint is damaged.
     """
     record, recipe = read_trained(folder)
-    step, path, notes = choose_checkpoint(folder, which)
+    monitor = choose_monitor(
+        None if record.options is None else record.options.monitor,
+        layout_for(record.label),
+        has_validation=record.splits.validation is not None,
+    )
+    step, path, notes = choose_checkpoint(folder, which, monitor)
     name, changed = _model_now(record, recipe, model)
+    set_precision(precision or record.optimizer.precision)
     learner = learner_again(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
     sample = absent_examples(learner.features, 2)
     outputs = call_user_code(
@@ -86,20 +99,20 @@ def rebuild(folder: RunFolder, which: str = NEWEST, model: str | None = None) ->
     )
 
 
-def choose_checkpoint(folder: RunFolder, which: str) -> tuple[int, str, tuple[str, ...]]:
+def choose_checkpoint(folder: RunFolder, which: str, monitor: str) -> tuple[int, str, tuple[str, ...]]:
     """Returns the step and the path of a checkpoint that is whole, and what the user should know.
 
     Args:
         folder: Of the run.
-        which: `newest`, where damaged ones are passed over; `best`, that of the best epoch of those that are kept; or
-            the number of a step.
+        which: `newest` or `best`, where damaged ones are passed over, or the number of a step.
+        monitor: The metric that decides which epoch is the best.
 
     Raises:
         UsageError: If there is no such checkpoint.
         DamageError: If it cannot be read.
     """
-    steps = list_checkpoints(folder.checkpoints)
-    if not steps:
+    kept = kept_checkpoints(folder.checkpoints, folder.best)
+    if not kept:
         raise UsageError(
             "the run has no checkpoint",
             where=str(folder.checkpoints),
@@ -108,27 +121,28 @@ def choose_checkpoint(folder: RunFolder, which: str) -> tuple[int, str, tuple[st
     notes: list[str] = []
     if which == BEST:
         epochs = folder.read_metrics()
-        wanted = [best_step(epochs, steps)]
-        best = best_step(epochs, [e.step for e in epochs])
-        if best not in wanted:
+        wanted = best_first(epochs, list(kept), monitor)
+        best = best_step(epochs, monitor)
+        if best is not None and best not in kept:
             notes.append(
-                f"the best epoch ended after step {best:,}, but its checkpoint is not kept; {wanted[0]:,} is next"
+                f"the best epoch by {monitor} ended after step {best:,}, but its checkpoint is not kept; "
+                f"{wanted[0]:,} is next"
             )
     elif which == NEWEST:
-        wanted = steps[::-1]
+        wanted = list(kept)[::-1]
     else:
-        wanted = [step for step in steps if str(step) == which]
+        wanted = [step for step in kept if str(step) == which]
         if not wanted:
             raise UsageError(
                 f"there is no checkpoint {which!r}",
                 where=str(folder.checkpoints),
-                next_step=f"Use newest, best or one of {', '.join(map(str, steps))}",
+                next_step=f"Use newest, best or one of {', '.join(map(str, kept))}",
             )
     for step in wanted:
-        path = str(folder.checkpoints / f"{CHECKPOINT_PREFIX}-{step}")
-        if (damage := find_damage(path)) is None:
-            return step, path, tuple(notes)
-        notes.append(f"the checkpoint {path} is damaged and is passed over: {damage}")
+        for path in kept[step]:
+            if (damage := find_damage(path)) is None:
+                return step, path, tuple(notes)
+            notes.append(f"the checkpoint {path} is damaged and is passed over: {damage}")
     raise DamageError(
         "the checkpoint cannot be read",
         where=str(folder.checkpoints),
@@ -137,16 +151,20 @@ def choose_checkpoint(folder: RunFolder, which: str) -> tuple[int, str, tuple[st
     )
 
 
-def best_step(epochs: Sequence[EpochMetrics], steps: Sequence[int]) -> int:
-    """Returns the step of the epoch with the least loss, of validation if there is one, among those with a checkpoint.
+def best_first(epochs: Sequence[EpochMetrics], steps: Sequence[int], monitor: str) -> list[int]:
+    """Returns the steps of the epochs with a checkpoint, the best one first.
 
     Raises:
-        UsageError: If no epoch ended where there is a checkpoint.
+        UsageError: If no epoch with a number ended where there is a checkpoint.
     """
-    losses = {e.step: (e.train if e.validation is None else e.validation)["loss"] for e in epochs if e.step in steps}
-    if not losses:
-        raise UsageError("no checkpoint is from the end of an epoch", next_step="Use --at newest")
-    return min(losses, key=lambda step: (losses[step], step))
+    left = [line for line in epochs if line.step in steps]
+    order: list[int] = []
+    while (best := best_step(left, monitor)) is not None:
+        order.append(best)
+        left = [line for line in left if line.step != best]
+    if not order:
+        raise UsageError(f"no checkpoint is from the end of an epoch with a {monitor}", next_step="Use --at newest")
+    return order
 
 
 def restore_weights(learner: Learner, path: str) -> None:

@@ -83,10 +83,14 @@ class Reporter:
 
     def finished_epoch(self, metrics: EpochMetrics, num_epochs: int) -> None:
         """Prints the line of an epoch."""
-        parts = [f"epoch {metrics.epoch + 1} of {num_epochs}", f"train {_metrics_text(metrics.train)}"]
+        parts = [
+            f"epoch {metrics.epoch + 1} of {num_epochs}",
+            f"step {metrics.step:,}",
+            f"train {_metrics_text(metrics.train)}",
+        ]
         if metrics.validation is not None:
             parts.append(f"validation {_metrics_text(metrics.validation)}")
-        parts += [_rate(metrics.examples_per_s), _waiting(metrics.waiting_share)]
+        parts += _speed(metrics)
         self.say("  ".join(p for p in parts if p))
 
     def final_table(self, epochs: Sequence[EpochMetrics], split_names: Sequence[str]) -> None:
@@ -99,15 +103,19 @@ class Reporter:
         for split in split_names:
             for name in names:
                 table.add_column(f"{split}\n{name}", justify="right")
-        for title in ("examples/s", "waiting\nfor input", "time"):
+        has_communication = any(line.communication_share is not None for line in epochs)
+        talking = ("communi-\ncating",) * has_communication
+        for title in ("examples/s", "step", "waiting\nfor input", "com-\nputing", *talking, "time"):
             table.add_column(title, justify="right")
         for line in epochs:
             parts = [line.train] if len(split_names) == 1 else [line.train, line.validation or {}]
             values = [format_metric(name, part.get(name, math.nan)) for part in parts for name in names]
             rate = "-" if line.examples_per_s is None else f"{line.examples_per_s:,.0f}"
-            waiting = "-" if line.waiting_share is None else f"{line.waiting_share:.0%}"
+            step = "-" if line.step_ms is None else format_ms(line.step_ms)
+            shares = [line.waiting_share, line.computing_share, *(line.communication_share,) * has_communication]
+            shown = ["-" if share is None else f"{share:.0%}" for share in shares]
             time_text = format_duration(line.train_s + line.validation_s)
-            table.add_row(str(line.epoch + 1), *values, rate, waiting, time_text)
+            table.add_row(str(line.epoch + 1), *values, rate, step, *shown, time_text)
         _stdout().print(table)
 
 
@@ -149,13 +157,24 @@ def _metrics_text(metrics: dict[str, float]) -> str:
 
 def _status(loss: float | None, meter: Meter) -> str:
     parts = ["" if loss is None else f"loss {format_metric('loss', loss)}"]
-    parts += [_rate(meter.examples_per_s), _waiting(meter.waiting_share)]
+    parts += _speed(meter)
     return "  ".join(p for p in parts if p)
 
 
-def _rate(examples_per_s: float | None) -> str:
-    return "" if examples_per_s is None else f"{examples_per_s:,.0f} examples/s"
+def _speed(measured: EpochMetrics | Meter) -> list[str]:
+    rate, step_ms = measured.examples_per_s, measured.step_ms
+    shares = {
+        "waiting for input": measured.waiting_share,
+        "computing": measured.computing_share,
+        "communicating": measured.communication_share,
+    }
+    return [
+        "" if rate is None else f"{rate:,.0f} examples/s",
+        "" if step_ms is None else f"{format_ms(step_ms)} a step",
+        ", ".join(f"{share:.0%} {what}" for what, share in shares.items() if share is not None),
+    ]
 
 
-def _waiting(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%} waiting for input"
+def format_ms(milliseconds: float) -> str:
+    """Returns the time of a step as a person reads it."""
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 100 else f"{milliseconds:.3g} ms"

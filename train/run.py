@@ -11,19 +11,20 @@ from typing import NamedTuple
 import keras
 
 from shardkit.errors import UsageError
-from shardkit.features import Features
 from shardkit.reading.dataset import Splits
 from shardkit.units import format_number
 from train.agreement import check_same_step
+from train.best import keep_best
 from train.board import Board
 from train.caching import keep_examples
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
+from train.communication import measure_all_reduce_s
 from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
 from train.gradients import all_layers, gradient_function
-from train.heartbeat import Heartbeat
+from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.input import BatchInput, ReaderInput
 from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
 from train.launch import run_identity
@@ -31,8 +32,11 @@ from train.learner import Learner, check_model
 from train.learners import make_learner
 from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
-from train.metrics import EpochMetrics
+from train.memory_advice import advise
+from train.memory_estimate import estimate_memory
+from train.metrics import EpochMetrics, Meter
 from train.model_choice import is_user_model
+from train.nonfinite import not_a_number
 from train.objectives import Objective
 from train.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.optimizers import make_optimizer
@@ -53,6 +57,7 @@ from train.stock_input import StockInput
 from train.sums import layout_for, zero_sums
 from train.updater import Updater
 from train.user_model import call_user_code, model_path
+from train.verdict import Circumstances, give_verdict
 
 
 class Setup(NamedTuple):
@@ -107,7 +112,15 @@ def run(
     if is_chief:
         folder.write_record(record)
     describe(reporter, setup)
-    board = Board(folder.tensorboard)
+    board = Board(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
+    with heartbeat.busy("communication", START_LIMIT_S):
+        meter = Meter(measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in))
+
+    def save_best(*, is_new: bool) -> bool:
+        with heartbeat.busy("checkpoint", START_LIMIT_S):
+            return is_chief and keep_best(folder.checkpoints, folder.best, epochs, monitor, is_new=is_new)
+
+    save_best(is_new=False)
 
     def keep(line: EpochMetrics) -> None:
         setup.updater.check()
@@ -129,10 +142,14 @@ def run(
         on_epoch=keep,
         weights_to_evaluate=setup.updater.averaged,
         should_stop=lambda: patience is not None and should_stop(epochs, patience, monitor),
-        explained=partial(explained_for, request, setup.learner.features),
+        explained=partial(explained_for, setup),
         stop=stop or Stop(),
         meet=agree,
         heartbeat=heartbeat,
+        on_saved=partial(save_best, is_new=True),
+        meter=meter,
+        on_step=board.write_step if is_chief else lambda *_: None,
+        not_a_number=partial(not_a_number, request, setup.plan, setup.input, setup.devices.worker_index),
     )
     batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
@@ -143,8 +160,11 @@ def run(
     reporter.final_table(epochs, request.split_names)
     if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
         reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
+    if (verdict := give_verdict([line for line in epochs if line.step > start.step], circumstances(setup))) is not None:
+        reporter.say(f"verdict     {verdict}")
     if (best := best_epoch(epochs, monitor)) is not None:
-        reporter.say(f"best        epoch {best + 1} by {monitor}")
+        kept = f", kept in {folder.best}" if save_best(is_new=False) else ""
+        reporter.say(f"best        epoch {best + 1} by {monitor}{kept}")
     reporter.say(f"checkpoints {folder.checkpoints}")
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
 
@@ -296,10 +316,33 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         reporter.note(text)
 
 
-def explained_for(request: Request, features: Features, kind: str) -> AbstractContextManager[None]:
+def circumstances(setup: Setup) -> Circumstances:
+    """Returns what decides how a run can be made faster."""
+    return Circumstances(
+        reader=setup.request.options.reader,
+        compression=setup.request.dataset.manifest.compression,
+        has_images=bool(setup.learner.images),
+        reduce_in=setup.updater.options.reduce_in,
+        num_cores=len(os.sched_getaffinity(0)),
+    )
+
+
+def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:
     """Returns the context that explains errors while the train or the validation split is read."""
-    split = request.splits.train if kind == "train" else request.splits.validation or request.splits.train
-    return explained(request.dataset, split, (*features, request.label_feature))
+    request, plan, accumulate = setup.request, setup.plan, setup.updater.options.accumulate
+    is_training = kind == "train"
+    split = request.splits.train if is_training else request.splits.validation or request.splits.train
+    limit_mib = request.options.memory_limit
+
+    def more_memory() -> str:
+        num_examples = plan.replica_batch_size // accumulate
+        estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples)
+        limit_bytes = None if limit_mib is None else limit_mib * 2**20
+        return advise(
+            plan.global_batch_size, plan.num_replicas, accumulate, estimate, limit_bytes, is_training=is_training
+        )
+
+    return explained(request.dataset, split, (*setup.learner.features, request.label_feature), more_memory)
 
 
 def _model_notes(model: keras.Model, plan: TrainPlan, options: OptimizerOptions) -> list[str]:

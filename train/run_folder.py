@@ -102,6 +102,7 @@ class RunFolder:
         self.record_path = self.path / "train.json"
         self.metrics_path = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
         self.tensorboard = self.path / "tensorboard"
 
     def open(self, *, resume: bool) -> None:

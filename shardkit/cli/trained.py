@@ -30,7 +30,7 @@ def trained_options(*, is_argument: bool = False) -> Decorator:
             default="newest",
             show_default=True,
             metavar="newest|best|STEP",
-            help="Which checkpoint: the newest, that of the epoch with the least validation loss, or that of a step.",
+            help="Which checkpoint: the newest, that of the best epoch by the run's --monitor, or that of a step.",
         ),
         click.option(
             "--model",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -11,27 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from inprocess import TABLE, Interrupted, Recorder, table, train
 from outputs import assert_same, weights
 from PIL import Image
 
 from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ConflictError, DamageError, UsageError
 from shardkit.features import make_feature
-from train.config import TrainOptions
 from train.metrics import EpochMetrics
-from train.report import Reporter
-from train.request import resolve
-from train.run import run
-from train.run_folder import RunFolder, list_checkpoints
-
-TABLE = (
-    make_feature("x", "float64", nullable=True),
-    make_feature("color", "string", nullable=True),
-    make_feature("count", "int64"),
-    make_feature("when", "timestamp[us]"),
-    make_feature("sides", "string", nullable=True),
-    make_feature("size", "float64"),
-)
+from train.run_folder import list_checkpoints
 
 DROPOUT_MODEL = """
     import keras
@@ -45,56 +32,6 @@ DROPOUT_MODEL = """
         hidden = keras.layers.Dropout(0.5)(hidden)
         return keras.Model([x, count], keras.layers.Dense(label.num_outputs)(hidden))
 """
-
-
-class Interrupted(KeyboardInterrupt):
-    """Raised by a reporter in the middle of an epoch."""
-
-
-class Recorder(Reporter):
-    """Keeps what a run says, and stops it after a step if asked to."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-        self.num_steps = 0
-        self.stop_after = stop_after
-
-    def say(self, text: str) -> None:
-        self.texts.append(text)
-
-    def note(self, text: str) -> None:
-        self.texts.append(f"note: {text}")
-
-    def warn(self, text: str) -> None:
-        self.texts.append(f"warning: {text}")
-
-    def step(self, *args: Any) -> None:
-        self.num_steps += 1
-        if self.num_steps == self.stop_after:
-            raise Interrupted
-
-
-def table(num_rows: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    draw = random.Random(seed)
-    rows = []
-    for i in range(num_rows):
-        x, color = draw.uniform(-1, 1), draw.choice(["red", "green", "blue"])
-        sides = "many" if (x > 0) != (color == "red") else "few"
-        rows.append(
-            {"x": None if i % 10 == 9 else x, "color": None if i % 17 == 3 else color, "count": draw.randrange(50),
-             "when": 1_600_000_000_000_000 + i, "sides": sides, "size": 1000 + 100 * x + (50 if color == "red" else 0)}
-        )  # fmt: skip
-    return rows
-
-
-def train(dataset: Path, output: Path, reporter: Recorder | None = None, **settings: Any) -> list[EpochMetrics]:
-    options = TrainOptions(**{"dataset": str(dataset), "output": str(output), "label": "sides", **settings})
-    folder = RunFolder(options.output)
-    request = resolve(options)
-    folder.open(resume=options.resume)
-    run(request, folder, reporter or Recorder())
-    return folder.read_metrics()
 
 
 def what_was_learned(lines: list[EpochMetrics]) -> list[tuple[Any, ...]]:
@@ -126,7 +63,9 @@ def test_a_table_is_learned_and_everything_is_left_in_the_folder(dataset, tmp_pa
     assert {b.parent.name for b in boards} == {"train", "validation"}
     tags = {v.tag for b in boards for e in tf.compat.v1.train.summary_iterator(str(b)) for v in e.summary.value}
     metrics = {f"epoch/{name}" for name in ("loss", "accuracy", "auc", "f1")}
-    assert tags == {*metrics, "input/examples_per_s", "input/waiting_share"}
+    rates = {"input/examples_per_s", "input/waiting_share", "time/step_ms", "time/computing_share"}
+    steps = {f"step/{name}" for name in ("loss", "learning_rate", "examples_per_s", "waiting_share")}
+    assert tags == {*metrics, *rates, *steps}
     shown = capsys.readouterr().out
     assert f"{lines[-1].validation['accuracy']:.4f}" in shown
     assert "25 steps of 20" in reporter.texts[1]

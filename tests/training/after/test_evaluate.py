@@ -69,6 +69,7 @@ def test_another_dataset_must_have_the_features(classified, table, save_dataset,
 
 def test_a_damaged_checkpoint_is_passed_over_and_any_other_can_be_named(classified, tmp_path) -> None:
     folder = copy_of(classified, tmp_path / "run")
+    shutil.rmtree(folder.best)
     *_, before, newest = list_checkpoints(folder.checkpoints)
     data = folder.checkpoints / f"step-{newest}.data-00000-of-00001"
     raw = bytearray(data.read_bytes())
@@ -86,6 +87,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_any_other_can_be_named(classifi
 
 def test_the_best_checkpoint_is_that_of_the_best_epoch(measured, tmp_path) -> None:
     folder = copy_of(measured, tmp_path / "run")
+    shutil.rmtree(folder.best)
     lines = folder.read_metrics()
     folder.write_metrics([msgspec.structs.replace(e, validation={"loss": [3.0, 1.0, 2.0][e.epoch]}) for e in lines])
     assert rebuild(folder, "best").step == lines[1].step

@@ -1,0 +1,71 @@
+"""The verdict names the bottleneck and only options that exist."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from inprocess import TABLE, Recorder, table, train
+
+from shardkit.cli.convert import command as convert_command
+from shardkit.cli.train import command as train_command
+from train.metrics import EpochMetrics
+from train.verdict import Circumstances, give_verdict, mean_share
+
+LOCAL = Circumstances(reader="shardkit", compression="gzip", has_images=False, reduce_in="float32", num_cores=4)
+STOCK_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
+
+
+def line(waiting: float | None, communication: float | None = None, step_ms: float = 1.0) -> EpochMetrics:
+    return EpochMetrics(
+        epoch=0,
+        step=1,
+        train={"loss": 1.0},
+        validation=None,
+        examples_per_s=None,
+        waiting_share=waiting,
+        train_s=1.0,
+        validation_s=0.0,
+        step_ms=step_ms,
+        communication_share=communication,
+    )
+
+
+def test_the_largest_share_decides() -> None:
+    assert give_verdict([], LOCAL) is None
+    assert give_verdict([line(None)], LOCAL) is None
+    busy = give_verdict([line(0.02)], LOCAL)
+    assert busy == "the device is the bottleneck, which is what one wants: it computes 98% of the time"
+    waits = give_verdict([line(0.3, 0.2)], LOCAL)
+    assert waits is not None
+    assert waits.startswith("input is the bottleneck: 30% of the time the device waits for examples. What helps: ")
+    talks = give_verdict([line(0.2, 0.3)], LOCAL)
+    assert talks is not None
+    assert talks.startswith("communication is the bottleneck: up to 30% of the time")
+
+
+def test_slow_epochs_count_more_than_fast_ones() -> None:
+    epochs = [line(None, step_ms=50), line(0.5, step_ms=1), line(0.1, step_ms=3)]
+    assert mean_share(epochs, "waiting_share") == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("found", [LOCAL, STOCK_IMAGES])
+@pytest.mark.parametrize("epoch", [line(0.9), line(0.1, 0.8)])
+def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found) -> None:
+    text = give_verdict([epoch], found)
+    assert text is not None
+    known = {name for command in (train_command, convert_command) for p in command.params for name in p.opts}
+    assert set(re.findall(r"--[a-z-]+", text)) <= known
+    settings = msgspec.to_builtins(found)
+    assert f"--reader {settings['reader']}" not in text
+    assert f"--compression {settings['compression']}" not in text
+    assert f"--reduce-in {settings['reduce_in']}" not in text
+    assert ("--image-size" in text) == (found.has_images and epoch.waiting_share == 0.9)
+
+
+def test_a_run_ends_with_a_verdict(write, tmp_path) -> None:
+    reporter = Recorder()
+    train(write(TABLE, {"train": table(100)}), tmp_path / "run", reporter, epochs=2, global_batch_size=10)
+    (verdict,) = [text for text in reporter.texts if text.startswith("verdict     ")]
+    assert "bottleneck" in verdict

@@ -1,0 +1,58 @@
+"""How long workers need to add up their gradients, measured apart from a step."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from train.config import Precision
+from train.devices import Devices
+from train.gradients import all_layers, reduce_gradients
+
+_NUM_REPETITIONS = 3
+
+
+def measure_all_reduce_s(devices: Devices, model: keras.Model, reduce_in: Precision) -> float:
+    """Returns the seconds in which all workers add up as many bytes as the gradients of a step have.
+
+    Inside of a step, communication cannot be told from the rest: one graph does both, and may do both at once. So this
+    is what it would take alone, with nothing to overlap it: the median of a few repetitions of the same reduction of
+    the same shapes. Tables of embeddings are not in it: of those only the rows of a batch travel. All workers must call
+    this at the same point; 0 for one worker.
+
+    Args:
+        devices: Of all workers.
+        model: Whose gradients are meant.
+        reduce_in: Type that they travel in.
+    """
+    shapes = dense_gradient_shapes(model)
+    if devices.num_workers == 1 or not shapes:
+        return 0.0
+
+    def reduce_all() -> tf.Tensor:
+        reduced = reduce_gradients([tf.zeros(shape) for shape in shapes], reduce_in)
+        return tf.add_n([tf.reshape(gradient, [-1])[0] for gradient in reduced])  # So that nothing is left out.
+
+    @tf.function
+    def once() -> tf.Tensor:
+        return devices.strategy.experimental_local_results(devices.strategy.run(reduce_all))[0]
+
+    once().numpy()  # Traces the graph, and waits for the slowest to come.
+    return statistics.median(_measured_s(once) for _ in range(_NUM_REPETITIONS))
+
+
+def dense_gradient_shapes(model: keras.Model) -> list[Sequence[int]]:
+    """Returns the shapes of the gradients that travel whole."""
+    layers = (model, *all_layers(model))
+    tables = {id(v) for x in layers if isinstance(x, keras.layers.Embedding) for v in x.trainable_variables}
+    return [v.shape for v in model.trainable_variables if id(v) not in tables]
+
+
+def _measured_s(call: tf.types.experimental.GenericFunction) -> float:
+    started_at = time.monotonic()
+    call().numpy()
+    return time.monotonic() - started_at

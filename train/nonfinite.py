@@ -1,0 +1,125 @@
+"""A loss that is no number: which batch it was, what is odd in it, and how to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from shardkit import storage
+from shardkit.errors import UsageError
+from train.batch import Batch
+from train.input import BatchInput
+from train.plan import Position, TrainPlan
+from train.request import Request
+
+_MAX_ROWS = 5
+
+
+class Finding(NamedTuple):
+    """What an input of a batch holds.
+
+    Attributes:
+        name: Of the input.
+        rows: Of the global batch, counted from 0, in which it is no number.
+        largest: Absolute value among the others.
+    """
+
+    name: str
+    rows: tuple[int, ...]
+    largest: float
+
+
+def not_a_number(
+    request: Request, plan: TrainPlan, input_: BatchInput, worker_index: int, num_steps: int
+) -> UsageError:
+    """Returns the error for a loss that was no number in the last of so many steps; reads its batch again.
+
+    Args:
+        request: Of the run.
+        plan: Sizes and steps.
+        input_: Of this worker.
+        worker_index: Of this worker.
+        num_steps: Completed ones.
+    """
+    position = plan.position(num_steps - 1)
+    first_row = worker_index * plan.worker_batch_size
+    findings = look_at(next(iter(input_.training(position))), first_row)
+    why, advice = explain(findings)
+    return UsageError(
+        f"the loss is no longer a number at step {num_steps:,}",
+        where=f"batch {position.step + 1:,} of {plan.steps_per_epoch:,} of epoch {position.epoch + 1}",
+        why=why,
+        state="The last checkpoint is from before",
+        next_step=f"{advice}. {how_to_look(request, plan, position)}",
+    )
+
+
+def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
+    """Returns what the inputs of a batch hold that are numbers with a fraction.
+
+    Args:
+        batch: As a model takes it.
+        first_row: Of the batch within the global one.
+    """
+    return [
+        Finding(name, *_numbers(values, first_row))
+        for name, values in _named_inputs(batch.inputs)
+        if np.issubdtype(values.dtype, np.floating) and values.size
+    ]
+
+
+def explain(findings: list[Finding]) -> tuple[str, str]:
+    """Returns why a loss is no number, as far as its batch tells, and what to do."""
+    bad = [f"{finding.name!r} in {_shown(finding.rows)}" for finding in findings if finding.rows]
+    if bad:
+        return (
+            f"inputs in its batch are no numbers: {', '.join(bad)}",
+            "Convert again without those values, or make the model cope with NaN in its inputs",
+        )
+    advice = "Use a smaller --learning-rate, or --clip-norm 1"
+    if not findings:
+        return "its batch cannot be the reason, so the weights are", advice
+    largest = max(findings, key=lambda finding: finding.largest)
+    return f"all inputs in its batch are numbers, up to {largest.largest:.4g} in {largest.name!r}", advice
+
+
+def how_to_look(request: Request, plan: TrainPlan, position: Position) -> str:
+    """Returns a sentence with the lines of Python that give exactly the global batch of a step."""
+    if request.options.reader != "shardkit":
+        return "With --reader shardkit, this error says how to look at the batch"
+    dataset = request.dataset
+    state = f"{{**batches.state(), 'epoch': {position.epoch}, 'step': {position.step}}}"
+    code = (
+        "import shardkit",
+        f"split = shardkit.open({storage.redact(dataset.url)!r}, {dataset.version})[{request.splits.train!r}]",
+        f"batches = split.batches(global_batch_size={plan.global_batch_size}, num_lanes={plan.num_lanes}, "
+        f"seed={request.options.seed}, epoch={position.epoch})",
+        f"batches.restore({state})",
+        "batch = next(iter(batches))",
+    )
+    return f"To look at the batch in Python, whose rows count from 0: {'; '.join(code)}"
+
+
+def _named_inputs(inputs: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    if isinstance(inputs, Mapping):
+        yield from ((name, np.asarray(value)) for name, value in inputs.items())
+    else:
+        flat = keras.tree.flatten(inputs)
+        yield from ((f"input {i}" if len(flat) > 1 else "input", np.asarray(x)) for i, x in enumerate(flat))
+
+
+def _numbers(values: npt.NDArray[Any], first_row: int) -> tuple[tuple[int, ...], float]:
+    is_finite = np.isfinite(values)
+    rows = np.flatnonzero(~is_finite.reshape(len(values), -1).all(axis=1)) + first_row
+    return tuple(rows.tolist()), float(np.abs(np.where(is_finite, values, 0)).max())
+
+
+def _shown(rows: tuple[int, ...]) -> str:
+    if len(rows) == 1:
+        return f"row {rows[0]}"
+    more = f" and {len(rows) - _MAX_ROWS:,} more" if len(rows) > _MAX_ROWS else ""
+    return f"rows {', '.join(map(str, rows[:_MAX_ROWS]))}{more}"
