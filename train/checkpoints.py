@@ -38,6 +38,7 @@ class Checkpoints:
         num_sums: Size of the sums.
         warn: Told about checkpoints that cannot be used.
         is_chief: Whether this worker writes them; the others read only.
+        before_save: Called before each of them, on all workers.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class Checkpoints:
         warn: Callable[[str], None],
         *,
         is_chief: bool = True,
+        before_save: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self._is_chief = is_chief
         self._warn = warn
+        self._before_save = before_save
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
         seeds = [v.value for v in model.variables if "seed_generator" in v.path]
@@ -66,6 +69,7 @@ class Checkpoints:
 
     def save(self, step: int, sums: Sums) -> None:
         """Writes a checkpoint after `step` steps and removes the oldest ones."""
+        self._before_save()
         if step == self.last_saved or not self._is_chief:
             return
         self._step.assign(step)

@@ -33,10 +33,12 @@ class Steps(NamedTuple):
     Attributes:
         train: Takes a batch, and float32 1 if this worker wants to stop, else 0; the sum of that comes last.
         evaluate: Takes a batch.
+        train_locally: Takes a batch after which the workers do not meet; None where they always do.
     """
 
     train: Callable[[Batch, tf.Tensor], tf.Tensor]
     evaluate: Callable[[Batch], tf.Tensor]
+    train_locally: Callable[[Batch], None] | None = None
 
 
 class Loop:
@@ -159,10 +161,14 @@ class Loop:
                     )
                 meter.got_input()
                 with self._profiler.step(step):
-                    now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
+                    now = self._train(batch, step + 1)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
-                sums, is_stop_wanted = (sums, False) if before is None else _add(sums, before, step)
+                sums, is_stop_wanted = _add(sums, before, step)
                 before = now
+                if plan.sync_every is not None:
+                    # A stop must be known before workers step on their own again, as they can stop only where they met.
+                    sums, is_stop_wanted = _add(sums, before, step + 1)
+                    before = None
                 meter.finished_step(plan.global_batch_size)
                 self._heartbeat.beat(step + 1)
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
@@ -173,7 +179,16 @@ class Loop:
                         self._meet(step + 1)
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
-        return sums if before is None else _add(sums, before, step + 1)[0]
+        return _add(sums, before, step + 1)[0]
+
+    def _train(self, batch: Batch, num_steps: int) -> tf.Tensor | None:
+        """Returns the sums over all replicas, None where the workers do not meet after this step."""
+        if self._steps.train_locally is not None and not (
+            self._plan.is_sync_due(num_steps) or self._is_checkpoint_due(num_steps)
+        ):
+            self._steps.train_locally(batch)
+            return None
+        return self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
 
     def _evaluate(self, step: int) -> dict[str, float] | None:
         if self._validation is None:
@@ -234,7 +249,9 @@ def distribute_steps(
     return Steps(train_all, evaluate_all)
 
 
-def _add(sums: Sums, result: tf.Tensor, step: int) -> tuple[Sums, bool]:
+def _add(sums: Sums, result: tf.Tensor | None, step: int) -> tuple[Sums, bool]:
+    if result is None:
+        return sums, False
     *of_step, num_stops = result.numpy().astype(np.float64)
     total: Sums = sums + np.array(of_step)
     if not np.isfinite(total).all():

@@ -47,6 +47,7 @@ def make_plan(request: Request, devices: Devices, num_lanes: int | None) -> Trai
         default_batch_size=request.defaults.global_batch_size,
         num_workers=devices.num_workers,
         num_lanes=num_lanes,
+        sync_every=request.options.sync_every,
     )
 
 
@@ -107,6 +108,7 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         seed=request.options.seed,
         label_smoothing=request.options.label_smoothing,
         class_weights=request.options.class_weights,
+        sync_every=plan.sync_every,
         tool_versions={name: version(name) for name in _TOOLS},
         recipe=make_recipe(
             request.features if ":" in request.model else learner.features,
