@@ -133,10 +133,12 @@ class Loop:
                 train_s=trained_at - started_at,
                 validation_s=time.monotonic() - trained_at,
             )
-            self._on_epoch(line)
-            sums = zero_sums(self._layout)
-            with self._explained("train"):
-                self._save(step, sums)
+            # Who is to stop from here on does it in the next epoch, together with all others.
+            with self._stop.heeded():
+                self._on_epoch(line)
+                sums = zero_sums(self._layout)
+                with self._explained("train"):
+                    self._save(step, sums)
         self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
