@@ -5,18 +5,18 @@ serves for collectives only.
 
 A sync averages the weights, the moving statistics of layers and the moving averages of the weights, and adds up the
 sums of the steps since the last one. The optimizer's memory and the loss scale stay each worker's own, so that a sync
-costs as much as the gradients of one step do. A checkpoint holds those of all workers: as many workers go on exactly
-as they would have; another number of them goes on from the mean.
+costs as much as the gradients of one step do. Each worker saves its own beside a checkpoint: as many workers go on
+exactly as they would have; another number of them goes on from the mean.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from train.batch import Batch
@@ -26,6 +26,7 @@ from train.loop import Steps
 from train.objectives import Objective
 from train.step import train_step
 from train.updater import Updater
+from train.worker_states import WorkerStates
 
 
 class LocalSteps:
@@ -46,10 +47,6 @@ class LocalSteps:
         scale = [] if updater.loss_scale is None else list(updater.loss_scale.variables)
         self._own = [*_floats(v.value for v in updater.optimizer.variables), *scale]
         self._pending = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
-        size = sum(v.shape.num_elements() for v in self._own)
-        with tf.device("/device:CPU:0"):
-            self._of_all = tf.Variable(tf.zeros([0, size]), shape=[None, size], trainable=False)
-        updater.state.of_workers = self._of_all
 
     def steps(self, steps: Steps, backward: ComputeGradients, objective: Objective) -> Steps:
         """Returns steps of this worker alone, and such that end with a sync; evaluation stays as it is."""
@@ -74,25 +71,11 @@ class LocalSteps:
 
         return steps._replace(train=train, train_locally=train_locally)
 
-    def gather(self) -> None:
-        """Brings what each worker keeps into the checkpoint; all workers call it at the same point."""
-        if self._own:
-            self._of_all.assign(self._gathered())
-
-    def restore(self) -> None:
-        """Takes back what this worker kept, after a checkpoint was read."""
-        of_all = self._of_all.numpy()
-        if not len(of_all):
-            return
-        own = of_all[self._devices.worker_index] if len(of_all) == self._devices.num_workers else of_all.mean(axis=0)
-        ends = np.cumsum([v.shape.num_elements() for v in self._own])
-        for variable, part in zip(self._own, np.split(own, ends[:-1]), strict=True):
-            variable.assign(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
-
-    @tf.function
-    def _gathered(self) -> tf.Tensor:
-        own = tf.concat([tf.reshape(tf.cast(v, tf.float32), [-1]) for v in self._own], axis=0)
-        return self._on_replica(_gather, own)
+    def states(self, folder: Path, meet: Callable[[int], None]) -> WorkerStates:
+        """Returns what saves and restores what each worker keeps, beside the checkpoints in a folder."""
+        devices = self._devices
+        state = self._updater.state
+        return WorkerStates(folder, state, self._own, devices.num_workers, devices.worker_index, meet)
 
     def _on_replica(self, work: Callable[..., Any], *values: Any) -> Any:
         strategy = self._devices.strategy
@@ -116,10 +99,6 @@ def _reduce(values: Sequence[tf.Tensor], sums: tf.Tensor) -> tuple[list[tf.Tenso
         reduced = context.all_reduce(tf.distribute.ReduceOp.MEAN, [values[i] for i in indices])
         means |= zip(indices, reduced, strict=True)
     return [means[i] for i in range(len(values))], context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-
-
-def _gather(value: tf.Tensor) -> tf.Tensor:
-    return tf.distribute.get_replica_context().all_gather(value[tf.newaxis], axis=0)
 
 
 def _floats(variables: Iterable[tf.Variable]) -> list[tf.Variable]:

@@ -98,6 +98,7 @@ def run(
     heartbeat = Heartbeat.from_environment(os.environ)
     profile_steps = options.profile_steps if is_chief else None
     profiler = Profiler(profile_steps, folder.tensorboard, setup.plan.num_steps, reporter.say)
+    agree = partial(check_same_step, setup.devices, folder=str(folder.path))
     checkpoints = Checkpoints(
         folder.checkpoints,
         model,
@@ -105,13 +106,10 @@ def run(
         layout.num_sums,
         reporter.warn,
         is_chief=is_chief,
-        before_save=(lambda: None) if setup.local is None else setup.local.gather,
+        workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
     )
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter)
-    if setup.local is not None:
-        setup.local.restore()
-    agree = partial(check_same_step, setup.devices, folder=str(folder.path))
     agree(start.step)
     if is_chief:
         folder.write_record(record)

@@ -69,3 +69,22 @@ def test_workers_that_were_stopped_go_on_as_if_nothing_had_happened(dataset, tmp
     assert_same(tmp_path / "whole", tmp_path / "cut")
     assert learned(tmp_path / "whole") == learned(tmp_path / "cut")
     assert learned(tmp_path / "whole")[-1][3]["accuracy"] > 0.95
+
+
+def test_another_number_of_workers_goes_on_from_the_mean_of_what_each_remembered(dataset, tmp_path) -> None:
+    settings = (dataset, *SETTINGS, "--sync-every", 4, "--checkpoint-every", 7, "--output", tmp_path / "run")
+    run_workers(2, *settings, "--epochs", 2, folder=tmp_path)
+    assert len(list((tmp_path / "run" / "checkpoints").glob("step-*-worker-1.index"))) == 3
+    run_workers(1, *settings, "--epochs", 4, "--resume", folder=tmp_path)
+    assert "resumed after step 40" in run_workers(2, *settings, "--epochs", 25, "--resume", folder=tmp_path)
+    assert learned(tmp_path / "run")[-1][3]["accuracy"] > 0.95
+
+
+def test_a_checkpoint_without_the_state_of_a_worker_is_passed_over(dataset, tmp_path) -> None:
+    settings = (dataset, *SETTINGS, "--sync-every", 4, "--output", tmp_path / "run")
+    run_workers(2, *settings, "--epochs", 3, folder=tmp_path)
+    for path in (tmp_path / "run" / "checkpoints").glob("step-30-worker-1.*"):
+        path.unlink()
+    said = run_workers(2, *settings, "--epochs", 3, "--resume", folder=tmp_path)
+    assert "step-30 is damaged and is passed over" in said
+    assert "resumed after step 20" in said
