@@ -17,6 +17,7 @@ import tensorflow as tf
 from shardkit.errors import DamageError, UsageError
 from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
 from train.sums import Sums
+from train.worker_states import WorkerStates
 
 MAX_TO_KEEP = 3
 
@@ -38,6 +39,7 @@ class Checkpoints:
         num_sums: Size of the sums.
         warn: Told about checkpoints that cannot be used.
         is_chief: Whether this worker writes them; the others read only.
+        workers: What each worker alone remembers; None where they all remember the same.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class Checkpoints:
         warn: Callable[[str], None],
         *,
         is_chief: bool = True,
+        workers: WorkerStates | None = None,
     ) -> None:
         self.folder = folder
         self._is_chief = is_chief
         self._warn = warn
+        self._workers = workers
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
         seeds = [v.value for v in model.variables if "seed_generator" in v.path]
@@ -66,11 +70,15 @@ class Checkpoints:
 
     def save(self, step: int, sums: Sums) -> None:
         """Writes a checkpoint after `step` steps and removes the oldest ones."""
+        if self._workers is not None:
+            self._workers.save(step)
         if step == self.last_saved or not self._is_chief:
             return
         self._step.assign(step)
         self._sums.assign(sums)
         self._manager.save(checkpoint_number=step)
+        if self._workers is not None:
+            self._workers.remove_old()
         self.last_saved = step
 
     def restore_newest(self) -> Restored | None:
@@ -83,7 +91,7 @@ class Checkpoints:
         steps = list_checkpoints(self.folder)
         for step in reversed(steps):
             path = str(self.folder / f"{CHECKPOINT_PREFIX}-{step}")
-            if (damage := find_damage(path)) is not None:
+            if (damage := self._find_damage(path, step)) is not None:
                 self._warn(f"the checkpoint {path} is damaged and is passed over: {damage}")
                 continue
             try:
@@ -95,6 +103,8 @@ class Checkpoints:
                     why=str(error).strip().splitlines()[0],
                     next_step="Use the model that the run began with, or another --output",
                 ) from error
+            if self._workers is not None:
+                self._workers.restore(step)
             self.last_saved = step
             return Restored(int(self._step.numpy()), np.array(self._sums.numpy(), np.float64))
         if steps:
@@ -104,6 +114,11 @@ class Checkpoints:
                 next_step="Start again with another --output",
             )
         return None
+
+    def _find_damage(self, path: str, step: int) -> str | None:
+        damage = find_damage(path)
+        paths = [] if damage is not None or self._workers is None else self._workers.paths(path, step)
+        return damage or next(filter(None, map(find_damage, paths)), None)
 
 
 def find_damage(path: str) -> str | None:

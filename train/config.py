@@ -52,6 +52,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ema: Momentum of the moving average of the weights.
         precision: That layers compute in.
         reduce_in: That gradients are in while they are added up over replicas.
+        sync_every: Steps of each worker on its own before they average their weights; None adds up gradients.
         prune: Share of the weights of kernels that end as zero.
         xla: Compile forward and backward together.
         recompute: Compute activations again in the backward pass instead of remembering all of them.
@@ -102,6 +103,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ema: float | None = None
     precision: Precision = "float32"
     reduce_in: Precision = "float32"
+    sync_every: int | None = None
     prune: float | None = None
     xla: bool = False
     recompute: bool = False

@@ -12,6 +12,7 @@ from train.cluster import Placement, place
 from train.config import TrainOptions
 from train.heartbeat import START_LIMIT_S
 from train.supervisor import Orders
+from train.syncing import check_sync_every
 
 DEFAULT_MAX_RESTARTS = 3
 LOGS = "workers"
@@ -44,6 +45,7 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
             why="there is one worker" if placement.num_workers == 1 else "several hosts cannot agree on fewer workers",
             next_step="Use --workers-per-host without other hosts, or leave --elastic out",
         )
+    check_sync_every(options, placement.num_workers)
     if placement.num_workers == 1 and not options.max_restarts:
         return None
     return Orders(

@@ -33,10 +33,12 @@ class Steps(NamedTuple):
     Attributes:
         train: Takes a batch, and float32 1 if this worker wants to stop, else 0; the sum of that comes last.
         evaluate: Takes a batch.
+        train_locally: Takes a batch after which the workers do not meet; None where they always do.
     """
 
     train: Callable[[Batch, tf.Tensor], tf.Tensor]
     evaluate: Callable[[Batch], tf.Tensor]
+    train_locally: Callable[[Batch], None] | None = None
 
 
 class Loop:
@@ -122,34 +124,10 @@ class Loop:
         step, sums = start
         with self._explained("train"):
             iterator = iter(batches)
-        while step < self._plan.num_steps and not self._should_stop():
-            epoch = self._plan.position(step).epoch
-            started_at = time.monotonic()
-            with self._explained("train"), self._stop.heeded():
-                sums = self._train_epoch(iterator, step, sums)
-            step = (epoch + 1) * self._plan.steps_per_epoch
-            self._profiler.at_step(step)
-            trained_at = time.monotonic()
-            with self._explained("validation"):
-                validation = self._evaluate(step)
-            line = EpochMetrics(
-                epoch=epoch,
-                step=step,
-                train=summarize(self._layout, sums),
-                validation=validation,
-                examples_per_s=self._meter.examples_per_s,
-                waiting_share=self._meter.waiting_share,
-                train_s=trained_at - started_at,
-                validation_s=time.monotonic() - trained_at,
-                step_ms=self._meter.step_ms,
-                computing_share=self._meter.computing_share,
-                communication_share=self._meter.communication_share,
-            )
-            self._on_epoch(line)
-            sums = zero_sums(self._layout)
-            with self._explained("train"):
-                self._save(step, sums)
-            self._on_saved()
+        # Who is to stop while an epoch ends does it in the next one, together with all others.
+        with self._stop.heeded():
+            while step < self._plan.num_steps and not self._should_stop():
+                step, sums = self._run_epoch(iterator, step, sums)
         self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
@@ -159,6 +137,36 @@ class Loop:
                 )
         # A worker that ends is a failure to those that have not.
         self._meet(step)
+
+    def _run_epoch(self, iterator: Iterator[Batch], step: int, sums: Sums) -> tuple[int, Sums]:
+        epoch = self._plan.position(step).epoch
+        started_at = time.monotonic()
+        with self._explained("train"):
+            sums = self._train_epoch(iterator, step, sums)
+        step = (epoch + 1) * self._plan.steps_per_epoch
+        self._profiler.at_step(step)
+        trained_at = time.monotonic()
+        with self._explained("validation"):
+            validation = self._evaluate(step)
+        line = EpochMetrics(
+            epoch=epoch,
+            step=step,
+            train=summarize(self._layout, sums),
+            validation=validation,
+            examples_per_s=self._meter.examples_per_s,
+            waiting_share=self._meter.waiting_share,
+            train_s=trained_at - started_at,
+            validation_s=time.monotonic() - trained_at,
+            step_ms=self._meter.step_ms,
+            computing_share=self._meter.computing_share,
+            communication_share=self._meter.communication_share,
+        )
+        self._on_epoch(line)
+        sums = zero_sums(self._layout)
+        with self._explained("train"):
+            self._save(step, sums)
+        self._on_saved()
+        return step, sums
 
     def _train_epoch(self, iterator: Iterator[Batch], first_step: int, sums: Sums) -> Sums:
         plan, meter = self._plan, self._meter
@@ -175,10 +183,14 @@ class Loop:
                     )
                 meter.got_input()
                 with self._profiler.step(step):
-                    now = self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
+                    now = self._train(batch, step + 1)
                 # Reading the sums of the step before, not of this one, keeps an accelerator busy.
-                sums, is_stop_wanted = (sums, False) if before is None else self._add(sums, before, step)
+                sums, is_stop_wanted = self._add(sums, before, step)
                 before = now
+                if plan.sync_every is not None:
+                    # A stop must be known before workers step on their own again, as they can stop only where they met.
+                    sums, is_stop_wanted = self._add(sums, before, step + 1)
+                    before = None
                 meter.finished_step(plan.global_batch_size)
                 self._heartbeat.beat(step + 1)
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
@@ -191,9 +203,20 @@ class Loop:
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
                 self._on_step(step + 1, sums, meter)
-        return sums if before is None else self._add(sums, before, step + 1)[0]
+        return self._add(sums, before, step + 1)[0]
 
-    def _add(self, sums: Sums, result: tf.Tensor, num_steps: int) -> tuple[Sums, bool]:
+    def _train(self, batch: Batch, num_steps: int) -> tf.Tensor | None:
+        """Returns the sums over all replicas, None where the workers do not meet after this step."""
+        if self._steps.train_locally is not None and not (
+            self._plan.is_sync_due(num_steps) or self._is_checkpoint_due(num_steps)
+        ):
+            self._steps.train_locally(batch)
+            return None
+        return self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
+
+    def _add(self, sums: Sums, result: tf.Tensor | None, num_steps: int) -> tuple[Sums, bool]:
+        if result is None:
+            return sums, False
         *of_step, num_stops = result.numpy().astype(np.float64)
         total: Sums = sums + np.array(of_step)
         if not np.isfinite(total).all():

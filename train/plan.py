@@ -8,6 +8,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.reading.order import choose_num_lanes
+from train.syncing import is_sync_due
 
 DEFAULT_LANES = choose_num_lanes(1, 1)
 
@@ -41,6 +42,7 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         num_epochs: Passes over the train split.
         num_workers: Processes that share the replicas, each with as many.
         num_lanes: Blocks that a global batch is mixed from.
+        sync_every: Steps of each worker on its own before they average; None where every step is one of all.
     """
 
     num_train_examples: int
@@ -50,6 +52,7 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_epochs: int
     num_workers: int = 1
     num_lanes: int = DEFAULT_LANES
+    sync_every: int | None = None
 
     @property
     def worker_batch_size(self) -> int:
@@ -85,6 +88,10 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Returns where the run stands after `step` steps."""
         return Position(*divmod(step, self.steps_per_epoch))
 
+    def is_sync_due(self, step: int) -> bool:
+        """Returns whether all workers have learned the same after `step` steps."""
+        return self.sync_every is None or is_sync_due(step, self.steps_per_epoch, self.sync_every)
+
 
 def plan_training(
     *,
@@ -96,6 +103,7 @@ def plan_training(
     default_batch_size: int,
     num_workers: int = 1,
     num_lanes: int | None = None,
+    sync_every: int | None = None,
 ) -> TrainPlan:
     """Returns the plan of a run.
 
@@ -107,6 +115,7 @@ def plan_training(
         default_batch_size: What suits the model.
         num_workers: Processes, each with as many replicas.
         num_lanes: Of the run that goes on; None for a new one.
+        sync_every: Steps of each worker on its own; None where every step is one of all.
 
     Raises:
         UsageError: If the batch does not divide among the replicas, the lanes not among the workers, or the split does
@@ -140,6 +149,7 @@ def plan_training(
         num_epochs=num_epochs,
         num_workers=num_workers,
         num_lanes=num_lanes,
+        sync_every=sync_every,
     )
 
 

@@ -107,4 +107,5 @@ def make_plan(request: Request, num_replicas: int, num_workers: int, before: Sha
         default_batch_size=request.defaults.global_batch_size,
         num_workers=num_workers,
         num_lanes=None if before is None else before.num_lanes,
+        sync_every=options.sync_every,
     )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Splits
@@ -30,6 +31,7 @@ from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
 from train.launch import run_identity
 from train.learner import Learner, check_model
 from train.learners import make_learner
+from train.local_sgd import LocalSteps
 from train.loop import Loop, Steps, distribute_steps
 from train.memory import configure_memory
 from train.memory_advice import advise
@@ -55,6 +57,7 @@ from train.setup import make_label, make_objective, make_record
 from train.signals import Stop
 from train.stock_input import StockInput
 from train.sums import layout_for, zero_sums
+from train.syncing import check_one_replica, num_syncs
 from train.updater import Updater
 from train.user_model import call_user_code, model_path
 from train.verdict import Circumstances, give_verdict
@@ -71,6 +74,7 @@ class Setup(NamedTuple):
     objective: Objective
     updater: Updater
     input: BatchInput
+    local: LocalSteps | None = None
 
     @property
     def is_user_model(self) -> bool:
@@ -102,12 +106,18 @@ def run(
     heartbeat = Heartbeat.from_environment(os.environ)
     profile_steps = options.profile_steps if is_chief else None
     profiler = Profiler(profile_steps, folder.tensorboard, setup.plan.num_steps, reporter.say)
+    agree = partial(check_same_step, setup.devices, folder=str(folder.path))
     checkpoints = Checkpoints(
-        folder.checkpoints, model, setup.updater.state, layout.num_sums, reporter.warn, is_chief=is_chief
+        folder.checkpoints,
+        model,
+        setup.updater.state,
+        layout.num_sums,
+        reporter.warn,
+        is_chief=is_chief,
+        workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
     )
     record = make_record(request, setup.label, setup.learner, setup.plan)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter)
-    agree = partial(check_same_step, setup.devices, folder=str(folder.path))
     agree(start.step)
     if is_chief:
         folder.write_record(record)
@@ -192,20 +202,26 @@ def set_up(
     check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
     split = request.splits.train
+    # Workers that step on their own have variables of their own, which the strategy does not know.
+    owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
     with explained(request.dataset, split, (*request.features, request.label_feature)):
         label = make_label(request)
         learner = make_learner(
-            request.model, request.dataset, split, request.features, label, request.image_size, devices.strategy
+            request.model, request.dataset, split, request.features, label, request.image_size, owner
         )
         preparation = Preparation(learner, label, request.label_feature, request.image_size)
         input_, note = make_input(request, devices, plan, preparation)
     learner = learner._replace(notes=(*learner.notes, *filter(None, [note])))
-    with devices.strategy.scope():
+    with owner.scope():
         if is_user_model(request.model):
             notes = check_model(learner, request.model, input_.spec.inputs, label)
             learner = learner._replace(notes=(*learner.notes, *notes))
         updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
-    return Setup(request, devices, plan, label, learner, make_objective(request, label), updater, input_)
+    objective, local = make_objective(request, label), None
+    if plan.sync_every is not None:
+        check_one_replica(devices.num_replicas, devices.num_workers)
+        local = LocalSteps(devices, learner.model, updater, objective.layout.num_sums)
+    return Setup(request, devices, plan, label, learner, objective, updater, input_, local)
 
 
 def make_steps(setup: Setup) -> Steps:
@@ -219,7 +235,8 @@ def make_steps(setup: Setup) -> Steps:
         xla=asked.xla,
         forward=recomputing(model) if asked.recompute else None,
     )
-    return distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
+    steps = distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
+    return steps if setup.local is None else setup.local.steps(steps, backward, objective)
 
 
 def make_input(
@@ -302,6 +319,9 @@ def describe(reporter: Reporter, setup: Setup) -> None:
             request.defaults.global_batch_size,
         )
     )
+    if plan.sync_every is not None:
+        syncs = num_syncs(plan.steps_per_epoch, plan.sync_every)
+        reporter.say(f"workers step on their own and average their weights {format_number(syncs, 'time')} an epoch")
     if request.splits.validation is None:
         reporter.note("no split to validate on, so there will be train metrics only; convert with --split test=0.1")
     else:
@@ -350,6 +370,10 @@ def _model_notes(model: keras.Model, plan: TrainPlan, options: OptimizerOptions)
     if plan.num_replicas == 1 and options.reduce_in != "float32":
         notes.append("there is one replica, so gradients are not added up and --reduce-in saves nothing")
     normalizations = [x for x in all_layers(model) if isinstance(x, keras.layers.BatchNormalization)]
-    if plan.num_replicas > 1 and not all(layer.synchronized for layer in normalizations):
+    if plan.sync_every is not None and normalizations:
+        notes.append(
+            "batch normalization sees one worker's share of a batch; its statistics are averaged with the weights"
+        )
+    elif plan.num_replicas > 1 and not all(layer.synchronized for layer in normalizations):
         notes.append("batch normalization sees one replica's share of a batch; synchronized=True makes it see all")
     return notes

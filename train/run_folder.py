@@ -24,7 +24,7 @@ _OPTIMIZER_NAMES = {"name": "optimizer"}
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
-    "num_lanes", "reader", "label_smoothing", "class_weights",
+    "num_lanes", "reader", "label_smoothing", "class_weights", "sync_every",
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tool_versions: By package name.
         label_smoothing: Part of a class target that is spread evenly over all classes.
         class_weights: `balanced`, or `NAME=WEIGHT,...`.
+        sync_every: Steps of each worker between two averages of their weights; None if they add up gradients.
         recipe: What the learner was made from; None in records of an older shardkit, like `options`.
         options: All that was asked for, without passwords.
     """
@@ -72,6 +73,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tool_versions: dict[str, str]
     label_smoothing: float = 0.0
     class_weights: str | None = None
+    sync_every: int | None = None
     recipe: LearnerRecipe | None = None
     options: TrainOptions | None = None
 

@@ -82,6 +82,7 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         seed=request.options.seed,
         label_smoothing=request.options.label_smoothing,
         class_weights=request.options.class_weights,
+        sync_every=plan.sync_every,
         tool_versions={name: version(name) for name in _TOOLS},
         recipe=make_recipe(
             request.features if ":" in request.model else learner.features,

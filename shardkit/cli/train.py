@@ -67,6 +67,7 @@ _TYPED = "shardkit.train.typed"
         shardkit train out/fraud --label kind --class-weights balanced --monitor auc --output runs/fraud
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
         shardkit train out/adult --label income --workers-per-host 2 --output runs/workers
+        shardkit train out/adult --label income --workers-per-host 2 --sync-every 8 --output runs/local
         shardkit train out/adult --label income --hosts a:5000,b:5000 --host-index 0 --output runs/hosts
         shardkit train out/adult --label income --output runs/adult --export models/adult
         shardkit train out/adult --config adult.toml --set epochs=10 --set features=age,education --dry-run
@@ -164,6 +165,12 @@ _TYPED = "shardkit.train.typed"
     default="float32",
     show_default=True,
     help="What gradients travel in between replicas.",
+)
+@click.option(
+    "--sync-every",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Let each worker take so many steps on its own, then average the weights; less to send, another result.",
 )
 @click.option("--xla", is_flag=True, help="Compile forward and backward together.")
 @click.option("--recompute", is_flag=True, help="Compute activations again in the backward pass, to need less memory.")

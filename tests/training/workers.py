@@ -53,9 +53,9 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
     return subprocess.Popen(command, stdin=_STAYS_OPEN[0], stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
-def finish_all(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+def finish_all(processes: list[subprocess.Popen[str]], timeout_s: float = 240) -> list[tuple[int, str, str]]:
     found = []
     for process in processes:
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=timeout_s)
         found.append((process.returncode, out, err))
     return found
