@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,27 +11,42 @@ from shardkit.errors import UsageError
 from train.devices import Devices
 
 
-def check_same_step(devices: Devices, step: int, folder: str) -> None:
-    """Checks that all workers stand after the same step; every one of them waits here for all others.
+class Agreement:
+    """Lets all workers wait for each other.
 
-    Raises:
-        UsageError: If they do not, as they see different folders.
+    Args:
+        devices: Of the run.
+        folder: Of the run, for messages.
     """
-    if devices.num_workers == 1:
-        return
+
+    def __init__(self, devices: Devices, folder: str) -> None:
+        self._folder = folder
+        self._gather = None if devices.num_workers == 1 else _gather(devices)
+
+    def __call__(self, step: int) -> None:
+        """Waits for all workers, which stand after the same step.
+
+        Raises:
+            UsageError: If they do not, as they see different folders.
+        """
+        if self._gather is None:
+            return
+        steps = np.unique(self._gather(tf.constant(step, tf.int32)).numpy()).tolist()
+        if len(steps) > 1:
+            raise UsageError(
+                "the workers find different checkpoints",
+                where=self._folder,
+                why="they stand after the steps " + ", ".join(f"{found:,}" for found in steps),
+                next_step="Give all hosts the same --output, on a file system that they share",
+            )
+
+
+def _gather(devices: Devices) -> Any:
+    def all_values(value: tf.Tensor) -> tf.Tensor:
+        return tf.distribute.get_replica_context().all_gather(value[tf.newaxis], axis=0)
 
     @tf.function
     def gather(own: tf.Tensor) -> tf.Tensor:
-        def all_steps(value: tf.Tensor) -> tf.Tensor:
-            return tf.distribute.get_replica_context().all_gather(value[tf.newaxis], axis=0)
+        return devices.strategy.experimental_local_results(devices.strategy.run(all_values, args=(own,)))[0]
 
-        return devices.strategy.experimental_local_results(devices.strategy.run(all_steps, args=(own,)))[0]
-
-    steps = np.unique(gather(tf.constant(step, tf.int32)).numpy()).tolist()
-    if len(steps) > 1:
-        raise UsageError(
-            "the workers find different checkpoints",
-            where=folder,
-            why="they stand after the steps " + ", ".join(f"{found:,}" for found in steps),
-            next_step="Give all hosts the same --output, on a file system that they share",
-        )
+    return gather

@@ -124,8 +124,10 @@ class Loop:
         step, sums = start
         with self._explained("train"):
             iterator = iter(batches)
-        # Who is to stop while an epoch ends does it in the next one, together with all others.
         with self._stop.heeded():
+            if sums[0] and self._plan.position(step).step == 0:
+                # The run was stopped after the last step of an epoch, before its validation.
+                step, sums = self._end_epoch(step, sums, 0.0)
             while step < self._plan.num_steps and not self._should_stop():
                 step, sums = self._run_epoch(iterator, step, sums)
         self._profiler.close(step)
@@ -145,27 +147,31 @@ class Loop:
             sums = self._train_epoch(iterator, step, sums)
         step = (epoch + 1) * self._plan.steps_per_epoch
         self._profiler.at_step(step)
+        return self._end_epoch(step, sums, time.monotonic() - started_at)
+
+    def _end_epoch(self, step: int, sums: Sums, train_s: float) -> tuple[int, Sums]:
         trained_at = time.monotonic()
         with self._explained("validation"):
-            validation = self._evaluate(step)
+            validation = self._evaluate(step, sums)
         line = EpochMetrics(
-            epoch=epoch,
+            epoch=step // self._plan.steps_per_epoch - 1,
             step=step,
             train=summarize(self._layout, sums),
             validation=validation,
             examples_per_s=self._meter.examples_per_s,
             waiting_share=self._meter.waiting_share,
-            train_s=trained_at - started_at,
+            train_s=train_s,
             validation_s=time.monotonic() - trained_at,
             step_ms=self._meter.step_ms,
             computing_share=self._meter.computing_share,
             communication_share=self._meter.communication_share,
         )
-        self._on_epoch(line)
         sums = zero_sums(self._layout)
-        with self._explained("train"):
-            self._save(step, sums)
-        self._on_saved()
+        with self._heartbeat.busy("end of an epoch", START_LIMIT_S), self._explained("train"):
+            self._on_epoch(line)
+            self._checkpoints.save(step, sums)
+            self._on_saved()
+            self._meet(step)
         return step, sums
 
     def _train_epoch(self, iterator: Iterator[Batch], first_step: int, sums: Sums) -> Sums:
@@ -199,7 +205,6 @@ class Loop:
                     self._save(step + 1, sums)
                     meter.leave_out()
                     if is_stop_wanted or is_wanted_now:
-                        self._meet(step + 1)
                         self._stop.end()
                 self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
                 self._on_step(step + 1, sums, meter)
@@ -223,19 +228,30 @@ class Loop:
             raise self._not_a_number(num_steps)
         return total, num_stops > 0
 
-    def _evaluate(self, step: int) -> dict[str, float] | None:
+    def _evaluate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
         if self._validation is None:
             return None
         sums = zero_sums(self._layout)
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for batch in self._validation:
+                if self._is_stopped_alone():
+                    break
                 sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
                 self._heartbeat.beat(step)
+        if self._is_stopped_alone():
+            self._save(step, of_epoch)
+            self._stop.end()
         return summarize(self._layout, sums)
+
+    def _is_stopped_alone(self) -> bool:
+        """Whether this worker is to stop and need not ask others; they agree on it at a step of training only."""
+        return self._stop.is_wanted and self._plan.num_workers == 1
 
     def _save(self, step: int, sums: Sums) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
             self._checkpoints.save(step, sums)
+            # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
+            self._meet(step)
 
     def _is_checkpoint_due(self, num_steps: int) -> bool:
         every = self._checkpoint_every

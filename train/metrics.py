@@ -121,7 +121,7 @@ class Meter:
     def computing_share(self) -> float | None:
         """Part of the time that is left, None before the second step."""
         waiting = self.waiting_share
-        return None if waiting is None else 1.0 - waiting - (self.communication_share or 0.0)
+        return None if waiting is None else max(0.0, 1.0 - waiting - (self.communication_share or 0.0))
 
 
 def encode_line(metrics: EpochMetrics) -> bytes:

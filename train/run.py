@@ -14,7 +14,7 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Splits
 from shardkit.units import format_number
-from train.agreement import check_same_step
+from train.agreement import Agreement
 from train.best import keep_best
 from train.board import Board
 from train.caching import keep_examples
@@ -51,7 +51,7 @@ from train.recompute import recomputing
 from train.rendezvous import meet
 from train.report import Reporter
 from train.request import Request, make_plan
-from train.run_folder import RunFolder, RunRecord, check_same_run
+from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file
 from train.schedules import plan_schedule
 from train.setup import make_label, make_objective, make_record
 from train.signals import Stop
@@ -106,7 +106,7 @@ def run(
     heartbeat = Heartbeat.from_environment(os.environ)
     profile_steps = options.profile_steps if is_chief else None
     profiler = Profiler(profile_steps, folder.tensorboard, setup.plan.num_steps, reporter.say)
-    agree = partial(check_same_step, setup.devices, folder=str(folder.path))
+    agree = Agreement(setup.devices, str(folder.path))
     checkpoints = Checkpoints(
         folder.checkpoints,
         model,
@@ -117,7 +117,7 @@ def run(
         workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
     )
     record = make_record(request, setup.label, setup.learner, setup.plan)
-    start, epochs = begin(request, folder, before, record, checkpoints, reporter)
+    start, epochs = begin(request, folder, before, record, checkpoints, reporter, setup.plan.steps_per_epoch)
     agree(start.step)
     if is_chief:
         folder.write_record(record)
@@ -268,6 +268,7 @@ def begin(
     record: RunRecord,
     checkpoints: Checkpoints,
     reporter: Reporter,
+    steps_per_epoch: int,
 ) -> tuple[Restored, list[EpochMetrics]]:
     """Returns where the run starts and the epochs that it already has.
 
@@ -277,7 +278,16 @@ def begin(
     """
     if before is not None:
         check_same_run(before, record, folder.path)
+        if (changed := note_on_model_file(before, record)) is not None:
+            reporter.warn(changed)
     restored = checkpoints.restore_newest() if request.options.resume else None
+    if restored is not None and before is None:
+        raise UsageError(
+            "there are checkpoints, and nothing says of which run",
+            where=str(folder.path),
+            why=f"{folder.record_path.name} is not there",
+            next_step="Put it back, or choose another --output",
+        )
     if restored is None:
         if request.options.resume:
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")
@@ -288,7 +298,15 @@ def begin(
             f"the run began with {format_number(before.num_epochs, 'epoch')}; the learning rate now follows its "
             f"schedule over {record.num_epochs}"
         )
-    return restored, [line for line in folder.read_metrics() if line.step <= restored.step]
+    # Of an epoch that was stopped before it was validated, there may be a line without its checkpoint.
+    last_step = restored.step - 1 if restored.sums[0] else restored.step
+    lines = [line for line in folder.read_metrics() if line.step <= last_step]
+    if (num_missing := last_step // steps_per_epoch - len(lines)) > 0:
+        reporter.warn(
+            f"{folder.metrics_path} lacks {format_number(num_missing, 'epoch')} before step {restored.step:,}; the "
+            "best epoch and early stopping know the others only"
+        )
+    return restored, lines
 
 
 def describe(reporter: Reporter, setup: Setup) -> None:

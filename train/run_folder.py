@@ -114,7 +114,7 @@ class RunFolder:
             ConflictError: If it holds a run and `resume` is False.
             UsageError: If it cannot be written.
         """
-        if self.record_path.exists() and not resume:
+        if (self.record_path.exists() or list_checkpoints(self.checkpoints)) and not resume:
             raise ConflictError(
                 "there is a run already",
                 where=str(self.path),
@@ -220,6 +220,14 @@ def list_checkpoints(folder: Path) -> list[int]:
         return []
     matches = (_INDEX_NAME.fullmatch(path.name) for path in folder.iterdir())
     return sorted(int(m.group(1)) for m in matches if m)
+
+
+def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
+    """Returns what to tell the user where the file of the model is not what it was, None otherwise."""
+    then = None if before.recipe is None else before.recipe.model_sha256
+    if then is None or now.recipe is None or then == now.recipe.model_sha256:
+        return None
+    return f"{now.recipe.model_file} has changed since the run began; the run goes on with what it is now"
 
 
 def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:

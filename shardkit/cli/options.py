@@ -68,3 +68,10 @@ class StepsType(click.ParamType[tuple[int, int]]):
         if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
             self.fail(f"{value!r} are no steps; write them like 10:20", param, ctx)
         return int(first), int(stop)
+
+
+def split_names(text: str | None) -> tuple[str, ...] | None:
+    """Returns the names in a comma-separated list, None if it was not given."""
+    if text is None:
+        return None
+    return tuple(name.strip() for name in text.split(",") if name.strip())

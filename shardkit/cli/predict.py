@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardkit.cli.options import split_names
 from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.train import split_names
 from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import shardkit
-from shardkit.cli.options import StepsType
+from shardkit.cli.options import StepsType, split_names
 from shardkit.cli.settings import settings_options
 from shardkit.cli.shell import ExampleCommand
-from shardkit.errors import UsageError, missing_extra
+from shardkit.cli.trained import check_own_package
+from shardkit.errors import missing_extra
 
 if TYPE_CHECKING:
     from train.config import TrainOptions
@@ -37,7 +37,7 @@ HEADINGS = {
     "Speed and memory": ("--precision", "--reduce-in", "--xla", "--accumulate", "--recompute", "--memory-limit"),
     "Devices and workers": (
         "--strategy", "--replicas", "--workers-per-host", "--hosts", "--host-index", "--rendezvous-timeout",
-        "--max-restarts", "--elastic",
+        "--max-restarts", "--elastic", "--sync-every",
     ),
     "Output": ("--output", "--checkpoint-every", "--resume", "--export", "--profile-steps", "--dry-run"),
 }  # fmt: skip
@@ -381,28 +381,3 @@ def worker_command(ctx: click.Context) -> tuple[str, ...]:
 def say(text: str) -> None:
     """Tells the user what the supervisor does."""
     click.echo(text, err=True)
-
-
-def split_names(text: str | None) -> tuple[str, ...] | None:
-    """Returns the names in a comma-separated list, None if it was not given."""
-    if text is None:
-        return None
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def check_own_package(name: str) -> None:
-    """Checks that importing a package of ours would not run a file of the user that has the same name.
-
-    Raises:
-        UsageError: If it would; names the file.
-    """
-    own = Path(shardkit.__file__).resolve().parent.parent / name / "__init__.py"
-    spec = importlib.util.find_spec(name)
-    found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-    if found != own:
-        raise UsageError(
-            f"the name {name!r} stands for another module than shardkit's",
-            where=str(found) if found else None,
-            why=f"expected {own}",
-            next_step="Rename that file or run from another folder",
-        )

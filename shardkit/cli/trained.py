@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.train import check_own_package
-from shardkit.errors import missing_extra
+import shardkit
+from shardkit.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
     from shardkit.reading.dataset import Splits
@@ -106,3 +107,21 @@ def open_split(dataset: str, split: str | None, run: str) -> tuple[Splits, str]:
     record, _ = read_trained(RunFolder(run))
     opened = open_splits(dataset)
     return opened, choose_split(opened.manifest, split, record.splits.validation)
+
+
+def check_own_package(name: str) -> None:
+    """Checks that importing a package of ours would not run a file of the user that has the same name.
+
+    Raises:
+        UsageError: If it would; names the file.
+    """
+    own = Path(shardkit.__file__).resolve().parent.parent / name / "__init__.py"
+    spec = importlib.util.find_spec(name)
+    found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+    if found != own:
+        raise UsageError(
+            f"the name {name!r} stands for another module than shardkit's",
+            where=str(found) if found else None,
+            why=f"expected {own}",
+            next_step="Rename that file or run from another folder",
+        )

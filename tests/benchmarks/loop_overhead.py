@@ -61,13 +61,14 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     import_quietly()
     import tensorflow as tf
 
-    from train.agreement import check_same_step
+    from train.agreement import Agreement
     from train.checkpoints import Checkpoints, Restored
     from train.cluster import cluster_from_environment
     from train.config import TrainOptions
     from train.heartbeat import Heartbeat
     from train.loop import Loop
     from train.metrics import EpochMetrics
+    from train.profiler import Profiler
     from train.report import Reporter
     from train.request import resolve
     from train.run import make_steps, set_up
@@ -116,12 +117,13 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
             checkpoint_every=None,
             reporter=Reporter(),
             on_epoch=found.append,
+            profiler=Profiler(None, folder, plan.num_steps, print),
             should_stop=lambda: False,
             weights_to_evaluate=setup.updater.averaged,
             explained=lambda _: tf.name_scope("train"),
             stop=Stop(),
             heartbeat=Heartbeat(None),
-            meet=lambda step: check_same_step(setup.devices, step, ""),
+            meet=Agreement(setup.devices, ""),
         ).run(batches, Restored(0, zero_sums(setup.objective.layout)))
 
     ways = {
