@@ -38,6 +38,9 @@ def is_unanswered(number: int) -> bool:
 
 def stop_at_once(number: int, frame: object = None) -> None:
     """Ends this process without cleaning up."""
+    # A signal to all processes of a terminal comes again from the one above, which hands it on.
+    for other in _WORDS:
+        signal.signal(other, signal.SIG_IGN)
     # Ends the line on which the terminal shows ^C.
     start = "\n" if number == signal.SIGINT and os.isatty(2) else ""
     try:

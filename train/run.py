@@ -124,7 +124,8 @@ def run(
     describe(reporter, setup)
     board = Board(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
     with heartbeat.busy("communication", START_LIMIT_S):
-        meter = Meter(measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in))
+        all_reduce_s = measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in)
+        meter = Meter(all_reduce_s / (setup.plan.sync_every or 1))
 
     def save_best(*, is_new: bool) -> bool:
         with heartbeat.busy("checkpoint", START_LIMIT_S):
