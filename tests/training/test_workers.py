@@ -19,6 +19,14 @@ FEATURES = (
     make_feature("color", "string"),
     make_feature("label", "bool"),
 )
+# Without kinks, at which hundreds of steps would turn rounding errors into other weights.
+LINEAR = """
+import keras
+
+def build(features, statistics, label):
+    x = keras.Input([], name="x")
+    return keras.Model([x], keras.layers.Dense(label.num_outputs)(keras.layers.Reshape([1])(x)))
+"""
 SETTINGS = ("--label", "label", "--global-batch-size", 60)
 
 
@@ -52,8 +60,9 @@ def test_two_workers_are_two_replicas_bit_for_bit(dataset, tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_resumed", "atol"), [(2, 0.0), (1, 1e-6)])
 def test_workers_that_are_preempted_stop_together_and_go_on(dataset, tmp_path, num_resumed: int, atol: float) -> None:
-    # Rounding errors of hundreds of steps add up as fast as the weights move.
-    settings = (dataset, *SETTINGS, "--epochs", 60, "--learning-rate", 2e-4, "--output")
+    (tmp_path / "linear.py").write_text(LINEAR)
+    model = ("--model", f"{tmp_path}/linear.py:build", "--optimizer", "sgd", "--learning-rate", 0.1)
+    settings = (dataset, *SETTINGS, *model, "--epochs", 60, "--output")
     workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)
     assert workers[1].stderr is not None
     assert any(line.startswith("epoch 1 of") for line in workers[1].stderr)
