@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from inprocess import Interrupted, Recorder
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from train.checkpoints import Checkpoints
 from train.config import TrainOptions
 from train.metrics import EpochMetrics
-from train.report import Reporter
 from train.request import resolve
 from train.run import Setup, make_steps, run, set_up
 from train.run_folder import RunFolder
@@ -39,28 +39,6 @@ EVERYTHING = {
     "optimizer": "sgd", "schedule": "linear", "warmup_steps": 3, "clip_norm": 0.5, "accumulate": 3, "ema": 0.9,
     "prune": 0.5, "precision": "float16", "weight_decay": 0.01, "learning_rate": 0.05,
 }  # fmt: skip
-
-
-class Interrupted(KeyboardInterrupt):
-    """Raised by a reporter in the middle of an epoch."""
-
-
-class Recorder(Reporter):
-    """Keeps what a run says, and stops it after a step if asked to."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-        self.num_steps = 0
-        self.stop_after = stop_after
-
-    def say(self, text: str) -> None:
-        self.texts.append(text)
-
-    def step(self, *args: Any) -> None:
-        self.num_steps += 1
-        if self.num_steps == self.stop_after:
-            raise Interrupted
 
 
 def table(num_rows: int, seed: int) -> list[dict[str, Any]]:

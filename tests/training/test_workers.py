@@ -61,7 +61,8 @@ def test_two_workers_are_two_replicas_bit_for_bit(dataset, tmp_path) -> None:
 @pytest.mark.parametrize(("num_resumed", "atol"), [(2, 0.0), (1, 1e-6)])
 def test_workers_that_are_preempted_stop_together_and_go_on(dataset, tmp_path, num_resumed: int, atol: float) -> None:
     (tmp_path / "linear.py").write_text(LINEAR)
-    model = ("--model", f"{tmp_path}/linear.py:build", "--optimizer", "sgd", "--learning-rate", 0.1)
+    linear = ("--model", f"{tmp_path}/linear.py:build", "--optimizer", "sgd", "--learning-rate", 0.1)
+    model = () if num_resumed == 2 else linear
     settings = (dataset, *SETTINGS, *model, "--epochs", 60, "--output")
     workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)
     assert workers[1].stderr is not None
