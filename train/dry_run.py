@@ -6,14 +6,15 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.units import format_number
+from train.describe import describe
 from train.devices import Devices
 from train.memory_estimate import estimate_memory
 from train.optimizer_options import check_micro_batches
 from train.plan import TrainPlan
 from train.report import Reporter, print_table
 from train.request import Request, make_plan
-from train.run import Setup, describe, set_up
 from train.run_folder import RunFolder
+from train.setup import Setup, set_up
 from train.shares import WorkerShare, worker_shares
 
 

@@ -1,106 +1,139 @@
-"""The parts of a run, made from a request: plan, label, optimizer, record."""
+"""A run before its first step: devices, plan, model, optimizer and input, made from a request."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from importlib.metadata import version
+from collections.abc import Mapping
+from typing import NamedTuple
 
-import msgspec
+import keras
+import tensorflow as tf
 
-from shardkit import storage
 from shardkit.errors import UsageError
-from train.class_weights import BALANCED, choose_class_weights, complete_counts
-from train.config import ClassValue, LabelSpec, TrainOptions
-from train.labels import classification_label, listed_values, regression_label
-from train.learner import Learner
-from train.objectives import Objective, objective_for
-from train.optimizer_options import choose_optimizer
-from train.plan import TrainPlan
-from train.recipe import make_recipe
-from train.request import Request
-from train.run_folder import RunRecord
-from train.user_model import model_path
-from train.vocabulary import count_values
+from shardkit.reading.dataset import Splits
+from train.caching import keep_examples
+from train.cluster import Cluster
+from train.config import LabelSpec
+from train.devices import ALONE, Devices, choose_devices
+from train.failures import explained
+from train.gradients import gradient_function
+from train.input import BatchInput, ReaderInput
+from train.learner import Learner, check_model
+from train.learners import make_learner
+from train.local_sgd import LocalSteps
+from train.loop import Steps, distribute_steps
+from train.memory import configure_memory
+from train.model_choice import is_user_model
+from train.objectives import Objective
+from train.optimizer_options import check_micro_batches, choose_optimizer
+from train.optimizers import make_optimizer
+from train.parts import make_label, make_objective
+from train.plan import Shared, TrainPlan
+from train.precision import set_precision
+from train.preparation import Preparation
+from train.recompute import recomputing
+from train.request import Request, make_plan
+from train.schedules import plan_schedule
+from train.stock_input import StockInput
+from train.syncing import check_one_replica
+from train.updater import Updater
 
-_TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
+
+class Setup(NamedTuple):
+    """Everything that a run needs before its first step."""
+
+    request: Request
+    devices: Devices
+    plan: TrainPlan
+    label: LabelSpec
+    learner: Learner
+    objective: Objective
+    updater: Updater
+    input: BatchInput
+    local: LocalSteps | None = None
+
+    @property
+    def is_user_model(self) -> bool:
+        """Whether the model is from a file of the user."""
+        return is_user_model(self.request.model)
 
 
-def make_label(request: Request) -> LabelSpec:
-    """Returns the label; reads the splits once where their statistics do not list all classes."""
-    feature, statistics = request.label_feature, request.label_statistics
-    if request.task == "regression":
-        return regression_label(feature, request.splits.train, statistics)
-    values: dict[str, Collection[ClassValue]] = {}
-    for split in request.split_names if feature.vocabulary is None else (request.splits.train,):
-        listed = listed_values(statistics.get(split))
-        values[split] = count_values(request.dataset, split, (feature,))[feature.name] if listed is None else listed
-    return classification_label(feature, set().union(*values.values()), statistics, values[request.splits.train])
+def set_up(
+    request: Request, cluster: Cluster = ALONE, shared: Shared | None = None, nonces: Mapping[int, str] | None = None
+) -> Setup:
+    """Returns devices, plan, model and input of a run.
 
-
-def make_objective(request: Request, label: LabelSpec) -> Objective:
-    """Returns the objective; reads the train split once where classes are balanced and its statistics do not count.
+    Args:
+        request: What is wanted.
+        cluster: Who train together.
+        shared: Of the run that goes on; None for a new one.
+        nonces: Of the other workers, when they met.
 
     Raises:
-        UsageError: If the options do not suit the label.
+        UsageError: If the request fits neither the devices nor the data.
     """
-    options, split = request.options, request.splits.train
-    if options.label_smoothing and label.task != "classification":
-        raise UsageError(
-            "--label-smoothing is for classes",
-            why=f"{label.name!r} is predicted as a number",
-            next_step="Leave it out, or use --task classification",
+    configure_memory(request.options.memory_limit)
+    devices = choose_devices(request.options.strategy, request.options.replicas, cluster, nonces)
+    keras.utils.set_random_seed(request.options.seed)
+    set_precision(request.options.precision)
+    plan = make_plan(request, devices.num_replicas, devices.num_workers, shared)
+    options = choose_optimizer(request.options, request.defaults, plan.global_batch_size)
+    check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)
+    schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
+    split = request.splits.train
+    # Workers that step on their own have variables of their own, which the strategy does not know.
+    owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
+    with explained(request.dataset, split, (*request.features, request.label_feature)):
+        label = make_label(request)
+        learner = make_learner(
+            request.model, request.dataset, split, request.features, label, request.image_size, owner
         )
-    if options.class_weights is None:
-        return objective_for(label, options.label_smoothing)
-    counts: Mapping[ClassValue, int] | None = None
-    if options.class_weights == BALANCED and label.task == "classification":
-        counts = complete_counts(request.label_statistics.get(split))
-        if counts is None:
-            counts = count_values(request.dataset, split, (request.label_feature,))[label.name]
-    weights = choose_class_weights(options.class_weights, label, counts)
-    return objective_for(label, options.label_smoothing, weights)
+        preparation = Preparation(learner, label, request.label_feature, request.image_size)
+        input_, note = make_input(request, devices, plan, preparation)
+    learner = learner._replace(notes=(*learner.notes, *filter(None, [note])))
+    with owner.scope():
+        if is_user_model(request.model):
+            notes = check_model(learner, request.model, input_.spec.inputs, label)
+            learner = learner._replace(notes=(*learner.notes, *notes))
+        updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
+    objective, local = make_objective(request, label), None
+    if plan.sync_every is not None:
+        check_one_replica(devices.num_replicas, devices.num_workers)
+        local = LocalSteps(devices, learner.model, updater, objective.layout.num_sums)
+    return Setup(request, devices, plan, label, learner, objective, updater, input_, local)
 
 
-def make_record(request: Request, label: LabelSpec, learner: Learner, plan: TrainPlan) -> RunRecord:
-    """Returns what the run trains, for its folder."""
-    dataset = request.dataset
-    return RunRecord(
-        dataset=storage.redact(dataset.url),
-        version=dataset.version,
-        fingerprint=dataset.manifest.fingerprint,
-        splits=request.splits,
-        label=label,
-        features=tuple(f.name for f in learner.features),
-        model=request.model,
-        image_size=request.image_size,
-        num_epochs=plan.num_epochs,
-        global_batch_size=plan.global_batch_size,
-        num_replicas=plan.num_replicas,
-        num_lanes=plan.num_lanes,
-        reader=request.options.reader,
-        optimizer=choose_optimizer(request.options, request.defaults, plan.global_batch_size),
-        seed=request.options.seed,
-        label_smoothing=request.options.label_smoothing,
-        class_weights=request.options.class_weights,
-        sync_every=plan.sync_every,
-        tool_versions={name: version(name) for name in _TOOLS},
-        recipe=make_recipe(
-            request.features if ":" in request.model else learner.features,
-            request.label_feature,
-            learner.columns,
-            learner.vocabulary,
-            dataset.manifest.split(request.splits.train).statistics,
-            model_path(request.model) if ":" in request.model else None,
-        ),
-        options=without_passwords(request.options),
+def make_steps(setup: Setup) -> Steps:
+    """Returns the two steps."""
+    model, objective = setup.learner.model, setup.objective
+    asked = setup.request.options
+    backward = gradient_function(
+        model,
+        objective,
+        num_micro_batches=setup.updater.options.accumulate,
+        xla=asked.xla,
+        forward=recomputing(model) if asked.recompute else None,
     )
+    steps = distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
+    return steps if setup.local is None else setup.local.steps(steps, backward, objective)
 
 
-def without_passwords(options: TrainOptions) -> TrainOptions:
-    """Returns options that can be kept in a file."""
-    return msgspec.structs.replace(
-        options,
-        dataset=storage.redact(options.dataset),
-        output=storage.redact(options.output),
-        command=tuple(map(storage.redact, options.command)),
-    )
+def make_input(
+    request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation
+) -> tuple[BatchInput, str | None]:
+    """Returns what reads the batches of this worker, and what the user should know of it.
+
+    Raises:
+        UsageError: If the examples cannot be kept where they are wanted.
+    """
+    options, index = request.options, devices.worker_index
+    if options.reader == "tfdata":
+        if options.cache != "none":
+            raise UsageError(
+                f"--cache {options.cache} is for shardkit's own reader",
+                why="--reader tfdata was given",
+                next_step="Leave one of them out",
+            )
+        return StockInput(request.dataset, request.splits, preparation, plan, index, options.seed), None
+    opened = Splits(request.dataset)
+    note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
+    return ReaderInput(opened, request.splits, preparation, plan, index, options.seed), note

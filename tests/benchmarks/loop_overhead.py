@@ -71,7 +71,7 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.profiler import Profiler
     from train.report import Reporter
     from train.request import resolve
-    from train.run import make_steps, set_up
+    from train.setup import make_steps, set_up
     from train.signals import Stop
     from train.sums import zero_sums
 

@@ -18,8 +18,9 @@ from train.checkpoints import Checkpoints
 from train.config import TrainOptions
 from train.metrics import EpochMetrics
 from train.request import resolve
-from train.run import Setup, make_steps, run, set_up
+from train.run import run
 from train.run_folder import RunFolder
+from train.setup import Setup, make_steps, set_up
 from train.sums import summarize, zero_sums
 
 TABLE = (make_feature("x", "float64"), make_feature("color", "string"), make_feature("sides", "string"))

@@ -1,0 +1,74 @@
+"""What a run says of itself before its first step."""
+
+from __future__ import annotations
+
+import keras
+
+from shardkit.units import format_number
+from train.gradients import all_layers
+from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
+from train.optimizer_options import OptimizerOptions, describe_optimizer
+from train.plan import TrainPlan
+from train.precision import note_on_outputs
+from train.report import Reporter
+from train.setup import Setup
+from train.syncing import num_syncs
+
+
+def describe(reporter: Reporter, setup: Setup) -> None:
+    """Prints what is about to happen, with its arithmetic."""
+    request, devices, plan, label, learner, *_ = setup
+    target = f"{label.name} (regression)"
+    if label.task == "classification":
+        shown = ", ".join(label.class_names[:MAX_NAMES_SHOWN])
+        more = ", ..." if len(label.class_names) > MAX_NAMES_SHOWN else ""
+        target = f"{label.name} ({len(label.classes)} classes: {shown}{more})"
+    manifest = request.dataset.manifest
+    reporter.say(
+        f"{manifest.name}  label {target}  model {request.model}, {learner.summary}, "
+        f"{learner.model.count_params():,} parameters"
+    )
+    reporter.say(
+        f"{request.splits.train}  {format_number(plan.num_train_examples, 'example')}, "
+        f"{format_number(plan.num_epochs, 'epoch')} of {format_number(plan.steps_per_epoch, 'step')} of "
+        f"{plan.global_batch_size}"
+        + (f" ({format_number(plan.num_left_out, 'example')} left out, others each time)" if plan.num_left_out else "")
+        + f"  {devices.summary}"
+    )
+    reporter.say(
+        describe_optimizer(
+            setup.updater.options,
+            request.options.scale_learning_rate,
+            plan.global_batch_size,
+            request.defaults.global_batch_size,
+        )
+    )
+    if plan.sync_every is not None:
+        syncs = num_syncs(plan.steps_per_epoch, plan.sync_every)
+        reporter.say(f"workers step on their own and average their weights {format_number(syncs, 'time')} an epoch")
+    if request.splits.validation is None:
+        reporter.note("no split to validate on, so there will be train metrics only; convert with --split test=0.1")
+    else:
+        reporter.say(
+            f"{request.splits.validation}  {plan.num_validation_examples:,} examples, validated after each epoch"
+        )
+    for split, count in label.num_unlabelled.items():
+        if count:
+            reporter.note(f"{count:,} examples of {split} have no label; they have weight 0")
+    own_notes = [text for text in (note_on_classes(label), note_on_unseen(label)) if text]
+    for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
+        reporter.note(text)
+
+
+def _model_notes(model: keras.Model, plan: TrainPlan, options: OptimizerOptions) -> list[str]:
+    notes = [note for note in [note_on_outputs(model, options.precision)] if note]
+    if plan.num_replicas == 1 and options.reduce_in != "float32":
+        notes.append("there is one replica, so gradients are not added up and --reduce-in saves nothing")
+    normalizations = [x for x in all_layers(model) if isinstance(x, keras.layers.BatchNormalization)]
+    if plan.sync_every is not None and normalizations:
+        notes.append(
+            "batch normalization sees one worker's share of a batch; its statistics are averaged with the weights"
+        )
+    elif plan.num_replicas > 1 and not all(layer.synchronized for layer in normalizations):
+        notes.append("batch normalization sees one replica's share of a batch; synchronized=True makes it see all")
+    return notes
