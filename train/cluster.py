@@ -15,6 +15,7 @@ from shardkit.errors import UsageError
 from train.nodelist import expand_nodes, expand_tasks
 
 TF_CONFIG = "TF_CONFIG"
+CHIEF, SERVER, WORKER = "chief", "ps", "worker"
 MAX_PORT = 65_535
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:\[\],/]+):(\d{1,5})", re.ASCII)
@@ -28,8 +29,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """All workers of a run, as one of them sees it.
 
     Attributes:
-        workers: Their addresses, `host:port`; empty for a run of one process.
+        workers: Their addresses, `host:port`; empty for a run of one process. Where there are parameter servers, they
+            are the chief, the servers, and then those that it commands.
         index: Of this worker.
+        num_servers: Parameter servers; 0 where every worker has variables of its own.
 
     Raises:
         UsageError: If an address is none or is there twice, or the index is out of range.
@@ -37,6 +40,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     workers: tuple[str, ...] = ()
     index: int = 0
+    num_servers: int = 0
 
     def __post_init__(self) -> None:
         check_addresses(self.workers, "the cluster")
@@ -53,6 +57,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return max(1, len(self.workers))
 
     @property
+    def num_commanded(self) -> int:
+        """Those that compute for a chief; 0 where there are no parameter servers."""
+        return self.num_workers - 1 - self.num_servers if self.num_servers else 0
+
+    @property
     def is_chief(self) -> bool:
         """Whether this worker writes what only one may write."""
         return self.index == 0
@@ -62,12 +71,29 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         """The addresses of the others, by index."""
         return {i: address for i, address in enumerate(self.workers) if i != self.index}
 
+    @property
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        """The addresses by job, as TensorFlow names them."""
+        if not self.num_servers:
+            return {WORKER: self.workers}
+        servers, commanded = self.workers[1 : 1 + self.num_servers], self.workers[1 + self.num_servers :]
+        return {CHIEF: self.workers[:1], SERVER: servers, WORKER: commanded}
+
+    @property
+    def task(self) -> tuple[str, int]:
+        """Job of this worker, and its index there."""
+        return self.task_at(self.index)
+
+    def task_at(self, index: int) -> tuple[str, int]:
+        """Returns the job of a worker, and its index there."""
+        return task_of(index, self.num_servers)
+
     def tf_config(self) -> str | None:
         """Returns what TensorFlow wants in `TF_CONFIG`, None for a run of one worker."""
         if self.num_workers == 1:
             return None
-        config = {"cluster": {"worker": self.workers}, "task": {"type": "worker", "index": self.index}}
-        return msgspec.json.encode(config).decode()
+        job, index = self.task
+        return msgspec.json.encode({"cluster": self.jobs, "task": {"type": job, "index": index}}).decode()
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +103,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         first: Index of the first of them.
         count: Their number.
         workers: Addresses of all workers; empty where all are on this host, which gives them free ports at each start.
+        num_servers: Parameter servers among all workers, right behind the chief.
     """
 
     first: int
     count: int
     workers: tuple[str, ...] = ()
+    num_servers: int = 0
 
     @property
     def is_local(self) -> bool:
@@ -94,27 +122,47 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         return self.count if self.is_local else len(self.workers)
 
 
+def task_of(index: int, num_servers: int) -> tuple[str, int]:
+    """Returns the job of a worker, as TensorFlow names it, and its index there."""
+    if not num_servers:
+        return WORKER, index
+    if index == 0:
+        return CHIEF, 0
+    return (SERVER, index - 1) if index <= num_servers else (WORKER, index - 1 - num_servers)
+
+
+def name_of(index: int, num_servers: int) -> str:
+    """Returns what a user calls a worker."""
+    job, place_there = task_of(index, num_servers)
+    return {CHIEF: "the chief", SERVER: f"parameter server {place_there}"}.get(job, f"worker {place_there}")
+
+
 def place(
     *,
     hosts: Sequence[str] | None,
     host_index: int | None,
     workers_per_host: int | None,
     environment: Mapping[str, str],
+    num_servers: int = 0,
 ) -> Placement:
     """Returns which workers there are, and which of them this host starts.
+
+    The first host starts the chief and the parameter servers besides its workers, where there are any.
 
     Args:
         hosts: `host:port` of the first worker of each host.
         host_index: Of this host among them.
         workers_per_host: None means one.
         environment: That may hold `TF_CONFIG` or what Slurm sets.
+        num_servers: Parameter servers; `TF_CONFIG` has its own number of them.
 
     Raises:
         UsageError: If what is said contradicts itself.
     """
     count = 1 if workers_per_host is None else workers_per_host
+    num_more = 1 + num_servers if num_servers else 0
     if hosts is not None:
-        return _place_on_hosts(hosts, host_index, count)
+        return _place_on_hosts(hosts, host_index, count, num_servers)
     if host_index is not None:
         raise UsageError("--host-index is of use with --hosts only", next_step="Name all hosts with --hosts")
     named = cluster_of_tf_config(environment.get(TF_CONFIG))
@@ -125,8 +173,9 @@ def place(
                 why=f"TF_CONFIG lists {named.num_workers} workers and says that this process is one of them",
                 next_step="Unset TF_CONFIG, or leave --workers-per-host out",
             )
-        return Placement(first=named.index, count=1, workers=named.workers)
-    return _place_in_slurm(environment, count) or Placement(first=0, count=count)
+        return Placement(first=named.index, count=1, workers=named.workers, num_servers=named.num_servers)
+    in_slurm = _place_in_slurm(environment, count, num_servers)
+    return in_slurm or Placement(first=0, count=num_more + count, num_servers=num_servers)
 
 
 def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
@@ -145,7 +194,7 @@ def cluster_of_tf_config(text: str | None) -> Cluster | None:
     """Returns the cluster that `TF_CONFIG` describes, None if it describes none. A chief is worker 0.
 
     Raises:
-        UsageError: If it is damaged, or has parts other than workers.
+        UsageError: If it is damaged, has jobs that take no part, or parameter servers without a chief or workers.
     """
     if not (text or "").strip():
         return None
@@ -158,19 +207,22 @@ def cluster_of_tf_config(text: str | None) -> Cluster | None:
         raise _bad_tf_config('it must be an object with "cluster" and "task"')
     if not cluster:
         return None
-    if others := sorted(set(cluster) - {"chief", "worker"}):
-        raise _bad_tf_config(f"it has the job {others[0]!r}; only chief and worker take part in this strategy")
-    chiefs, workers = (_addresses(cluster.get(job) or [], job) for job in ("chief", "worker"))
+    if others := sorted(set(cluster) - {CHIEF, SERVER, WORKER}):
+        raise _bad_tf_config(f"it has the job {others[0]!r}; only chief, worker and ps take part")
+    chiefs, servers, workers = (_addresses(cluster.get(job) or [], job) for job in (CHIEF, SERVER, WORKER))
     if len(chiefs) > 1:
         raise _bad_tf_config(f"it has {len(chiefs)} chiefs")
+    if servers and not (chiefs and workers):
+        raise _bad_tf_config("parameter servers need a chief and at least one worker")
     job, index = task.get("type"), task.get("index")
-    own = {"chief": chiefs, "worker": workers}.get(job if isinstance(job, str) else "")
+    own = {CHIEF: chiefs, SERVER: servers, WORKER: workers}.get(job if isinstance(job, str) else "")
     if not own:
         raise _bad_tf_config(f"its task is of type {job!r}, and there is no such job in its cluster")
     if type(index) is not int or not 0 <= index < len(own):
         raise _bad_tf_config(f"its task is {job} {index!r}, and there are {len(own)}, counted from 0")
-    check_addresses((*chiefs, *workers), TF_CONFIG)
-    return Cluster(workers=(*chiefs, *workers), index=index if job == "chief" else len(chiefs) + index)
+    everybody = (*chiefs, *servers, *workers)
+    check_addresses(everybody, TF_CONFIG)
+    return Cluster(workers=everybody, index=everybody.index(own[index]), num_servers=len(servers))
 
 
 def check_addresses(addresses: Sequence[str], where: str) -> None:
@@ -203,7 +255,7 @@ def parse_address(address: str, where: str) -> tuple[str, int]:
     return found[1].strip("[]"), int(found[2])
 
 
-def _place_on_hosts(hosts: Sequence[str], host_index: int | None, count: int) -> Placement:
+def _place_on_hosts(hosts: Sequence[str], host_index: int | None, count: int, num_servers: int) -> Placement:
     if not hosts:
         raise UsageError("--hosts names no host", next_step="Give it HOST:PORT of each host, with commas between")
     if host_index is None and len(hosts) > 1:
@@ -217,14 +269,16 @@ def _place_on_hosts(hosts: Sequence[str], host_index: int | None, count: int) ->
             why=f"it names {len(hosts)}",
             next_step=f"Use a --host-index from 0 to {len(hosts) - 1}",
         )
-    workers = []
+    workers: list[str] = []
+    num_more = 1 + num_servers if num_servers else 0
     for address in hosts:
         host, port = parse_address(address, "--hosts")
-        if port + count - 1 > MAX_PORT:
+        num_here = count + (0 if workers else num_more)
+        if port + num_here - 1 > MAX_PORT:
             raise UsageError(
-                f"{count} workers from {address!r} on need ports above {MAX_PORT}", next_step="Use a smaller port"
+                f"{num_here} workers from {address!r} on need ports above {MAX_PORT}", next_step="Use a smaller port"
             )
-        workers += [_join(host, port + k) for k in range(count)]
+        workers += [_join(host, port + k) for k in range(num_here)]
     if len(set(workers)) < len(workers):
         twice = next(w for w in workers if workers.count(w) > 1)
         raise UsageError(
@@ -237,10 +291,18 @@ def _place_on_hosts(hosts: Sequence[str], host_index: int | None, count: int) ->
         )
     if len(workers) == 1:
         return Placement(first=0, count=1)
-    return Placement(first=index * count, count=count, workers=tuple(workers))
+    return _share(index, count, tuple(workers), num_servers)
 
 
-def _place_in_slurm(environment: Mapping[str, str], count: int) -> Placement | None:
+def _share(host: int, count: int, workers: tuple[str, ...], num_servers: int) -> Placement:
+    """Returns the share of a host of all workers: `count` of them, the first one the chief and the servers, too."""
+    num_more = 1 + num_servers if num_servers else 0
+    if host == 0:
+        return Placement(first=0, count=num_more + count, workers=workers, num_servers=num_servers)
+    return Placement(first=num_more + host * count, count=count, workers=workers, num_servers=num_servers)
+
+
+def _place_in_slurm(environment: Mapping[str, str], count: int, num_servers: int) -> Placement | None:
     """Returns the placement of a task that srun started beside others: it starts `count` workers."""
     # A batch script has the job's variables too, but is no task of a step.
     if "SLURM_STEP_ID" not in environment or "SLURM_PROCID" not in environment:
@@ -257,9 +319,10 @@ def _place_in_slurm(environment: Mapping[str, str], count: int) -> Placement | N
             why=f"task {task} of {num_tasks}; {len(nodes)} nodes with {sum(tasks)} tasks",
             next_step="Name the hosts with --hosts instead",
         )
-    if max(tasks) * count > _SLURM_PORTS_A_JOB:
+    num_more = 1 + num_servers if num_servers else 0
+    if max(tasks) * count + num_more > _SLURM_PORTS_A_JOB:
         raise UsageError(
-            f"{max(tasks) * count} workers on one node are too many",
+            f"{max(tasks) * count + num_more} workers on one node are too many",
             why=f"at most {_SLURM_PORTS_A_JOB} have ports",
             next_step="Use fewer tasks a node, or a smaller --workers-per-host",
         )
@@ -269,10 +332,12 @@ def _place_in_slurm(environment: Mapping[str, str], count: int) -> Placement | N
     job = _slurm_number(environment, "SLURM_JOB_ID") + _slurm_number(environment, "SLURM_STEP_ID")
     port = _SLURM_FIRST_PORT + job % _SLURM_NUM_JOBS * _SLURM_PORTS_A_JOB
     workers = tuple(
-        f"{node}:{port + k}" for node, n in zip(nodes, tasks, strict=True) for k in range(n * count)
-    )  # fmt: skip
+        f"{node}:{port + k}"
+        for i, (node, n) in enumerate(zip(nodes, tasks, strict=True))
+        for k in range(n * count + (num_more if i == 0 else 0))
+    )
     check_addresses(workers, "Slurm's list of nodes")
-    return Placement(first=task * count, count=count, workers=workers)
+    return _share(task, count, workers, num_servers)
 
 
 def _slurm_text(environment: Mapping[str, str], *names: str) -> str:

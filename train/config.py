@@ -8,7 +8,7 @@ import msgspec
 
 Task = Literal["classification", "regression"]
 TaskChoice = Literal["auto", "classification", "regression"]
-StrategyChoice = Literal["auto", "single", "mirrored", "multi-worker"]
+StrategyChoice = Literal["auto", "single", "mirrored", "multi-worker", "parameter-server"]
 ReaderChoice = Literal["shardkit", "tfdata"]
 CacheChoice = Literal["none", "memory", "disk"]
 OptimizerChoice = Literal["adamw", "adam", "sgd", "lion"]
@@ -58,6 +58,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         recompute: Compute activations again in the backward pass instead of remembering all of them.
         memory_limit: MiB that TensorFlow takes of each GPU; None takes memory as it is needed.
         workers_per_host: Worker processes that each host starts; None means one.
+        parameter_servers: Processes that hold the variables; None means one where the strategy has any.
         hosts: `host:port` of the first worker of each host; None where the environment says, or all are on this one.
         host_index: Of this host among `hosts`.
         max_restarts: Times that lost workers are started again; None means the default under a supervisor, and none.
@@ -109,6 +110,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     recompute: bool = False
     memory_limit: int | None = None
     workers_per_host: int | None = None
+    parameter_servers: int | None = None
     hosts: tuple[str, ...] | None = None
     host_index: int | None = None
     max_restarts: int | None = None

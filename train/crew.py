@@ -52,21 +52,26 @@ class Crew:
         self._folder = folder
         self._start_limit_s = start_limit_s
         self._workers: dict[int, _Worker] = {}
+        self._num_started = 0
         # Its end tells the workers that the supervisor is no more; nobody ever writes.
         self._stdin, self._lifeline = os.pipe()
 
     def start(self, members: Sequence[Member]) -> StartFailed | None:
         """Starts all workers; returns why not, if the system refuses one."""
         for member in members:
-            index = member.cluster.index
-            heartbeat = self._folder / f"{self._generation}-{index}"
-            seat = Seat(index=index, generation=self._generation, heartbeat=str(heartbeat))
-            try:
-                process = self._open(member, _environment(os.environ, member.cluster, seat))
-            except OSError as error:
-                return StartFailed(index, (error.strerror or str(error)).lower())
-            self._workers[index] = _Worker(index, process, Watch(heartbeat, time.monotonic(), self._start_limit_s))
+            refusal = self._start_one(member)
+            if refusal is not None:
+                return refusal
         return None
+
+    def replace(self, member: Member) -> StartFailed | None:
+        """Ends one worker and starts it again; returns why not, if the system refuses."""
+        self.drop(member.cluster.index)
+        return self._start_one(member, is_late=True)
+
+    def drop(self, index: int) -> None:
+        """Ends one worker with all that it started, at once, and forgets it."""
+        self._workers.pop(index).end()
 
     def look(self) -> list[WorkerEnded | WorkerFroze]:
         """Returns what happened since the last call; what one worker suffered by another is not told beside that."""
@@ -112,6 +117,19 @@ class Crew:
         self._workers.clear()
         for descriptor in (self._stdin, self._lifeline):
             os.close(descriptor)
+
+    def _start_one(self, member: Member, *, is_late: bool = False) -> StartFailed | None:
+        index = member.cluster.index
+        # Of its own for each start: the signs of the one before would be taken for those of this one.
+        heartbeat = self._folder / f"{self._generation}-{index}-{self._num_started}"
+        self._num_started += 1
+        seat = Seat(index=index, generation=self._generation, heartbeat=str(heartbeat), is_late=is_late)
+        try:
+            process = self._open(member, _environment(os.environ, member.cluster, seat))
+        except OSError as error:
+            return StartFailed(index, (error.strerror or str(error)).lower())
+        self._workers[index] = _Worker(index, process, Watch(heartbeat, time.monotonic(), self._start_limit_s))
+        return None
 
     def _open(self, member: Member, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as files:
@@ -190,4 +208,8 @@ class _Worker:
 def _environment(own: Mapping[str, str], cluster: Cluster, seat: Seat) -> dict[str, str]:
     environment = {name: value for name, value in own.items() if name != TF_CONFIG} | {SEAT: seat.to_text()}
     config = cluster.tf_config()
-    return environment if config is None else environment | {TF_CONFIG: config}
+    if config is None:
+        return environment
+    # A call to a worker that is gone must fail, not wait for it: only then is its work given to another one.
+    patience = {"GRPC_FAIL_FAST": "use_caller"} if cluster.num_servers else {}
+    return environment | {TF_CONFIG: config} | patience

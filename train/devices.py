@@ -8,10 +8,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from shardkit.errors import UsageError
+from shardkit.units import format_number
 from train.cluster import Cluster
 from train.config import StrategyChoice
 from train.lookout import watched
 from train.peers import configure_heartbeats
+from train.reach import wait_for_peers
 
 ALONE = Cluster()
 
@@ -54,8 +56,15 @@ def choose_devices(
         UsageError: If there are not as many devices, or they contradict the strategy.
     """
     gpus = tf.config.list_physical_devices("GPU")
+    if cluster.num_servers:
+        return _parameter_servers(cluster)
     if cluster.num_workers > 1:
         return _several_workers(choice, replicas, cluster, nonces or {}, len(gpus))
+    if choice == "parameter-server":
+        raise UsageError(
+            "--strategy parameter-server has several processes, and there is one",
+            next_step="Start them with shardkit train, --workers-per-host or --hosts",
+        )
     if choice == "multi-worker":
         raise UsageError(
             "--strategy multi-worker has several workers, and there is one",
@@ -104,6 +113,17 @@ def _several_workers(
         cluster.num_workers,
         cluster.index,
     )
+
+
+def _parameter_servers(cluster: Cluster) -> Devices:
+    """Returns the devices of the chief; for all others, one replica steps at a time."""
+    # It computes nothing by itself, and the GPUs are for the workers.
+    tf.config.set_visible_devices([], "GPU")
+    wait_for_peers(cluster)
+    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    workers = format_number(cluster.num_commanded, "worker")
+    servers = format_number(cluster.num_servers, "parameter server")
+    return Devices(strategy, 1, f"{workers}, each on its own, and {servers}")
 
 
 def _divide_cpu(num_devices: int) -> None:

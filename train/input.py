@@ -39,8 +39,11 @@ class BatchInput(Protocol):
         """Returns the batches of all epochs from a position on."""
         ...
 
-    def validation(self) -> Iterable[Batch] | None:
-        """Returns the batches of one pass, every example once, padding with weight 0; None without a split."""
+    def validation(self, first_step: int = 0) -> Iterable[Batch] | None:
+        """Returns the batches of one pass from a step on, every example once, padding with weight 0.
+
+        None without a split.
+        """
         ...
 
 
@@ -89,10 +92,10 @@ class ReaderInput:
         """Returns the batches of all epochs from a position on; the rows before it are not read."""
         return ahead(self._training(start), NUM_AHEAD)
 
-    def validation(self) -> _Pass | None:
-        """Returns the batches of one pass, in the order of the shards; None without a split."""
+    def validation(self, first_step: int = 0) -> _Pass | None:
+        """Returns the batches of one pass from a step on, in the order of the shards; None without a split."""
         name = self._splits.validation
-        return None if name is None else _Pass(lambda: self._validation(self._opened[name]))
+        return None if name is None else _Pass(lambda: self._validation(self._opened[name], first_step))
 
     def _training(self, start: Position) -> Iterator[Batch]:
         plan = self._plan
@@ -104,9 +107,11 @@ class ReaderInput:
         for step, batch in zip(count(start.epoch * plan.steps_per_epoch + start.step), reader, strict=False):
             yield self._prepare[True](to_tensors(batch), weights, tf.constant(plan.position(step), tf.int64))
 
-    def _validation(self, split: Split) -> Iterator[Batch]:
+    def _validation(self, split: Split, first_step: int) -> Iterator[Batch]:
         size = self._plan.worker_batch_size
-        for batch in split.batches(**self._settings(), shuffle=False, remainder="pad"):
+        reader = split.batches(**self._settings(), shuffle=False, remainder="pad")
+        reader.restore({**reader.state(), "step": first_step})
+        for batch in reader:
             tensors = to_tensors(batch)
             mask = tensors.pop(_MASK, None)
             weights = tf.ones([size]) if mask is None else tf.cast(mask, tf.float32)

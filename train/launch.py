@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from shardkit.errors import UsageError
+from train.asynchronous_options import check_asynchronous
 from train.cluster import Placement, place
 from train.config import TrainOptions
 from train.heartbeat import START_LIMIT_S
@@ -39,13 +40,14 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
         UsageError: If options contradict each other or the environment.
     """
     placement = _place(options, environment)
-    if options.elastic and (placement.num_workers == 1 or not placement.is_local):
+    if options.elastic and not placement.num_servers and (placement.num_workers == 1 or not placement.is_local):
         raise UsageError(
             "--elastic needs several workers on one host",
             why="there is one worker" if placement.num_workers == 1 else "several hosts cannot agree on fewer workers",
             next_step="Use --workers-per-host without other hosts, or leave --elastic out",
         )
     check_sync_every(options, placement.num_workers)
+    check_asynchronous(options, placement.num_servers)
     if placement.num_workers == 1 and not options.max_restarts:
         return None
     return Orders(
@@ -85,4 +87,5 @@ def _place(options: TrainOptions, environment: Mapping[str, str]) -> Placement:
         host_index=options.host_index,
         workers_per_host=options.workers_per_host,
         environment={} if is_one_process else environment,
+        num_servers=(options.parameter_servers or 1) if options.strategy == "parameter-server" else 0,
     )

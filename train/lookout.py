@@ -92,18 +92,18 @@ def look(text: str) -> None:
 
 def _find_loss(task: Task, *, is_over: bool) -> str | None:
     for index, address in task.cluster.peers.items():
-        line = _overhear(address)
+        line = overhear(address)
         greeting = None if line is None else decode_greeting(line)
         if greeting is not None and greeting.nonce != task.nonces.get(index):
             return f"worker {index} at {address} was lost and begins anew"
     if not is_over:
         return None
-    silent = [f"worker {i} at {a}" for i, a in task.cluster.peers.items() if _overhear(a) is None]
+    silent = [f"worker {i} at {a}" for i, a in task.cluster.peers.items() if overhear(a) is None]
     among = f"; nothing listens at {', '.join(silent[:MAX_NAMED])}" if silent else ""
     return f"TensorFlow did not start in {task.limit_s:g} s{among}"
 
 
-def _overhear(address: str) -> bytes | None:
+def overhear(address: str) -> bytes | None:
     """Returns the first line of what answers there, None if nothing does."""
     try:
         connection = socket.create_connection(parse_address(address, "the cluster"), timeout=_CALL_LIMIT_S)

@@ -206,7 +206,7 @@ class Loop:
                     meter.leave_out()
                     if is_stop_wanted or is_wanted_now:
                         self._stop.end()
-                self._reporter.step(step + 1 - first_step + num_done, _mean_loss(sums), meter)
+                self._reporter.step(step + 1 - first_step + num_done, mean_loss(sums), meter)
                 self._on_step(step + 1, sums, meter)
         return self._add(sums, before, step + 1)[0]
 
@@ -223,10 +223,12 @@ class Loop:
         if result is None:
             return sums, False
         *of_step, num_stops = result.numpy().astype(np.float64)
-        total: Sums = sums + np.array(of_step)
-        if not np.isfinite(total).all():
+        return self._checked(sums + np.array(of_step), num_steps), num_stops > 0
+
+    def _checked(self, sums: Sums, num_steps: int) -> Sums:
+        if not np.isfinite(sums).all():
             raise self._not_a_number(num_steps)
-        return total, num_stops > 0
+        return sums
 
     def _evaluate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
         if self._validation is None:
@@ -304,5 +306,6 @@ def _not_a_number(num_steps: int) -> UsageError:
     )
 
 
-def _mean_loss(sums: Sums) -> float | None:
+def mean_loss(sums: Sums) -> float | None:
+    """Returns the mean loss of an epoch so far, None before its first batch."""
     return float(sums[1] / sums[0]) if sums[0] else None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 
 from shardkit.errors import UsageError
 from shardkit.units import format_number
 from train.agreement import Agreement
+from train.async_loop import AsyncLoop, UnitMeter
+from train.batch import Batch
 from train.best import keep_best
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
@@ -31,7 +34,8 @@ from train.rendezvous import meet
 from train.report import Reporter
 from train.request import Request
 from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file
-from train.setup import Setup, make_steps, set_up
+from train.servers import dismiss
+from train.setup import Setup, make_steps, make_unit_steps, set_up
 from train.signals import Stop
 from train.sums import layout_for, zero_sums
 from train.user_model import call_user_code, model_path
@@ -97,10 +101,17 @@ def run(
             board.write(line)
         reporter.finished_epoch(line, setup.plan.num_epochs)
 
-    loop = Loop(
+    kind: Callable[..., Loop]
+    batches: Iterable[Batch] = ()
+    if cluster.num_servers:
+        units = make_unit_steps(setup, cluster.num_commanded)
+        kind = partial(AsyncLoop, units=units, num_workers=cluster.num_commanded, meter=UnitMeter())
+    else:
+        batches = setup.input.training(setup.plan.position(start.step))
+        kind = partial(Loop, steps=make_steps(setup), meter=meter)
+    loop = kind(
         plan=setup.plan,
         layout=layout,
-        steps=make_steps(setup),
         validation=setup.input.validation(),
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
@@ -114,11 +125,9 @@ def run(
         meet=agree,
         heartbeat=heartbeat,
         on_saved=partial(save_best, is_new=True),
-        meter=meter,
         on_step=board.write_step if is_chief else lambda *_: None,
         not_a_number=partial(not_a_number, request, setup.plan, setup.input, setup.devices.worker_index),
     )
-    batches = setup.input.training(setup.plan.position(start.step))
     if setup.is_user_model:
         call_user_code(model_path(request.model), lambda: loop.run(batches, start))
     else:
@@ -134,6 +143,8 @@ def run(
         reporter.say(f"best        epoch {best + 1} by {monitor}{kept}")
     reporter.say(f"checkpoints {folder.checkpoints}")
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
+    if cluster.num_servers:
+        dismiss(cluster)
 
 
 def begin(

@@ -24,11 +24,13 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
         index: Of the worker among all.
         generation: Times that the supervisor has started the workers before.
         heartbeat: File for its signs of life.
+        is_late: Whether it takes the place of one that was lost, while the others go on.
     """
 
     index: int
     generation: int
     heartbeat: str
+    is_late: bool = False
 
     def to_text(self) -> str:
         """Returns the value of the environment variable `SEAT`."""

@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Splits
+from train.asynchronous import UnitSteps
 from train.caching import keep_examples
 from train.cluster import Cluster
 from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
 from train.failures import explained
-from train.gradients import gradient_function
+from train.gradients import ComputeGradients, gradient_function
 from train.input import BatchInput, ReaderInput
 from train.learner import Learner, check_model
 from train.learners import make_learner
@@ -57,6 +58,14 @@ class Setup(NamedTuple):
         return is_user_model(self.request.model)
 
 
+class Material(NamedTuple):
+    """What a worker learns from: the label, the model with its features, and the batches."""
+
+    label: LabelSpec
+    learner: Learner
+    input: BatchInput
+
+
 def set_up(
     request: Request, cluster: Cluster = ALONE, shared: Shared | None = None, nonces: Mapping[int, str] | None = None
 ) -> Setup:
@@ -73,23 +82,13 @@ def set_up(
     """
     configure_memory(request.options.memory_limit)
     devices = choose_devices(request.options.strategy, request.options.replicas, cluster, nonces)
-    keras.utils.set_random_seed(request.options.seed)
-    set_precision(request.options.precision)
     plan = make_plan(request, devices.num_replicas, devices.num_workers, shared)
     options = choose_optimizer(request.options, request.defaults, plan.global_batch_size)
     check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
-    split = request.splits.train
     # Workers that step on their own have variables of their own, which the strategy does not know.
     owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
-    with explained(request.dataset, split, (*request.features, request.label_feature)):
-        label = make_label(request)
-        learner = make_learner(
-            request.model, request.dataset, split, request.features, label, request.image_size, owner
-        )
-        preparation = Preparation(learner, label, request.label_feature, request.image_size)
-        input_, note = make_input(request, devices, plan, preparation)
-    learner = learner._replace(notes=(*learner.notes, *filter(None, [note])))
+    label, learner, input_ = set_up_input(request, plan, devices.worker_index, owner)
     with owner.scope():
         if is_user_model(request.model):
             notes = check_model(learner, request.model, input_.spec.inputs, label)
@@ -102,30 +101,73 @@ def set_up(
     return Setup(request, devices, plan, label, learner, objective, updater, input_, local)
 
 
+def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
+    """Returns what one worker learns from.
+
+    Args:
+        request: What is wanted.
+        plan: Of the run.
+        worker_index: Of this worker among those that share a batch.
+        owner: Of the variables of the model.
+
+    Raises:
+        UsageError: If the request does not fit the data.
+    """
+    keras.utils.set_random_seed(request.options.seed)
+    set_precision(request.options.precision)
+    split = request.splits.train
+    with explained(request.dataset, split, (*request.features, request.label_feature)):
+        label = make_label(request)
+        learner = make_learner(
+            request.model, request.dataset, split, request.features, label, request.image_size, owner
+        )
+        preparation = Preparation(learner, label, request.label_feature, request.image_size)
+        input_, note = make_input(request, worker_index, plan, preparation)
+    return Material(label, learner._replace(notes=(*learner.notes, *filter(None, [note]))), input_)
+
+
 def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
-    model, objective = setup.learner.model, setup.objective
-    asked = setup.request.options
-    backward = gradient_function(
+    backward = _backward(setup)
+    steps = distribute_steps(
+        setup.devices.strategy, setup.learner.model, backward, setup.updater, setup.objective, setup.plan
+    )
+    return steps if setup.local is None else setup.local.steps(steps, backward, setup.objective)
+
+
+def make_unit_steps(setup: Setup, num_workers: int) -> UnitSteps:
+    """Returns what deals out the units of an asynchronous run to so many workers."""
+    return UnitSteps(
+        setup.devices.strategy,
+        setup.learner.model,
+        _backward(setup),
+        setup.updater,
+        setup.objective,
+        setup.input.spec,
+        num_workers,
+    )
+
+
+def _backward(setup: Setup) -> ComputeGradients:
+    model, asked = setup.learner.model, setup.request.options
+    return gradient_function(
         model,
-        objective,
+        setup.objective,
         num_micro_batches=setup.updater.options.accumulate,
         xla=asked.xla,
         forward=recomputing(model) if asked.recompute else None,
     )
-    steps = distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
-    return steps if setup.local is None else setup.local.steps(steps, backward, objective)
 
 
 def make_input(
-    request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation
+    request: Request, worker_index: int, plan: TrainPlan, preparation: Preparation
 ) -> tuple[BatchInput, str | None]:
     """Returns what reads the batches of this worker, and what the user should know of it.
 
     Raises:
         UsageError: If the examples cannot be kept where they are wanted.
     """
-    options, index = request.options, devices.worker_index
+    options = request.options
     if options.reader == "tfdata":
         if options.cache != "none":
             raise UsageError(
@@ -133,7 +175,7 @@ def make_input(
                 why="--reader tfdata was given",
                 next_step="Leave one of them out",
             )
-        return StockInput(request.dataset, request.splits, preparation, plan, index, options.seed), None
+        return StockInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed), None
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
-    return ReaderInput(opened, request.splits, preparation, plan, index, options.seed), note
+    return ReaderInput(opened, request.splits, preparation, plan, worker_index, options.seed), note

@@ -83,8 +83,11 @@ class StockInput:
         epochs = tf.data.Dataset.range(start.epoch, self._plan.num_epochs)
         return self._finish(epochs.flat_map(one_epoch), is_training=True)
 
-    def validation(self) -> tf.data.Dataset | None:
-        """Returns the batches of one pass, the last one filled up with copies of weight 0; None without a split."""
+    def validation(self, first_step: int = 0) -> tf.data.Dataset | None:
+        """Returns the batches of one pass from a step on, the last one filled up with copies of weight 0.
+
+        None without a split.
+        """
         if self._splits.validation is None:
             return None
         files: ShardFiles = shard_files(self._dataset, self._splits.validation)
@@ -96,7 +99,7 @@ class StockInput:
             padded = tf.gather(serialized, tf.minimum(position, num_examples - 1))
             return padded, tf.cast(position < num_examples, tf.float32), tf.zeros([2], tf.int64)
 
-        return self._finish(read_records(files, seed=None).rebatch(size).map(pad), is_training=False)
+        return self._finish(read_records(files, seed=None).rebatch(size).skip(first_step).map(pad), is_training=False)
 
     def _finish(self, batches: tf.data.Dataset, *, is_training: bool) -> tf.data.Dataset:
         size, prepared = self._plan.worker_batch_size, self._preparation

@@ -19,6 +19,7 @@ from shardkit.errors import (
     UnsafeError,
     UsageError,
 )
+from train.cluster import SERVER, WORKER, name_of, task_of
 from train.exits import PEER_LOST_CODES
 
 # Another start would end the same way.
@@ -43,6 +44,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         failed_before: Whether a generation before this one failed.
         furthest_step: Completed steps of the furthest generation that failed; None if none began.
         stopping: The signal that was passed on to the workers; None while they are to go on.
+        num_servers: Parameter servers among all workers; with them, the others do without one that is lost.
+        num_replaced: Workers that were started again while the others went on.
+        given_up: Workers that the others go on without.
     """
 
     num_workers: int
@@ -55,6 +59,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     failed_before: bool = False
     furthest_step: int | None = None
     stopping: int | None = None
+    num_servers: int = 0
+    num_replaced: int = 0
+    given_up: frozenset[int] = frozenset()
 
 
 class WorkerEnded(msgspec.Struct, frozen=True):
@@ -122,6 +129,20 @@ class Restart(msgspec.Struct, frozen=True):
     sentence: str
 
 
+class Replace(msgspec.Struct, frozen=True):
+    """End one worker, and start it again while the others go on."""
+
+    index: int
+    sentence: str
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """End one worker; the others go on without it."""
+
+    index: int
+    sentence: str
+
+
 class Finish(msgspec.Struct, frozen=True):
     """End all workers that are left, and end with this exit code.
 
@@ -136,7 +157,7 @@ class Finish(msgspec.Struct, frozen=True):
     sentence: str | None = None
 
 
-Action = Wait | Stop | Restart | Finish
+Action = Wait | Stop | Restart | Replace | GiveUp | Finish
 
 
 def decide(state: State, event: Event) -> tuple[State, Action]:
@@ -162,7 +183,7 @@ def decide(state: State, event: Event) -> tuple[State, Action]:
             return state, Finish(event.code, culprit=event.index)
     elif state.stopping is not None:
         return state, Wait()  # The grace period ends what does not end by itself.
-    return _after_failure(state, event)
+    return _without_one(state, event) or _after_failure(state, event)
 
 
 def causes_first(events: Sequence[Event]) -> list[Event]:
@@ -178,17 +199,20 @@ def causes_first(events: Sequence[Event]) -> list[Event]:
     return sorted(events, key=rank)
 
 
-def describe(event: Event) -> str:
+def describe(event: Event, num_servers: int = 0) -> str:
     """Returns what happened to a worker, as the beginning of a sentence."""
     assert isinstance(event, WorkerEnded | WorkerFroze | StartFailed)
-    who = f"worker {event.index}"
+    who = name_of(event.index, num_servers)
     if isinstance(event, StartFailed):
         return f"{who} could not be started ({event.why})"
     when = "before its first step" if event.step is None else f"after step {event.step:,}"
+    if task_of(event.index, num_servers)[0] == SERVER:
+        when = "while it served"
     if isinstance(event, WorkerFroze):
         how = "was stopped" if event.is_stopped else "gave no sign of life"
         if event.others and not event.is_stopped:
-            who = f"workers {', '.join(map(str, sorted((event.index, *event.others))))}"
+            names = [name_of(index, num_servers) for index in sorted((event.index, *event.others))]
+            who = f"workers {', '.join(n.removeprefix('worker ') for n in names)}"
         return f"{who} {how} for {event.silent_s:.0f} s {when}, during {event.phase}"
     if event.code in PEER_LOST_CODES:
         return f"{who} lost another worker {when}"
@@ -214,12 +238,32 @@ def _while_stopping(state: State, event: WorkerEnded) -> Action:
     return Finish(0) if _are_all_done(state) else Finish(128 + state.stopping)
 
 
+def _without_one(state: State, event: WorkerEnded | WorkerFroze | StartFailed) -> tuple[State, Action] | None:
+    """Returns how the others go on without a worker for now or for good; None if they cannot."""
+    index = event.index
+    has_lost_others = isinstance(event, WorkerEnded) and event.code in PEER_LOST_CODES
+    if not state.num_servers or task_of(index, state.num_servers)[0] != WORKER or has_lost_others:
+        return None
+    ended = {i: code for i, code in state.ended.items() if i != index}
+    what = describe(event, state.num_servers)
+    if state.generation + state.num_replaced < state.max_restarts:
+        after = msgspec.structs.replace(state, ended=ended, num_replaced=state.num_replaced + 1)
+        number = f"restart {after.generation + after.num_replaced} of {state.max_restarts}"
+        return after, Replace(index, f"{what}; the others go on while it starts again, {number}")
+    num_left = state.num_workers - 2 - state.num_servers - len(state.given_up)
+    if num_left < 1:
+        return None
+    after = msgspec.structs.replace(state, ended=ended, given_up=state.given_up | {index})
+    workers = "1 worker is" if num_left == 1 else f"{num_left} workers are"
+    return after, GiveUp(index, f"{what}; the others go on, {workers} left")
+
+
 def _after_failure(state: State, event: WorkerEnded | WorkerFroze | StartFailed) -> tuple[State, Action]:
-    what = describe(event)
+    what = describe(event, state.num_servers)
     step = None if isinstance(event, StartFailed) else event.step
     got_further = step is not None and (state.furthest_step is None or step > state.furthest_step)
     is_same_spot = isinstance(event, StartFailed) or (state.failed_before and not got_further)
-    if state.generation >= state.max_restarts:
+    if state.generation + state.num_replaced >= state.max_restarts:
         allowed = f"{state.max_restarts} restarts were allowed" if state.max_restarts else "no restart is allowed"
         return state, Finish(StorageError.exit_code, sentence=f"{what}; {allowed}")
     count = state.count
@@ -234,17 +278,18 @@ def _after_failure(state: State, event: WorkerEnded | WorkerFroze | StartFailed)
         count=count,
         generation=state.generation + 1,
         ended={},
+        given_up=frozenset(),
         failed_before=True,
         furthest_step=step if got_further else state.furthest_step,
     )
     workers = "1 worker" if count == 1 else f"{count} workers"
     how = "going on with" if count < state.count else "restarting"
-    number = f"restart {after.generation} of {state.max_restarts}"
+    number = f"restart {after.generation + after.num_replaced} of {state.max_restarts}"
     return after, Restart(count, f"{what}; {how} {workers} from the last checkpoint, {number}")
 
 
 def _have_all_ended(state: State) -> bool:
-    return len(state.ended) == state.count
+    return len(state.ended) == state.count - len(state.given_up)
 
 
 def _are_all_done(state: State) -> bool:

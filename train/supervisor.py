@@ -16,7 +16,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.errors import StorageError
-from train.cluster import Cluster, Placement
+from train.cluster import WORKER, Cluster, Placement, name_of, task_of
 from train.crew import Crew, Member
 from train.exits import PEER_LOST_CODES
 from train.heartbeat import START_LIMIT_S
@@ -25,7 +25,9 @@ from train.supervision import (
     STOP_SIGNALS,
     Event,
     Finish,
+    GiveUp,
     GraceOver,
+    Replace,
     Restart,
     Signalled,
     State,
@@ -109,6 +111,7 @@ class _Supervisor:
             max_restarts=orders.max_restarts,
             is_elastic=orders.is_elastic,
             fitting=orders.fitting,
+            num_servers=placement.num_servers,
         )
 
     def run(self) -> int:
@@ -130,28 +133,35 @@ class _Supervisor:
             refusal = crew.start(members)
             events: list[Event] = [] if refusal is None else [refusal]
             while True:
+                refusals: list[Event] = []
                 for event in causes_first(events):
                     self._state, action = decide(self._state, event)
                     if isinstance(action, Stop):
                         crew.signal(action.number)
                         self._stop_at_s = time.monotonic() + self._orders.grace_s
+                    elif isinstance(action, Replace | GiveUp):
+                        self._say(action.sentence + _see_log(event, members))
+                        if isinstance(action, GiveUp):
+                            crew.drop(action.index)
+                        elif (refusal := crew.replace(_member(members, action.index))) is not None:
+                            refusals.append(refusal)
                     elif isinstance(action, Restart):
                         return msgspec.structs.replace(action, sentence=action.sentence + _see_log(event, members))
                     elif isinstance(action, Finish):
                         words = _own_words(action, crew, members, sizes)
                         return msgspec.structs.replace(action, sentence=action.sentence or words)
-                events = self._wait(crew)
+                events = refusals or self._wait(crew)
 
     def _command(self) -> tuple[str, ...]:
         command = self._orders.command
         return (*command, RESUME) if self._state.generation and RESUME not in command else command
 
     def _members(self, addresses: Sequence[str]) -> list[Member]:
-        first = self._orders.placement.first
+        first, num_servers = self._orders.placement.first, self._orders.placement.num_servers
         return [
             Member(
-                cluster=Cluster(workers=tuple(addresses), index=i),
-                log=None if i == first else self._orders.logs / f"{i}.log",
+                cluster=Cluster(workers=tuple(addresses), index=i, num_servers=num_servers),
+                log=None if i == first else self._orders.logs / log_name(i, num_servers),
             )
             for i in range(first, first + self._state.count)
         ]
@@ -188,6 +198,16 @@ class _Supervisor:
         return action.code
 
 
+def log_name(index: int, num_servers: int) -> str:
+    """Returns the name of the file with the output of a worker."""
+    job, number = task_of(index, num_servers)
+    return f"{number}.log" if job == WORKER else f"{job}-{number}.log"
+
+
+def _member(members: Sequence[Member], index: int) -> Member:
+    return next(m for m in members if m.cluster.index == index)
+
+
 def _see_log(event: Event, members: Sequence[Member]) -> str:
     log = next((m.log for m in members if m.cluster.index == getattr(event, "index", None)), None)
     return "" if log is None or not isinstance(event, WorkerEnded) or event.code < 0 else f"; see {log}"
@@ -205,7 +225,8 @@ def _own_words(action: Finish, crew: Crew, members: Sequence[Member], sizes: dic
         lines = file.read().decode(errors="replace").splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith("error[")]
     words = lines[starts[-1] :] if starts else lines
-    return "\n".join([f"worker {action.culprit} says:", *words[-_MAX_LAST_WORDS:]])
+    name = name_of(member.cluster.index, member.cluster.num_servers)
+    return "\n".join([f"{name} says:", *words[-_MAX_LAST_WORDS:]])
 
 
 @contextlib.contextmanager

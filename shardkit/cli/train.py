@@ -36,8 +36,8 @@ HEADINGS = {
     ),
     "Speed and memory": ("--precision", "--reduce-in", "--xla", "--accumulate", "--recompute", "--memory-limit"),
     "Devices and workers": (
-        "--strategy", "--replicas", "--workers-per-host", "--hosts", "--host-index", "--rendezvous-timeout",
-        "--max-restarts", "--elastic", "--sync-every",
+        "--strategy", "--replicas", "--workers-per-host", "--parameter-servers", "--hosts", "--host-index",
+        "--rendezvous-timeout", "--max-restarts", "--elastic", "--sync-every",
     ),
     "Output": ("--output", "--checkpoint-every", "--resume", "--export", "--profile-steps", "--dry-run"),
 }  # fmt: skip
@@ -68,6 +68,7 @@ _TYPED = "shardkit.train.typed"
         shardkit train out/adult --label income --strategy mirrored --replicas 2 --output runs/two
         shardkit train out/adult --label income --workers-per-host 2 --output runs/workers
         shardkit train out/adult --label income --workers-per-host 2 --sync-every 8 --output runs/local
+        shardkit train out/adult --label income --strategy parameter-server --workers-per-host 2 --output runs/async
         shardkit train out/adult --label income --hosts a:5000,b:5000 --host-index 0 --output runs/hosts
         shardkit train out/adult --label income --output runs/adult --export models/adult
         shardkit train out/adult --config adult.toml --set epochs=10 --set features=age,education --dry-run
@@ -210,10 +211,11 @@ _TYPED = "shardkit.train.typed"
 )
 @click.option(
     "--strategy",
-    type=click.Choice(["auto", "single", "mirrored", "multi-worker"]),
+    type=click.Choice(["auto", "single", "mirrored", "multi-worker", "parameter-server"]),
     default="auto",
     show_default=True,
-    help="One device, copies of the model on several, or several processes; auto takes all GPUs and workers.",
+    help="One device, copies of the model on several, several processes in step, or workers that never wait for each "
+    "other; auto takes all GPUs and workers.",
 )
 @click.option("--replicas", type=click.IntRange(min=1), help="Number of devices; virtual ones without a GPU.")
 @click.option(
@@ -245,6 +247,11 @@ _TYPED = "shardkit.train.typed"
     "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
 )
 @click.option("--workers-per-host", type=click.IntRange(min=1, max=256), help="Worker processes of each host.")
+@click.option(
+    "--parameter-servers",
+    type=click.IntRange(min=1, max=64),
+    help="Processes of the first host that hold the variables; 1 with --strategy parameter-server if not given.",
+)
 @click.option(
     "--hosts",
     metavar="HOST:PORT,...",
@@ -324,8 +331,11 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             from train.peers import leaving_when_peers_are_lost
             from train.report import Reporter
             from train.run import run
+            from train.servers import serve
 
             with leaving_when_peers_are_lost(cluster):
+                if cluster.num_servers and not cluster.is_chief:
+                    serve(request, cluster, stop)
                 run(request, folder, Reporter(), stop, cluster)
             if options.export is not None and seat is None:
                 export(folder, options.export)

@@ -1,0 +1,138 @@
+"""The processes that a chief commands: parameter servers, which hold the variables, and workers, which compute."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import NoReturn
+
+import tensorflow as tf
+
+from train.batch import Batch
+from train.cluster import WORKER, Cluster
+from train.environment import native_messages_hidden
+from train.exits import EXIT_PEER_LOST
+from train.failures import explained
+from train.heartbeat import Heartbeat
+from train.launch import run_identity
+from train.lookout import overhear
+from train.reach import is_open
+from train.rendezvous import decode_greeting, meet
+from train.request import Request, make_plan
+from train.seat import own_seat
+from train.setup import set_up_input
+from train.signals import Stop
+from train.unit_source import FAREWELL, TRAINING, VALIDATION, UnitSource, answer
+
+_PAUSE_S = 0.1
+_EVERY_S = 1.0
+# A chief that ends and begins anew is away for longer, because it imports TensorFlow.
+_NUM_MISSED = 3
+
+
+def serve(request: Request, cluster: Cluster, stop: Stop) -> NoReturn:
+    """Does what the chief says until it says farewell, and ends this process then.
+
+    Args:
+        request: What is wanted.
+        cluster: As this process sees it.
+        stop: Asked whether this process is to stop; it stays until the chief has ended, if that is soon.
+
+    Raises:
+        ShardkitError: If not all are there in time, or the request does not fit.
+    """
+    options = request.options
+    job, index = cluster.task
+    seat = own_seat(os.environ)
+    if seat is None or not seat.is_late or _is_meeting(cluster, options.rendezvous_timeout_s):
+        meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), options.rendezvous_timeout_s)
+    farewell, progress = threading.Event(), Progress()
+    answer(FAREWELL, lambda: _wave(farewell))
+    if job == WORKER:
+        answer_for_batches(request, progress)
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(cluster.jobs), job_name=job, task_index=index, protocol="grpc", start=True
+    )
+    with stop.heeded():
+        _attend(cluster, farewell, progress, stop)
+    del server
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow has no way to take a server down.
+    os._exit(0)
+
+
+class Progress:
+    """How far the batches are that a worker was asked for. `step` counts those of training."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def at(self, step: int) -> None:
+        """Takes note of a batch of training."""
+        self.step = step + 1
+
+
+def answer_for_batches(request: Request, progress: Progress) -> None:
+    """Makes this process give the batches of units to graphs that run here."""
+    plan = make_plan(request, num_replicas=1, num_workers=1)
+    material = set_up_input(request, plan, 0, tf.distribute.get_strategy())
+    features = (*material.learner.features, request.label_feature)
+
+    def explain(split: str) -> AbstractContextManager[None]:
+        return explained(request.dataset, split, features)
+
+    def train(step: int) -> Iterable[Batch]:
+        return material.input.training(plan.position(step))
+
+    splits = request.splits
+    answer(TRAINING, UnitSource(train, lambda: explain(splits.train), progress.at))
+    if splits.validation is not None:
+        split = splits.validation
+        answer(VALIDATION, UnitSource(lambda step: material.input.validation(step) or (), lambda: explain(split)))
+
+
+def dismiss(cluster: Cluster) -> NoReturn:
+    """Lets all that the chief commands end, then ends this process; those that are lost are not waited for."""
+    sys.stdout.flush()
+    with native_messages_hidden():
+        for index in sorted(cluster.peers, reverse=True):
+            job, number = cluster.task_at(index)
+            with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{job}/task:{number}/device:CPU:0"):
+                tf.raw_ops.PyFunc(input=[], token=FAREWELL, Tout=[])
+        # What TensorFlow still has to tell those that are gone, it would tell the user.
+        os._exit(0)
+
+
+def _wave(farewell: threading.Event) -> list[object]:
+    farewell.set()
+    return []
+
+
+def _attend(cluster: Cluster, farewell: threading.Event, progress: Progress, stop: Stop) -> None:
+    heartbeat = Heartbeat.from_environment(os.environ)
+    num_missed = 0
+    while not farewell.wait(_EVERY_S):
+        heartbeat.beat(progress.step)
+        num_missed = 0 if is_open(cluster.workers[0]) else num_missed + 1
+        if num_missed >= _NUM_MISSED:
+            if stop.is_wanted:
+                stop.end()
+            os.write(2, b"lost: the chief is gone.\n")
+            os._exit(EXIT_PEER_LOST)
+
+
+def _is_meeting(cluster: Cluster, timeout_s: float) -> bool:
+    """Returns whether the others still wait for each other, so that a late worker has to join them."""
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        line = overhear(cluster.workers[0])
+        if line is not None:
+            return decode_greeting(line) is not None
+        time.sleep(_PAUSE_S)
+    return True
