@@ -59,7 +59,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def num_commanded(self) -> int:
         """Those that compute for a chief; 0 where there are no parameter servers."""
-        return self.num_workers - 1 - self.num_servers if self.num_servers else 0
+        return num_commanded(self.num_workers, self.num_servers)
 
     @property
     def is_chief(self) -> bool:
@@ -120,6 +120,16 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def num_workers(self) -> int:
         """Of all hosts."""
         return self.count if self.is_local else len(self.workers)
+
+    @property
+    def num_commanded(self) -> int:
+        """Those that compute for a chief; 0 where there are no parameter servers."""
+        return num_commanded(self.num_workers, self.num_servers)
+
+
+def num_commanded(num_workers: int, num_servers: int) -> int:
+    """Returns how many of all workers compute for a chief; 0 where there are no parameter servers."""
+    return num_workers - 1 - num_servers if num_servers else 0
 
 
 def task_of(index: int, num_servers: int) -> tuple[str, int]:

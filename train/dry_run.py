@@ -16,22 +16,28 @@ from train.request import Request, make_plan
 from train.run_folder import RunFolder
 from train.setup import Setup, set_up
 from train.shares import WorkerShare, worker_shares
+from train.units import steps_a_unit
 
 
-def dry_run(request: Request, folder: RunFolder, reporter: Reporter, num_workers: int = 1) -> None:
+def dry_run(
+    request: Request, folder: RunFolder, reporter: Reporter, num_workers: int = 1, num_commanded: int = 0
+) -> None:
     """Shows the plan of a run on stdout: steps, shares of the workers, memory.
 
     Args:
         request: That fits its dataset.
         folder: Of the run; not touched.
         reporter: Told what the run itself would say.
-        num_workers: Processes that read.
+        num_workers: Processes that share each batch.
+        num_commanded: Processes that take units of batches from a chief; 0 where there is none.
 
     Raises:
         UsageError: If the run could not be.
     """
-    setup = set_up(request if num_workers == 1 else _alone(request))
+    setup = set_up(_alone(request) if num_workers > 1 or num_commanded else request)
     devices = _together(setup.devices, request.options.replicas, num_workers)
+    if num_commanded:
+        devices = devices._replace(summary=f"{format_number(num_commanded, 'worker')}, each on its own")
     plan = make_plan(request, devices.num_replicas, num_workers)
     check_micro_batches(request.options.accumulate, plan.global_batch_size, plan.num_replicas)
     describe(reporter, setup._replace(devices=devices))
@@ -45,6 +51,9 @@ def dry_run(request: Request, folder: RunFolder, reporter: Reporter, num_workers
         ("validation", f"{format_number(plan.num_validation_steps, 'step')} after each epoch"),
         ("checkpoints", _checkpoints(setup)),
     ]
+    if num_commanded:
+        size = steps_a_unit(plan.steps_per_epoch, num_commanded)
+        rows.append(("dealt out", f"{format_number(size, 'step')} at a time, to the worker that is free"))
     print_table(("plan", ""), rows)
     shares = _shares(request, plan)
     print_table(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 _SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR", "ABSL_MIN_LOG_LEVEL": "3"}
 
@@ -28,6 +29,23 @@ def import_quietly() -> None:
         tf.config.list_physical_devices()
         tf.get_logger().setLevel("ERROR")
         keras.config.disable_traceback_filtering()
+
+
+@contextmanager
+def native_messages_in(log: Path) -> Iterator[None]:
+    """Sends what libraries write straight to the stderr descriptor to a file; what Python writes still shows.
+
+    TensorFlow tells that another process is lost in forty lines, as often as it finds that out, at any log level.
+    """
+    sys.stderr.flush()
+    with log.open("ab") as file, os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8") as shown:
+        before, sys.stderr = sys.stderr, shown
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(shown.fileno(), 2)
+            sys.stderr = before
 
 
 @contextmanager

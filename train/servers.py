@@ -8,18 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import NoReturn
 
 import tensorflow as tf
 
 from train.batch import Batch
 from train.cluster import WORKER, Cluster
-from train.environment import native_messages_hidden
+from train.environment import native_messages_hidden, native_messages_in
 from train.exits import EXIT_PEER_LOST
 from train.failures import explained
 from train.heartbeat import Heartbeat
-from train.launch import run_identity
+from train.launch import CHIEF_LOG, LOGS, run_identity
 from train.lookout import overhear
 from train.reach import is_open
 from train.rendezvous import decode_greeting, meet
@@ -95,6 +96,11 @@ def answer_for_batches(request: Request, progress: Progress) -> None:
     if splits.validation is not None:
         split = splits.validation
         answer(VALIDATION, UnitSource(lambda step: material.input.validation(step) or (), lambda: explain(split)))
+
+
+def commanding(cluster: Cluster, folder: Path) -> AbstractContextManager[None]:
+    """Returns the context in which a chief runs: what TensorFlow has to tell of those that are lost goes to a log."""
+    return native_messages_in(folder / LOGS / CHIEF_LOG) if cluster.num_servers else nullcontext()
 
 
 def dismiss(cluster: Cluster) -> NoReturn:

@@ -83,7 +83,7 @@ def supervise(orders: Orders, say: Callable[[str], None], describe_state: Callab
         StorageError: If workers were lost more often than is allowed.
         UsageError: If the logs cannot be written.
     """
-    if orders.placement.count > 1:
+    if orders.placement.count > 1 or orders.placement.num_servers:
         storage.make_folder(str(orders.logs))
     with tempfile.TemporaryDirectory(prefix="shardkit-train-") as folder, _signals() as wakeup:
         return _Supervisor(orders, Path(folder), wakeup, say, describe_state).run()

@@ -323,7 +323,9 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         if options.export is not None and seat is None:
             check_target(Path(options.export))
         if dry_run:
-            show_plan(request, folder, 1 if orders is None else orders.placement.num_workers)
+            placement = None if orders is None else orders.placement
+            num_workers = 1 if placement is None or placement.num_servers else placement.num_workers
+            show_plan(request, folder, num_workers, 0 if placement is None else placement.num_commanded)
             return
         folder.open(resume=options.resume or not is_first)
         if orders is None:
@@ -331,12 +333,13 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             from train.peers import leaving_when_peers_are_lost
             from train.report import Reporter
             from train.run import run
-            from train.servers import serve
+            from train.servers import commanding, serve
 
             with leaving_when_peers_are_lost(cluster):
                 if cluster.num_servers and not cluster.is_chief:
                     serve(request, cluster, stop)
-                run(request, folder, Reporter(), stop, cluster)
+                with commanding(cluster, folder.path):
+                    run(request, folder, Reporter(), stop, cluster)
             if options.export is not None and seat is None:
                 export(folder, options.export)
     if orders is not None:
@@ -361,7 +364,7 @@ def read_options(typed: dict[str, Any]) -> TrainOptions:
     return msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
 
 
-def show_plan(request: Request, folder: RunFolder, num_workers: int) -> None:
+def show_plan(request: Request, folder: RunFolder, num_workers: int, num_commanded: int) -> None:
     """Shows what a run would do, and writes nothing."""
     from train.environment import import_quietly
 
@@ -369,7 +372,7 @@ def show_plan(request: Request, folder: RunFolder, num_workers: int) -> None:
     from train.dry_run import dry_run
     from train.report import Reporter
 
-    dry_run(request, folder, Reporter(), num_workers)
+    dry_run(request, folder, Reporter(), num_workers, num_commanded)
 
 
 def export(folder: RunFolder, target: str) -> None:

@@ -186,7 +186,7 @@ WORKERS = {"worker": ["a:1", "b:1"]}
         ({"environment": tf_config(WORKERS, {"type": ["worker"], "index": 0})}, "no such job"),
         ({"environment": tf_config(WORKERS, {})}, "type None"),
         ({"environment": tf_config(WORKERS, {"type": "chief", "index": 0})}, "'chief', and there is no such job"),
-        ({"environment": tf_config(WORKERS | {"ps": ["c:1"]}, {"type": "worker", "index": 0})}, "job 'ps'"),
+        ({"environment": tf_config(WORKERS | {"evaluator": ["c:1"]}, {"type": "worker", "index": 0})}, "'evaluator'"),
         ({"environment": tf_config({"worker": "a:1"}, {"type": "worker", "index": 0})}, "must be a list"),
         ({"environment": tf_config({"worker": ["a:1", "a:1"]}, {"type": "worker", "index": 0})}, "there twice"),
         ({"environment": tf_config({"worker": ["a:1", "b"]}, {"type": "worker", "index": 0})}, "'b' is no address"),
@@ -213,3 +213,40 @@ VALUES = st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(
 def test_no_tf_config_gives_another_error(text) -> None:
     with contextlib.suppress(UsageError):
         cluster_of_tf_config(text)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+def test_the_first_host_has_the_chief_and_the_parameter_servers_too(num_hosts, count, num_servers) -> None:
+    hosts = [f"h{i}:5000" for i in range(num_hosts)]
+    placements = [
+        place(hosts=hosts, host_index=i, workers_per_host=count, environment={}, num_servers=num_servers)
+        for i in range(num_hosts)
+    ]
+    assert placements[0].count == 1 + num_servers + count
+    assert placements[0].num_commanded == num_hosts * count
+    assert [i for p in placements for i in range(p.first, p.first + p.count)] == list(range(placements[0].num_workers))
+    for placement in placements:
+        for index in range(placement.first, placement.first + placement.count):
+            cluster = Cluster(workers=placement.workers, index=index, num_servers=num_servers)
+            assert cluster_of_tf_config(cluster.tf_config()) == cluster
+            assert cluster.workers[index].startswith(f"h{placements.index(placement)}:")
+            job, number = cluster.task
+            assert cluster.jobs[job][number] == cluster.workers[index]
+
+
+def test_slurm_gives_the_first_task_the_chief_and_the_parameter_servers_too() -> None:
+    first, second = (
+        place(
+            hosts=None, host_index=None, workers_per_host=2, environment=slurm("n[1-2]", "1(x2)", i, 2), num_servers=1
+        )
+        for i in range(2)
+    )
+    assert (first.first, first.count, second.first, second.count) == (0, 4, 4, 2)
+    assert first.workers == second.workers
+    assert [w.partition(":")[0] for w in first.workers] == ["n1"] * 4 + ["n2"] * 2
+
+
+@pytest.mark.parametrize("cluster", [{"ps": ["a:1"], "worker": ["b:1"]}, {"chief": ["a:1"], "ps": ["b:1"]}])
+def test_parameter_servers_need_a_chief_and_workers(cluster) -> None:
+    with pytest.raises(UsageError, match="parameter servers need a chief and at least one worker"):
+        cluster_of_tf_config(json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 0}}))

@@ -62,11 +62,21 @@ def test_what_a_supervisor_is_to_keep_running() -> None:
         ({"elastic": True, "hosts": ("a:1", "b:1"), "host_index": 0}, "several hosts cannot agree"),
         ({"strategy": "single", "workers_per_host": 2}, "--workers-per-host was given"),
         ({"strategy": "mirrored", "hosts": ("a:1", "b:1"), "host_index": 0}, "--hosts was given"),
+        ({"parameter_servers": 2}, "--parameter-servers is for --strategy parameter-server"),
+        ({"strategy": "parameter-server", "elastic": True}, "--elastic does not go with parameter servers"),
+        ({"strategy": "parameter-server", "replicas": 2}, "--replicas does not go"),
+        ({"strategy": "parameter-server", "reduce_in": "bfloat16"}, "--reduce-in does not go"),
+        ({"strategy": "parameter-server", "profile_steps": (1, 2)}, "--profile-steps does not go"),
     ],
 )
 def test_contradictions_are_named(settings, words) -> None:
     with pytest.raises(UsageError, match=words):
         plan_launch(options(**settings), ("run",), {})
+
+
+def test_a_chief_and_parameter_servers_are_started_beside_the_workers() -> None:
+    orders = plan_launch(options(strategy="parameter-server", parameter_servers=2, workers_per_host=3), ("run",), {})
+    assert (orders.placement.num_workers, orders.placement.num_servers, orders.placement.num_commanded) == (6, 2, 3)
 
 
 def test_one_process_by_request_looks_at_no_environment() -> None:

@@ -12,7 +12,9 @@ from train.supervision import (
     FINAL_CODES,
     Event,
     Finish,
+    GiveUp,
     GraceOver,
+    Replace,
     Restart,
     Signalled,
     StartFailed,
@@ -124,6 +126,44 @@ def test_an_elastic_run_takes_numbers_of_workers_that_can_share_it() -> None:
         state, _ = decide(state, WorkerEnded(0, -signal.SIGKILL, 3))
         counts.append(state.count)
     assert counts == [8, 4, 2, 1, 1]
+
+
+def test_a_worker_of_a_chief_is_replaced_while_the_others_go_on_and_given_up_after_that() -> None:
+    state = State(num_workers=5, count=5, max_restarts=1, num_servers=1)
+    state, action = decide(state, WorkerEnded(3, -signal.SIGKILL, 7))
+    assert isinstance(action, Replace)
+    assert action.index == 3
+    assert action.sentence.startswith("worker 1 was killed by SIGKILL after step 7; the others go on")
+    state, action = decide(state, WorkerFroze(4, 9.0, "training", 8))
+    assert isinstance(action, GiveUp)
+    assert "worker 2 gave no sign of life" in action.sentence
+    assert "2 workers are left" in action.sentence
+    for index in (0, 1, 2, 3):
+        state, action = decide(state, WorkerEnded(index, 0, 10))
+    assert action == Finish(0)
+
+
+def test_the_last_worker_of_a_chief_is_not_given_up() -> None:
+    state = State(num_workers=3, count=3, max_restarts=0, num_servers=1)
+    assert decide(state, WorkerEnded(2, -signal.SIGKILL, 7))[1] == Finish(
+        5, sentence="worker 0 was killed by SIGKILL after step 7; no restart is allowed"
+    )
+
+
+@given(st.integers(0, 1), st.booleans(), STEPS)
+def test_all_start_again_without_a_chief_or_a_server(index, froze, step) -> None:
+    state = State(num_workers=4, count=4, max_restarts=2, num_servers=1)
+    event = WorkerFroze(index, 9.0, "training", step) if froze else WorkerEnded(index, -signal.SIGKILL, step)
+    after, action = decide(state, event)
+    assert isinstance(action, Restart)
+    assert action.sentence.startswith("the chief" if index == 0 else "parameter server 0")
+    assert after.generation == 1
+
+
+@given(st.integers(1, 3), STEPS)
+def test_those_that_lost_the_chief_start_again_together(index, step) -> None:
+    state = State(num_workers=6, count=3, max_restarts=2, num_servers=1)
+    assert isinstance(decide(state, WorkerEnded(2 + index, EXIT_PEER_LOST, step))[1], Restart)
 
 
 def test_a_cause_is_told_before_what_it_caused() -> None:
