@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Splits
+from train.buckets import SplitBuckets
 from train.caching import keep_examples
 from train.cluster import Cluster
 from train.config import LabelSpec
@@ -19,6 +20,7 @@ from train.gradients import gradient_function
 from train.input import BatchInput, ReaderInput
 from train.learner import Learner, check_model
 from train.learners import make_learner
+from train.lengths import put_in_buckets
 from train.local_sgd import LocalSteps
 from train.loop import Steps, distribute_steps
 from train.memory import configure_memory
@@ -50,6 +52,7 @@ class Setup(NamedTuple):
     updater: Updater
     input: BatchInput
     local: LocalSteps | None = None
+    buckets: SplitBuckets | None = None
 
     @property
     def is_user_model(self) -> bool:
@@ -88,18 +91,19 @@ def set_up(
             request.model, request.dataset, split, request.features, label, request.image_size, owner
         )
         preparation = Preparation(learner, label, request.label_feature, request.image_size)
-        input_, note = make_input(request, devices, plan, preparation)
-    learner = learner._replace(notes=(*learner.notes, *filter(None, [note])))
+        source = make_input(request, devices, plan, learner, preparation)
+    learner = learner._replace(notes=(*learner.notes, *filter(None, [source.note])))
     with owner.scope():
         if is_user_model(request.model):
-            notes = check_model(learner, request.model, input_.spec.inputs, label)
+            notes = check_model(learner, request.model, source.input.spec.inputs, label)
             learner = learner._replace(notes=(*learner.notes, *notes))
         updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
     objective, local = make_objective(request, label), None
     if plan.sync_every is not None:
         check_one_replica(devices.num_replicas, devices.num_workers)
         local = LocalSteps(devices, learner.model, updater, objective.layout.num_sums)
-    return Setup(request, devices, plan, label, learner, objective, updater, input_, local)
+    buckets = source.buckets
+    return Setup(request, devices, plan, label, learner, objective, updater, source.input, local, buckets)
 
 
 def make_steps(setup: Setup) -> Steps:
@@ -117,10 +121,24 @@ def make_steps(setup: Setup) -> Steps:
     return steps if setup.local is None else setup.local.steps(steps, backward, objective)
 
 
+class Source(NamedTuple):
+    """What reads the batches of a worker.
+
+    Attributes:
+        input: Gives them.
+        note: What the user should know.
+        buckets: Of the train split; None where batches hold examples of any length.
+    """
+
+    input: BatchInput
+    note: str | None = None
+    buckets: SplitBuckets | None = None
+
+
 def make_input(
-    request: Request, devices: Devices, plan: TrainPlan, preparation: Preparation
-) -> tuple[BatchInput, str | None]:
-    """Returns what reads the batches of this worker, and what the user should know of it.
+    request: Request, devices: Devices, plan: TrainPlan, learner: Learner, preparation: Preparation
+) -> Source:
+    """Returns what reads the batches of this worker.
 
     Raises:
         UsageError: If the examples cannot be kept where they are wanted.
@@ -133,7 +151,9 @@ def make_input(
                 why="--reader tfdata was given",
                 next_step="Leave one of them out",
             )
-        return StockInput(request.dataset, request.splits, preparation, plan, index, options.seed), None
+        return Source(StockInput(request.dataset, request.splits, preparation, plan, index, options.seed))
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
-    return ReaderInput(opened, request.splits, preparation, plan, index, options.seed), note
+    buckets = {} if options.length_buckets is None else put_in_buckets(request, learner, opened)
+    input_ = ReaderInput(opened, request.splits, preparation, plan, index, options.seed, buckets)
+    return Source(input_, note, buckets.get(request.splits.train))
