@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from shardkit.adapters.tensorflow import Tensors, to_tensors
+from shardkit.adapters.tensorflow import Tensors, tensor_specs, to_tensors
 from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.features import Features
 from shardkit.reading.dataset import Splits as OpenSplits
@@ -57,7 +57,9 @@ def read_lengths(split: Split, learner: Learner) -> npt.NDArray[np.int32]:
     )
     found = [np.zeros(0, np.int32)]
     for batch in batches:
-        lengths = count(to_tensors(batch)).numpy()
+        tensors = to_tensors(batch)
+        tensors.pop("mask", None)
+        lengths = count(tensors).numpy()
         found.append(lengths if batch.mask is None else lengths[batch.mask])
     return np.concatenate(found)
 
@@ -76,7 +78,7 @@ def bring_to_length(inputs: dict[str, tf.Tensor], length: tf.Tensor) -> dict[str
 
 
 def _counter(lengths: Callable[[ParsedBatch], tf.Tensor], features: Features) -> Callable[[Tensors], tf.Tensor]:
-    @tf.function(reduce_retracing=True)
+    @tf.function(input_signature=[tensor_specs(features, _NUM_AT_ONCE)])
     def count(tensors: Tensors) -> tf.Tensor:
         return tf.cast(lengths(parsed_batch(tensors, features)), tf.int32)
 

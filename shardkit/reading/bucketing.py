@@ -129,9 +129,17 @@ class BucketedOrder:
         last = np.full(self._part_sizes.size, -1, np.int32)
         # Every rank's part: found by one look-up, where a search takes twenty.
         parts = np.repeat(np.arange(last.size, dtype=np.int32), self._part_sizes.reshape(-1))
-        for step in range(turn, self.num_steps, self._num_turns):
-            for ranks in self._shares(step, worker):
-                last[parts[ranks]] = step
+        each = self._num_groups // worker.num_workers
+        regular = np.arange(turn, self._num_regular, self._num_turns, dtype=np.int32)
+        for bucket, size in enumerate(self._group_rows.tolist()):
+            steps = regular[self.buckets[regular] == bucket].repeat(size)
+            for group in range(worker.index * each, (worker.index + 1) * each):
+                start = int(self._starts[turn, group, bucket])
+                np.maximum.at(last, parts[self._ranks[start : start + len(steps)]], steps)
+        for step in range(self._num_regular, self.num_steps):
+            if step % self._num_turns == turn:
+                for ranks in self._shares(step, worker):
+                    last[parts[ranks]] = step
         return last.reshape(self._part_sizes.shape).T
 
     def part_rows(self, place: int) -> list[Int64s]:
