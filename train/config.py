@@ -14,6 +14,7 @@ CacheChoice = Literal["none", "memory", "disk"]
 OptimizerChoice = Literal["adamw", "adam", "sgd", "lion"]
 ScheduleChoice = Literal["cosine", "linear", "constant", "step"]
 Scaling = Literal["none", "linear", "sqrt"]
+BucketsChoice = Literal["auto"] | tuple[int, ...]
 Precision = Literal["float32", "bfloat16", "float16"]
 ClassValue = str | int | bool
 
@@ -41,6 +42,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         image_size: Height and width in pixels that images are brought to.
         reader: What reads the shards: shardkit's own engine, or a graph of stock tf.data.
         cache: Where examples are kept after they were read once: nowhere, in memory, or those of a store on this host.
+        length_buckets: Longest length of each bucket of examples that share batches, or `auto`; None for no buckets.
         optimizer: Its name.
         momentum: Of SGD.
         weight_decay: Decoupled, per step and learning rate.
@@ -93,6 +95,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     image_size: int | None = None
     reader: ReaderChoice = "shardkit"
     cache: CacheChoice = "none"
+    length_buckets: BucketsChoice | None = None
     optimizer: OptimizerChoice = "adamw"
     momentum: float | None = None
     weight_decay: float | None = None

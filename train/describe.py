@@ -18,6 +18,7 @@ from train.syncing import num_syncs
 def describe(reporter: Reporter, setup: Setup) -> None:
     """Prints what is about to happen, with its arithmetic."""
     request, devices, plan, label, learner, *_ = setup
+    buckets = setup.buckets
     target = f"{label.name} (regression)"
     if label.task == "classification":
         shown = ", ".join(label.class_names[:MAX_NAMES_SHOWN])
@@ -35,6 +36,9 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         + (f" ({format_number(plan.num_left_out, 'example')} left out, others each time)" if plan.num_left_out else "")
         + f"  {devices.summary}"
     )
+    if buckets is not None:
+        ends = ", ".join(f"{end:,}" for end in buckets.boundaries)
+        reporter.say(f"length buckets of {buckets.feature} up to {ends}; {buckets.padding:.1%} of them is padding")
     reporter.say(
         describe_optimizer(
             setup.updater.options,

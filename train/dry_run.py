@@ -6,6 +6,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.units import format_number
+from train.buckets import SplitBuckets
 from train.describe import describe
 from train.devices import Devices
 from train.memory_estimate import estimate_memory
@@ -15,7 +16,7 @@ from train.report import Reporter, print_table
 from train.request import Request, make_plan
 from train.run_folder import RunFolder
 from train.setup import Setup, set_up
-from train.shares import WorkerShare, worker_shares
+from train.shares import WorkerShare, bucketed_shares, worker_shares
 from train.units import steps_a_unit
 
 
@@ -55,7 +56,7 @@ def dry_run(
         size = steps_a_unit(plan.steps_per_epoch, num_commanded)
         rows.append(("dealt out", f"{format_number(size, 'step')} at a time, to the worker that is free"))
     print_table(("plan", ""), rows)
-    shares = _shares(request, plan)
+    shares = _shares(request, plan, setup.buckets)
     print_table(
         ("worker", "lanes", "blocks", "shards", "examples", "a step"),
         [[f"{number:,}" for number in share] for share in shares],
@@ -83,10 +84,13 @@ def _together(devices: Devices, replicas: int | None, num_workers: int) -> Devic
     )
 
 
-def _shares(request: Request, plan: TrainPlan) -> tuple[WorkerShare, ...]:
+def _shares(request: Request, plan: TrainPlan, buckets: SplitBuckets | None) -> tuple[WorkerShare, ...]:
     shards = request.dataset.split_shards(request.splits.train)
+    blocks = [shard.block_num_examples for shard in shards]
+    if buckets is not None:
+        return bucketed_shares(blocks, buckets, plan, request.options.seed)
     return worker_shares(
-        [shard.block_num_examples for shard in shards],
+        blocks,
         global_batch_size=plan.global_batch_size,
         num_workers=plan.num_workers,
         seed=request.options.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -12,11 +12,14 @@ import tensorflow as tf
 
 from shardkit.adapters.tensorflow import Tensors, tensor_specs, to_tensors
 from shardkit.adapters.tfdata import fold_in
+from shardkit.reading.columns import Batch as ReaderBatch
 from shardkit.reading.dataset import Splits as OpenSplits
 from shardkit.reading.split import Split
 from shardkit.worker_threads import worker_threads
 from train.batch import Batch
+from train.buckets import SplitBuckets
 from train.choices import Splits
+from train.lengths import bring_to_length
 from train.parsed import parsed_batch
 from train.plan import Position, TrainPlan
 from train.preparation import Preparation
@@ -59,6 +62,8 @@ class ReaderInput:
         plan: Sizes and steps.
         worker_index: Of this worker.
         seed: Of order and augmentation.
+        buckets: By split: what its batches of similar length are made of. A split that is not there has batches of
+            examples of any length.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class ReaderInput:
         plan: TrainPlan,
         worker_index: int,
         seed: int,
+        buckets: Mapping[str, SplitBuckets] | None = None,
     ) -> None:
         self._opened = opened
         self._splits = splits
@@ -76,6 +82,7 @@ class ReaderInput:
         self._plan = plan
         self._worker_index = worker_index
         self._seed = seed
+        self._buckets = buckets or {}
         self._prepare = {is_training: self._graph(is_training) for is_training in (True, False)}
 
     @property
@@ -84,7 +91,8 @@ class ReaderInput:
         size = self._plan.worker_batch_size
         tensors = tensor_specs(self._preparation.features, size)
         weights, at = tf.TensorSpec([size], tf.float32), tf.TensorSpec([2], tf.int64)
-        graph = self._prepare[True].get_concrete_function(tensors, weights, at)
+        length = tf.TensorSpec([], tf.int32) if self._buckets else None
+        graph = self._prepare[True].get_concrete_function(tensors, weights, at, length)
         spec: Batch = tf.nest.map_structure(tf.TensorSpec.from_tensor, graph.structured_outputs)
         return spec
 
@@ -99,26 +107,30 @@ class ReaderInput:
 
     def _training(self, start: Position) -> Iterator[Batch]:
         plan = self._plan
-        reader = self._opened[self._splits.train].batches(
-            **self._settings(), epoch=start.epoch, num_epochs=plan.num_epochs - start.epoch, seed=self._seed
+        name = self._splits.train
+        reader = self._opened[name].batches(
+            **self._settings(name), epoch=start.epoch, num_epochs=plan.num_epochs - start.epoch, seed=self._seed
         )
         reader.restore({**reader.state(), "epoch": start.epoch, "step": start.step})
         weights = tf.ones([plan.worker_batch_size])
         for step, batch in zip(count(start.epoch * plan.steps_per_epoch + start.step), reader, strict=False):
-            yield self._prepare[True](to_tensors(batch), weights, tf.constant(plan.position(step), tf.int64))
+            at = tf.constant(plan.position(step), tf.int64)
+            yield self._prepare[True](to_tensors(batch), weights, at, _length(batch))
 
     def _validation(self, split: Split, first_step: int) -> Iterator[Batch]:
         size = self._plan.worker_batch_size
-        reader = split.batches(**self._settings(), shuffle=False, remainder="pad")
+        reader = split.batches(**self._settings(split.name), shuffle=False, remainder="pad")
         reader.restore({**reader.state(), "step": first_step})
         for batch in reader:
             tensors = to_tensors(batch)
             mask = tensors.pop(_MASK, None)
             weights = tf.ones([size]) if mask is None else tf.cast(mask, tf.float32)
-            yield self._prepare[False](tensors, weights, tf.zeros([2], tf.int64))
+            yield self._prepare[False](tensors, weights, tf.zeros([2], tf.int64), _length(batch))
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, split: str) -> dict[str, Any]:
+        buckets = self._buckets.get(split)
         return {
+            "buckets": None if buckets is None else buckets.request(self._plan.num_groups),
             "global_batch_size": self._plan.global_batch_size,
             "num_workers": self._plan.num_workers,
             "worker_index": self._worker_index,
@@ -132,7 +144,7 @@ class ReaderInput:
         first_row = self._worker_index * size
 
         @tf.function(reduce_retracing=True)
-        def prepare(tensors: Tensors, weights: tf.Tensor, at: tf.Tensor) -> Batch:
+        def prepare(tensors: Tensors, weights: tf.Tensor, at: tf.Tensor, length: tf.Tensor | None) -> Batch:
             seeds = None
             if is_training:
                 seed = fold_in(tf.stack([tf.constant(self._seed, tf.int64), at[0]]), at[1])
@@ -141,9 +153,15 @@ class ReaderInput:
             batch = prepared.prepare(parsed_batch(tensors, prepared.features), weights, seeds)
             if prepared.images:
                 batch = _decoded(prepared, batch, seeds, size)
+            if length is not None:
+                batch = batch._replace(inputs=bring_to_length(batch.inputs, length))
             return prepared.arrange(batch)
 
         return prepare
+
+
+def _length(batch: ReaderBatch) -> tf.Tensor | None:
+    return None if batch.pad_to is None else tf.constant(batch.pad_to, tf.int32)
 
 
 def _decoded(prepared: Preparation, batch: Batch, seeds: tf.Tensor | None, size: int) -> Batch:

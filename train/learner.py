@@ -26,6 +26,8 @@ class Learner(NamedTuple):
         prepare: Makes inputs from a parsed batch, in the input graph; images are still encoded.
         images: Inputs that hold encoded images.
         arrange: Puts the inputs, images decoded, in the structure that the model declares.
+        lengths: Returns how many positions each example of a parsed batch takes in the inputs, `[n]`, in the input
+            graph; None where all take the same.
         augment: Changes the inputs of a training batch by chance, before images are decoded: a function of the inputs
             and of seeds, int64 `[n, 2]`, one for each example. None leaves them as they are.
         summary: What it reads, for the user.
@@ -40,6 +42,7 @@ class Learner(NamedTuple):
     images: tuple[str, ...]
     arrange: Callable[[dict[str, tf.Tensor]], Any]
     summary: str
+    lengths: Callable[[ParsedBatch], tf.Tensor] | None = None
     augment: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None
     notes: tuple[str, ...] = ()
     columns: TabularColumns | None = None

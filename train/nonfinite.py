@@ -91,6 +91,8 @@ def how_to_look(request: Request, plan: TrainPlan, position: Position) -> str:
     """Returns a sentence with the lines of Python that give exactly the global batch of a step."""
     if request.options.reader != "shardkit":
         return "With --reader shardkit, this error says how to look at the batch"
+    if request.options.length_buckets is not None:
+        return "Without --length-buckets, this error says how to look at the batch"
     dataset = request.dataset
     state = f"{{**batches.state(), 'epoch': {position.epoch}, 'step': {position.step}}}"
     code = (

@@ -61,7 +61,13 @@ def make_objective(request: Request, label: LabelSpec) -> Objective:
     return objective_for(label, options.label_smoothing, weights)
 
 
-def make_record(request: Request, label: LabelSpec, learner: Learner, plan: TrainPlan) -> RunRecord:
+def make_record(
+    request: Request,
+    label: LabelSpec,
+    learner: Learner,
+    plan: TrainPlan,
+    bucket_boundaries: tuple[int, ...] | None = None,
+) -> RunRecord:
     """Returns what the run trains, for its folder."""
     dataset = request.dataset
     return RunRecord(
@@ -83,6 +89,7 @@ def make_record(request: Request, label: LabelSpec, learner: Learner, plan: Trai
         label_smoothing=request.options.label_smoothing,
         class_weights=request.options.class_weights,
         sync_every=plan.sync_every,
+        bucket_boundaries=bucket_boundaries,
         tool_versions={name: version(name) for name in _TOOLS},
         recipe=make_recipe(
             request.features if ":" in request.model else learner.features,

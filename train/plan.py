@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import NamedTuple
 
 import msgspec
@@ -63,6 +64,11 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     def replica_batch_size(self) -> int:
         """Examples a step on one replica."""
         return self.global_batch_size // self.num_replicas
+
+    @property
+    def num_groups(self) -> int:
+        """Parts of equal size that a global batch in length buckets is made of, the same for any number of workers."""
+        return gcd(self.global_batch_size, self.num_lanes)
 
     @property
     def steps_per_epoch(self) -> int:

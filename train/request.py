@@ -8,6 +8,7 @@ from shardkit.dataset import Dataset, open_dataset
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import FeatureStatistics
+from train.buckets import check_length_buckets
 from train.choices import Splits, choose_features, choose_splits
 from train.config import Task, TrainOptions
 from train.labels import choose_task
@@ -71,6 +72,8 @@ def resolve(options: TrainOptions) -> Request:
             next_step="Choose another --label or --train-split; shardkit inspect DATASET shows the nulls",
         )
     model = choose_model(options.model, features, manifest.split(splits.train).statistics)
+    if options.length_buckets is not None:
+        check_length_buckets(model, options.reader)
     return Request(
         options=options,
         dataset=dataset,

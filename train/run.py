@@ -76,7 +76,8 @@ def run(
         is_chief=is_chief,
         workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
     )
-    record = make_record(request, setup.label, setup.learner, setup.plan)
+    boundaries = None if setup.buckets is None else setup.buckets.boundaries
+    record = make_record(request, setup.label, setup.learner, setup.plan, boundaries)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter, setup.plan.steps_per_epoch)
     agree(start.step)
     if is_chief:

@@ -24,7 +24,7 @@ _OPTIMIZER_NAMES = {"name": "optimizer"}
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
-    "num_lanes", "reader", "label_smoothing", "class_weights", "sync_every",
+    "num_lanes", "reader", "bucket_boundaries", "label_smoothing", "class_weights", "sync_every",
 )  # fmt: skip
 
 
@@ -51,6 +51,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         label_smoothing: Part of a class target that is spread evenly over all classes.
         class_weights: `balanced`, or `NAME=WEIGHT,...`.
         sync_every: Steps of each worker between two averages of their weights; None if they add up gradients.
+        bucket_boundaries: Of the length buckets of the train split; None without.
         recipe: What the learner was made from; None in records of an older shardkit, like `options`.
         options: All that was asked for, without passwords.
     """
@@ -74,6 +75,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     label_smoothing: float = 0.0
     class_weights: str | None = None
     sync_every: int | None = None
+    bucket_boundaries: tuple[int, ...] | None = None
     recipe: LearnerRecipe | None = None
     options: TrainOptions | None = None
 

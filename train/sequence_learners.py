@@ -15,8 +15,8 @@ from train.config import LabelSpec
 from train.learner import Learner
 from train.model_choice import SEQUENCE, TEXT, is_audio
 from train.sequence_models import signal_model, token_model
-from train.series import NUM_BANDS, is_series, num_channels, prepare_series, sample_rate, uses_spectrum
-from train.tokens import MAX_TOKENS, NUM_SPECIAL, Token, is_tokens, prepare_tokens, scan_tokens
+from train.series import NUM_BANDS, is_series, num_channels, prepare_series, sample_rate, series_lengths, uses_spectrum
+from train.tokens import MAX_TOKENS, NUM_SPECIAL, Token, is_tokens, prepare_tokens, scan_tokens, token_lengths
 
 _DECODABLE = ("audio/wav", "audio/x-wav", "audio/wave", "audio/*")
 
@@ -87,6 +87,7 @@ def learner_of_signals(
         images=(),
         arrange=dict,
         summary=f"{feature.name} as {kind}",
+        lengths=series_lengths(feature, statistics),
         notes=notes,
     )
 
@@ -109,6 +110,7 @@ def learner_of_tokens(
         images=(),
         arrange=dict,
         summary=f"{feature.name} with {len(vocabulary):,} {kind}, at most {MAX_TOKENS:,} of an example",
+        lengths=token_lengths(feature),
         notes=notes,
         vocabulary=vocabulary,
     )

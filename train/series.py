@@ -80,9 +80,9 @@ def prepare_series(feature: Feature, statistics: Statistics) -> Callable[[Parsed
         ragged = _decoded(values) if is_audio(feature) else values
         if not isinstance(ragged, tf.RaggedTensor):
             ragged = tf.RaggedTensor.from_tensor(ragged)
-        window = 2 * max(1, round(rate * WINDOW_S / 2))
+        window = _window(rate)
         samples = tf.cast(ragged[:, : window * (MAX_ROWS + 1) // 2], tf.float32)
-        lengths = tf.maximum(1, 2 * tf.cast(samples.row_lengths(), tf.int32) // window - 1)
+        lengths = _num_windows(samples.row_lengths(), window)
         dense = samples.to_tensor(0.0)
         missing = tf.maximum(0, window - tf.shape(dense)[1])
         dense = tf.pad(tf.where(tf.math.is_finite(dense), dense, 0.0), [[0, 0], [0, missing]])
@@ -103,6 +103,39 @@ def prepare_series(feature: Feature, statistics: Statistics) -> Callable[[Parsed
         return {"values": dense, "mask": mask}
 
     return prepare
+
+
+def series_lengths(feature: Feature, statistics: Statistics) -> Callable[[ParsedBatch], tf.Tensor]:
+    """Returns the function that counts the rows of each example that `prepare_series` makes, without making them."""
+    window = _window(sample_rate(statistics)) if uses_spectrum(feature, statistics) else None
+
+    def count(batch: ParsedBatch) -> tf.Tensor:
+        values = batch.values[feature.name]
+        if is_audio(feature):
+            num_values = _num_samples(values)
+        elif isinstance(values, tf.RaggedTensor):
+            num_values = values.row_lengths()
+        else:
+            num_values = tf.fill([tf.shape(values)[0]], tf.shape(values)[1])
+        return tf.minimum(_num_windows(num_values, window) if window else tf.cast(num_values, tf.int32), MAX_ROWS)
+
+    return count
+
+
+def _window(rate: int) -> int:
+    """Returns the samples of a window, an even number."""
+    return 2 * max(1, round(rate * WINDOW_S / 2))
+
+
+def _num_windows(num_samples: tf.Tensor, window: int) -> tf.Tensor:
+    return tf.maximum(1, 2 * tf.cast(num_samples, tf.int32) // window - 1)
+
+
+def _num_samples(encoded: tf.Tensor) -> tf.Tensor:
+    def count(one: tf.Tensor) -> tf.Tensor:
+        return tf.size(decode_audio(one))
+
+    return tf.map_fn(count, encoded, fn_output_signature=tf.TensorSpec([], tf.int32))
 
 
 def _bands(samples: tf.Tensor, window: int, rate: int) -> tf.Tensor:

@@ -89,13 +89,15 @@ def answer_for_batches(request: Request, progress: Progress) -> None:
         return explained(request.dataset, split, features)
 
     def train(step: int) -> Iterable[Batch]:
-        return material.input.training(plan.position(step))
+        return material.source.input.training(plan.position(step))
 
     splits = request.splits
     answer(TRAINING, UnitSource(train, lambda: explain(splits.train), progress.at))
     if splits.validation is not None:
         split = splits.validation
-        answer(VALIDATION, UnitSource(lambda step: material.input.validation(step) or (), lambda: explain(split)))
+        answer(
+            VALIDATION, UnitSource(lambda step: material.source.input.validation(step) or (), lambda: explain(split))
+        )
 
 
 def commanding(cluster: Cluster, folder: Path) -> AbstractContextManager[None]:

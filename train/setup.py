@@ -11,6 +11,7 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import Splits
 from train.asynchronous import UnitSteps
+from train.buckets import SplitBuckets
 from train.caching import keep_examples
 from train.cluster import Cluster
 from train.config import LabelSpec
@@ -20,6 +21,7 @@ from train.gradients import ComputeGradients, gradient_function
 from train.input import BatchInput, ReaderInput
 from train.learner import Learner, check_model
 from train.learners import make_learner
+from train.lengths import put_in_buckets
 from train.local_sgd import LocalSteps
 from train.loop import Steps, distribute_steps
 from train.memory import configure_memory
@@ -51,6 +53,7 @@ class Setup(NamedTuple):
     updater: Updater
     input: BatchInput
     local: LocalSteps | None = None
+    buckets: SplitBuckets | None = None
 
     @property
     def is_user_model(self) -> bool:
@@ -63,7 +66,7 @@ class Material(NamedTuple):
 
     label: LabelSpec
     learner: Learner
-    input: BatchInput
+    source: Source
 
 
 def set_up(
@@ -88,17 +91,18 @@ def set_up(
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
     # Workers that step on their own have variables of their own, which the strategy does not know.
     owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
-    label, learner, input_ = set_up_input(request, plan, devices.worker_index, owner)
+    label, learner, source = set_up_input(request, plan, devices.worker_index, owner)
     with owner.scope():
         if is_user_model(request.model):
-            notes = check_model(learner, request.model, input_.spec.inputs, label)
+            notes = check_model(learner, request.model, source.input.spec.inputs, label)
             learner = learner._replace(notes=(*learner.notes, *notes))
         updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
     objective, local = make_objective(request, label), None
     if plan.sync_every is not None:
         check_one_replica(devices.num_replicas, devices.num_workers)
         local = LocalSteps(devices, learner.model, updater, objective.layout.num_sums)
-    return Setup(request, devices, plan, label, learner, objective, updater, input_, local)
+    buckets = source.buckets
+    return Setup(request, devices, plan, label, learner, objective, updater, source.input, local, buckets)
 
 
 def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
@@ -122,8 +126,8 @@ def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf
             request.model, request.dataset, split, request.features, label, request.image_size, owner
         )
         preparation = Preparation(learner, label, request.label_feature, request.image_size)
-        input_, note = make_input(request, worker_index, plan, preparation)
-    return Material(label, learner._replace(notes=(*learner.notes, *filter(None, [note]))), input_)
+        source = make_input(request, worker_index, plan, learner, preparation)
+    return Material(label, learner._replace(notes=(*learner.notes, *filter(None, [source.note]))), source)
 
 
 def make_steps(setup: Setup) -> Steps:
@@ -159,10 +163,24 @@ def _backward(setup: Setup) -> ComputeGradients:
     )
 
 
+class Source(NamedTuple):
+    """What reads the batches of a worker.
+
+    Attributes:
+        input: Gives them.
+        note: What the user should know.
+        buckets: Of the train split; None where batches hold examples of any length.
+    """
+
+    input: BatchInput
+    note: str | None = None
+    buckets: SplitBuckets | None = None
+
+
 def make_input(
-    request: Request, worker_index: int, plan: TrainPlan, preparation: Preparation
-) -> tuple[BatchInput, str | None]:
-    """Returns what reads the batches of this worker, and what the user should know of it.
+    request: Request, worker_index: int, plan: TrainPlan, learner: Learner, preparation: Preparation
+) -> Source:
+    """Returns what reads the batches of this worker.
 
     Raises:
         UsageError: If the examples cannot be kept where they are wanted.
@@ -175,7 +193,9 @@ def make_input(
                 why="--reader tfdata was given",
                 next_step="Leave one of them out",
             )
-        return StockInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed), None
+        return Source(StockInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed))
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
-    return ReaderInput(opened, request.splits, preparation, plan, worker_index, options.seed), note
+    buckets = {} if options.length_buckets is None else put_in_buckets(request, learner, opened)
+    input_ = ReaderInput(opened, request.splits, preparation, plan, worker_index, options.seed, buckets)
+    return Source(input_, note, buckets.get(request.splits.train))

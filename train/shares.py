@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardkit.reading.order import EpochSequence, OrderOptions, choose_num_lanes, lane_shares
+from shardkit.reading.bucketing import BucketedOrder
+from shardkit.reading.length_buckets import order_of
+from shardkit.reading.order import EpochSequence, OrderOptions, Worker, choose_num_lanes, lane_shares
+from train.buckets import SplitBuckets
+from train.plan import TrainPlan
 
 
 class WorkerShare(NamedTuple):
@@ -68,6 +72,45 @@ def worker_shares(
                 num_shards=len(np.unique(shards[blocks])),
                 num_examples=stop - start,
                 num_step_examples=int(of_lanes[mine].sum()),
+            )
+        )
+    return tuple(found)
+
+
+def bucketed_shares(
+    shard_blocks: Sequence[Sequence[int]], buckets: SplitBuckets, plan: TrainPlan, seed: int, epoch: int = 0
+) -> tuple[WorkerShare, ...]:
+    """Returns the share of each worker in an epoch of batches of similar length.
+
+    Args:
+        shard_blocks: Of each shard of the split, the examples of each block.
+        buckets: Of the examples.
+        plan: Sizes of the run.
+        seed: Of the order.
+        epoch: Of the order.
+    """
+    options = OrderOptions(
+        global_batch_size=plan.global_batch_size,
+        seed=seed,
+        num_lanes=plan.num_lanes,
+        buckets=order_of(buckets.request(plan.num_groups), plan.num_workers),
+    )
+    sizes = np.array([size for blocks in shard_blocks for size in blocks], np.int64)
+    shards = np.repeat(np.arange(len(shard_blocks)), [len(blocks) for blocks in shard_blocks])
+    num_rows = (plan.global_batch_size,) * len(buckets.boundaries)
+    order = BucketedOrder(sizes, buckets.bucket_of, num_rows, options, epoch)
+    found = []
+    for index in range(plan.num_workers):
+        last_steps = order.last_steps(Worker(index=index, num_workers=plan.num_workers), turn=0)
+        blocks = order.sequence.blocks[(last_steps >= 0).any(axis=1)]
+        found.append(
+            WorkerShare(
+                worker_index=index,
+                num_lanes=plan.num_lanes // plan.num_workers,
+                num_blocks=len(blocks),
+                num_shards=len(np.unique(shards[blocks])),
+                num_examples=order.num_steps * plan.worker_batch_size,
+                num_step_examples=plan.worker_batch_size,
             )
         )
     return tuple(found)

@@ -6,6 +6,7 @@ Index 0 is padding, 1 a token that is not in the vocabulary.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -75,10 +76,19 @@ def prepare_tokens(feature: Feature, vocabulary: tuple[Token, ...]) -> InputMake
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, indices), default_value=1)
 
     def prepare(batch: ParsedBatch) -> dict[str, tf.Tensor]:
-        tokens = token_lists(batch.values[feature.name], feature)[:, :MAX_TOKENS]
+        tokens = _kept_tokens(batch, feature)
         return {"tokens": pad_to_boundary(tokens.with_flat_values(table.lookup(tokens.flat_values)), _BOUNDARY)}
 
     return InputMaker(prepare, [table])
+
+
+def token_lengths(feature: Feature) -> Callable[[ParsedBatch], tf.Tensor]:
+    """Returns the function that counts the tokens of each example that `prepare_tokens` makes inputs of."""
+    return lambda batch: _kept_tokens(batch, feature).row_lengths()
+
+
+def _kept_tokens(batch: ParsedBatch, feature: Feature) -> tf.RaggedTensor:
+    return token_lists(batch.values[feature.name], feature)[:, :MAX_TOKENS]
 
 
 def pad_to_boundary(ragged: tf.RaggedTensor, boundary: int) -> tf.Tensor:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import click
 
 from shardkit.errors import UsageError
 from shardkit.units import parse_size
+
+# The reader has room for 64, of which the longest examples may need one more.
+MAX_BOUNDARIES = 64
 
 
 class SizeType(click.ParamType[int]):
@@ -68,6 +72,27 @@ class StepsType(click.ParamType[tuple[int, int]]):
         if not (first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
             self.fail(f"{value!r} are no steps; write them like 10:20", param, ctx)
         return int(first), int(stop)
+
+
+class LengthBucketsType(click.ParamType["str | tuple[int, ...]"]):
+    """Longest lengths of buckets such as `16,32,64`, or `auto`."""
+
+    name = "lengths"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str | tuple[int, ...]:
+        """Returns the lengths, or `auto`."""
+        if value == "auto" or isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        ends = [int(part) if part.isdecimal() else 0 for part in parts]
+        if len(ends) >= MAX_BOUNDARIES or any(a >= b for a, b in pairwise((0, *ends))):
+            self.fail(
+                f"{value!r} are no lengths of buckets; write auto, or up to {MAX_BOUNDARIES - 1} ascending numbers "
+                "from 1 like 16,32,64",
+                param,
+                ctx,
+            )
+        return tuple(ends)
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.options import StepsType, split_names
+from shardkit.cli.options import LengthBucketsType, StepsType, split_names
 from shardkit.cli.settings import settings_options
 from shardkit.cli.shell import ExampleCommand
 from shardkit.cli.trained import check_own_package
@@ -25,7 +25,10 @@ MAX_SEED = 2**32 - 1
 
 # What is not named here stands below all of these.
 HEADINGS = {
-    "Data": ("--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache"),
+    "Data": (
+        "--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache",
+        "--length-buckets",
+    ),
     "Model and loss": (
         "--model", "--task", "--image-size", "--class-weights", "--label-smoothing", "--ema", "--prune",
     ),
@@ -231,6 +234,13 @@ _TYPED = "shardkit.train.typed"
     default="none",
     show_default=True,
     help="Keep the examples in memory, or the blocks of a store on this host's disk.",
+)
+@click.option(
+    "--length-buckets",
+    type=LengthBucketsType(),
+    metavar="auto|16,32,64",
+    help="Give texts, lists of tokens, series and audio of similar length to the same batches, each padded to its "
+    "bucket's longest length only; auto chooses these.",
 )
 @click.option("--train-split", metavar="NAME", help="Split to learn from; train if there is one.")
 @click.option(

@@ -158,8 +158,12 @@ class BucketPlans:
         worker: Worker,
         turn: int,
     ) -> None:
-        buckets = msgspec.structs.replace(order_of(request, worker.num_workers), boundaries=found.boundaries)
-        num_rows = bucket_num_rows(found.boundaries, buckets.tokens_per_batch, buckets.num_groups)
+        buckets = msgspec.structs.replace(
+            order_of(request, worker.num_workers), boundaries=found.boundaries, lengths_digest=found.lengths_digest
+        )
+        num_rows = (order.global_batch_size,) * len(found.boundaries)
+        if buckets.tokens_per_batch is not None:
+            num_rows = bucket_num_rows(found.boundaries, buckets.tokens_per_batch, buckets.num_groups)
         self.order = msgspec.structs.replace(order, buckets=buckets)
         self.sizes = found.sizes(num_rows)
         self._loader = loader
@@ -175,7 +179,12 @@ class BucketPlans:
         return BucketPlan(
             self._loader,
             partial(BucketedOrder, self._num_examples, self._bucket_of, sizes.num_rows, self.order, epoch),
-            num_batches(sizes.num_examples, sizes.num_rows, pads=self.order.remainder == "pad"),
+            num_batches(
+                sizes.num_examples,
+                sizes.num_rows,
+                pads=self.order.remainder == "pad",
+                always_up=self.order.global_batch_size > 0,
+            ),
             sizes.boundaries,
             self._padded,
             self._worker,

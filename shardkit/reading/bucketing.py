@@ -12,6 +12,9 @@ evenly once more. What does not fill a batch even so goes into the next bucket's
 epoch less than one batch is left out, or is filled up: one of the longest, which has the fewest rows. Hence the number
 of batches is that of the data, whatever the seed, the epoch and the turns are.
 
+Where every batch has the same rows, what would be left out is known before: it is the end of the sequence, not the
+longest examples, and an epoch has as many batches as without buckets.
+
 It takes 4 bytes an example, and about three times as much while it is made.
 """
 
@@ -77,15 +80,19 @@ class BucketedOrder:
         self._stored_ends = np.cumsum(np.asarray(block_num_examples, np.int64))
         self._num_rows = np.asarray(num_rows, np.int64)
         self._group_rows = self._num_rows // self._num_groups
+        is_one_size = options.global_batch_size > 0
         codes = self._codes()
+        self._used_stop = _used_stop(codes, options) if is_one_size else len(codes)
+        codes[self._used_stop :] = NO_BUCKET
         num_buckets = len(num_rows)
         self._part_sizes = _part_sizes(codes, self.sequence.ends, num_buckets)
         ends = np.cumsum(self._part_sizes)
         self._part_starts = ends - self._part_sizes.reshape(-1)
         num_lanes = options.num_lanes if options.shuffle else self._num_groups * self._num_turns
-        queues = _queues(codes, num_buckets, num_lanes // (self._num_groups * self._num_turns), num_lanes)
+        num_lanes_each = num_lanes // (self._num_groups * self._num_turns)
+        queues = _queues(codes[: self._used_stop], num_buckets, num_lanes_each, num_lanes)
         self._ranks, self._starts, times = self._in_queues(queues, num_buckets)
-        self._is_up = goes_up(tuple(self._part_sizes.sum(axis=1).tolist()), num_rows)
+        self._is_up = goes_up(tuple(self._part_sizes.sum(axis=1).tolist()), num_rows, always=is_one_size)
         self._plan_steps(times, options.remainder)
 
     def num_rows(self, step: int) -> int:
@@ -122,14 +129,24 @@ class BucketedOrder:
         last = np.full(self._part_sizes.size, -1, np.int32)
         # Every rank's part: found by one look-up, where a search takes twenty.
         parts = np.repeat(np.arange(last.size, dtype=np.int32), self._part_sizes.reshape(-1))
-        for step in range(turn, self.num_steps, self._num_turns):
-            for ranks in self._shares(step, worker):
-                last[parts[ranks]] = step
+        each = self._num_groups // worker.num_workers
+        regular = np.arange(turn, self._num_regular, self._num_turns, dtype=np.int32)
+        for bucket, size in enumerate(self._group_rows.tolist()):
+            steps = regular[self.buckets[regular] == bucket].repeat(size)
+            for group in range(worker.index * each, (worker.index + 1) * each):
+                start = int(self._starts[turn, group, bucket])
+                np.maximum.at(last, parts[self._ranks[start : start + len(steps)]], steps)
+        for step in range(self._num_regular, self.num_steps):
+            if step % self._num_turns == turn:
+                for ranks in self._shares(step, worker):
+                    last[parts[ranks]] = step
         return last.reshape(self._part_sizes.shape).T
 
     def part_rows(self, place: int) -> list[Int64s]:
         """Returns for each bucket the positions of its rows among the rows of a block, as the epoch orders them."""
         codes = self._block_codes(place)
+        first = int(self.sequence.ends[place] - self.sequence.sizes[place])
+        codes = codes[: max(0, self._used_stop - first)]
         return [np.flatnonzero(codes == bucket) for bucket in range(len(self._num_rows))]
 
     def _block_codes(self, place: int) -> Uint8s:
@@ -234,6 +251,13 @@ class _Queue(NamedTuple):
     ranks: npt.NDArray[Any]
     walked: Int64s
     counts: Int64s
+
+
+def _used_stop(codes: Uint8s, options: OrderOptions) -> int:
+    """Returns where in the sequence that begins which fills no batch of the one size that all have."""
+    used = np.flatnonzero(codes != NO_BUCKET)
+    num_used = len(used) // options.global_batch_size * options.global_batch_size
+    return int(used[num_used]) if options.remainder == "drop" and num_used < len(used) else len(codes)
 
 
 def _queues(codes: Uint8s, num_buckets: int, num_lanes_each: int, num_lanes: int) -> Iterator[_Queue]:

@@ -37,7 +37,8 @@ class LengthBuckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         feature: Whose length counts: the values of a list, the bytes of a string or of bytes; an integer is the length
             itself. A null has length 0.
         tokens_per_batch: What a batch of all workers together has at most, padding included. A bucket's batch has the
-            largest multiple of `num_groups` of rows for which that holds.
+            largest multiple of `num_groups` of rows for which that holds. None: every batch has `global_batch_size`
+            rows, and an epoch as many steps as without buckets.
         boundaries: Longest length of each bucket, ascending, at most 64. None chooses from the lengths: as few as keep
             the padding under 9 %, at most 32.
         too_long: What becomes of examples beyond the last boundary: `error` refuses, `drop` leaves them out of every
@@ -49,7 +50,7 @@ class LengthBuckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     feature: str
-    tokens_per_batch: int
+    tokens_per_batch: int | None = None
     boundaries: tuple[int, ...] | None = None
     too_long: TooLong = "error"
     num_groups: int | None = None
@@ -61,14 +62,16 @@ class BucketOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         boundaries_digest: What stands for boundaries that are many, in states; see `shortened`.
+        lengths_digest: Of lengths that were given; None if they are those of the feature.
     """
 
     feature: str
-    tokens_per_batch: int
+    tokens_per_batch: int | None
     boundaries: tuple[int, ...]
     too_long: TooLong
     num_groups: int
     boundaries_digest: str | None = None
+    lengths_digest: str | None = None
 
 
 class BucketSizes(NamedTuple):
@@ -143,15 +146,16 @@ def checked(request: LengthBuckets) -> LengthBuckets:
 
 
 def one_size(global_batch_size: int | None, buckets: LengthBuckets | None) -> int:
-    """Returns the size of a batch, 0 if buckets decide.
+    """Returns the size of a batch, 0 if the tokens of buckets decide.
 
     Raises:
-        UsageError: If both are given, or none.
+        UsageError: If both say it, or none.
     """
-    if (global_batch_size is None) == (buckets is None):
+    has_tokens = buckets is not None and buckets.tokens_per_batch is not None
+    if (global_batch_size is not None) == has_tokens:
         raise UsageError(
-            "either `global_batch_size` or `buckets` says how many examples a batch has",
-            why="both are given" if buckets else "neither is given",
+            "either `global_batch_size` or the `tokens_per_batch` of buckets says how many examples a batch has",
+            why="both are given" if has_tokens else "neither is given",
             next_step="Give global_batch_size=N, or buckets=LengthBuckets(feature=..., tokens_per_batch=N)",
         )
     return global_batch_size or 0
@@ -222,7 +226,7 @@ def bucket_num_rows(boundaries: tuple[int, ...], tokens_per_batch: int, num_grou
     return num_rows
 
 
-def goes_up(num_examples: tuple[int, ...], num_rows: tuple[int, ...]) -> tuple[bool, ...]:
+def goes_up(num_examples: tuple[int, ...], num_rows: tuple[int, ...], *, always: bool = False) -> tuple[bool, ...]:
     """Returns for each bucket whether examples that do not fill a batch go into batches of the next one.
 
     They do if it has examples and its batches have at least an eighth of the rows, so that these few are no more than
@@ -231,21 +235,29 @@ def goes_up(num_examples: tuple[int, ...], num_rows: tuple[int, ...]) -> tuple[b
     Args:
         num_examples: In each bucket.
         num_rows: Of each bucket's batches.
+        always: Whether they do in any case, as where every batch has the same rows: an epoch then has as many batches
+            as without buckets.
     """
+    if always:
+        return (True,) * (len(num_rows) - 1) + (False,)
     following = zip(num_rows, num_rows[1:], num_examples[1:], strict=False)
     return (*(count > 0 and 8 * above >= size for size, above, count in following), False)
 
 
-def num_batches(num_examples: tuple[int, ...], num_rows: tuple[int, ...], *, pads: bool) -> int:
+def num_batches(
+    num_examples: tuple[int, ...], num_rows: tuple[int, ...], *, pads: bool, always_up: bool = False
+) -> int:
     """Returns the batches of an epoch; they are the same number whatever the order is.
 
     Args:
         num_examples: In each bucket.
         num_rows: Of each bucket's batches.
         pads: Whether examples that do not fill a batch and do not go up are in one more.
+        always_up: Whether what does not fill a batch goes up in any case; see `goes_up`.
     """
     total, rest = 0, 0
-    for count, size, is_up in zip(num_examples, num_rows, goes_up(num_examples, num_rows), strict=True):
+    is_ups = goes_up(num_examples, num_rows, always=always_up)
+    for count, size, is_up in zip(num_examples, num_rows, is_ups, strict=True):
         num_full, rest = divmod(count + rest, size)
         total += num_full
         if not is_up:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from shardkit.decoder import RecordDecoder
 from shardkit.errors import UsageError
@@ -35,6 +36,7 @@ class SplitBuckets(NamedTuple):
         num_too_long: Examples in none.
         longest: Length of all examples.
         num_tokens: Sum of the lengths of the examples in buckets.
+        lengths_digest: Of lengths that were given; None if they are those of the feature.
     """
 
     boundaries: tuple[int, ...]
@@ -43,10 +45,41 @@ class SplitBuckets(NamedTuple):
     num_too_long: int
     longest: int
     num_tokens: int
+    lengths_digest: str | None = None
 
     def sizes(self, num_rows: tuple[int, ...]) -> BucketSizes:
         """Returns what is told of them, with the rows of each bucket's batches."""
         return BucketSizes(self.boundaries, num_rows, self.num_examples, self.num_too_long, self.num_tokens)
+
+
+class GivenLengths(NamedTuple):
+    """Lengths of the examples of a split that were not read from it.
+
+    Attributes:
+        lengths: Of each example, in the stored order.
+        digest: The same for the same lengths.
+    """
+
+    lengths: npt.NDArray[np.int32]
+    digest: str
+
+
+def given_lengths(lengths: npt.NDArray[np.integer[Any]], num_examples: int) -> GivenLengths:
+    """Returns lengths with their digest.
+
+    Raises:
+        UsageError: If they are not one whole number from 0 for each example.
+    """
+    given = np.asarray(lengths)
+    is_right = given.shape == (num_examples,) and given.dtype.kind in "iu"
+    if not is_right or (num_examples and not 0 <= given.min() <= given.max() <= np.iinfo(np.int32).max):
+        raise UsageError(
+            "these are no lengths of the examples",
+            why=f"they are {given.dtype} {list(given.shape)}, and the split has {num_examples:,} examples",
+            next_step="Give one whole number from 0 for each, in the stored order",
+        )
+    kept = np.ascontiguousarray(given, np.dtype("<i4"))
+    return GivenLengths(kept, xxhash.xxh3_128_hexdigest(kept.data))
 
 
 def has_length(feature: Feature) -> bool:
@@ -73,21 +106,45 @@ def check_too_long(found: SplitBuckets, buckets: LengthBuckets) -> None:
 
 
 def put_in_buckets(
-    loader: BlockLoader,
-    num_examples: npt.NDArray[np.int64],
-    feature: Feature,
-    boundaries: tuple[int, ...] | None,
-    num_threads: int,
+    lengths: npt.NDArray[np.integer[Any]], boundaries: tuple[int, ...] | None, digest: str | None = None
 ) -> SplitBuckets:
-    """Returns the buckets of all examples of a split, with the boundaries that are given or suit the lengths.
+    """Returns the buckets of examples, with the boundaries that are given or suit the lengths.
 
-    Holds 8 bytes an example while it reads.
+    Args:
+        lengths: Of each example, in the stored order, none negative.
+        boundaries: None chooses them.
+        digest: Of lengths that were given.
+    """
+    if boundaries is None:
+        boundaries = choose_boundaries(count_lengths(lengths))
+    bucket_of = find_buckets(lengths, boundaries)
+    counts = np.bincount(bucket_of, minlength=NO_BUCKET + 1)
+    return SplitBuckets(
+        boundaries,
+        bucket_of,
+        num_examples=tuple(counts[: len(boundaries)].tolist()),
+        num_too_long=int(counts[NO_BUCKET]),
+        longest=int(lengths.max(initial=0)),
+        num_tokens=int(lengths[bucket_of != NO_BUCKET].sum(dtype=np.int64)),
+        lengths_digest=digest,
+    )
+
+
+def count_lengths(lengths: npt.NDArray[np.integer[Any]]) -> Lengths:
+    """Returns how many examples there are of each length."""
+    values, counts = np.unique(lengths, return_counts=True)
+    return Lengths(values.astype(np.int64), counts.astype(np.int64))
+
+
+def read_lengths(
+    loader: BlockLoader, num_examples: npt.NDArray[np.int64], feature: Feature, num_threads: int
+) -> npt.NDArray[np.int64]:
+    """Returns the length of every example of a split, in the stored order.
 
     Args:
         loader: Of the split's blocks.
         num_examples: Of each block.
         feature: Whose length counts; see `has_length`.
-        boundaries: None chooses them.
         num_threads: Blocks that are decoded at once, at least one.
 
     Raises:
@@ -111,18 +168,7 @@ def put_in_buckets(
             why=f"the least is {lengths.min():,}",
             next_step="Name a list, text, bytes, or an integer from 0",
         )
-    if boundaries is None:
-        boundaries = choose_boundaries(Lengths(*np.unique(lengths, return_counts=True)))
-    bucket_of = find_buckets(lengths, boundaries)
-    counts = np.bincount(bucket_of, minlength=NO_BUCKET + 1)
-    return SplitBuckets(
-        boundaries,
-        bucket_of,
-        num_examples=tuple(counts[: len(boundaries)].tolist()),
-        num_too_long=int(counts[NO_BUCKET]),
-        longest=int(lengths.max(initial=0)),
-        num_tokens=int(lengths[bucket_of != NO_BUCKET].sum()),
-    )
+    return lengths
 
 
 def _block_lengths(

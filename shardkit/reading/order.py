@@ -46,7 +46,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What decides the order beside the data.
 
     Attributes:
-        global_batch_size: Examples that all workers together take a step; 0 where `buckets` decide.
+        global_batch_size: Examples that all workers together take a step; 0 where the tokens of `buckets` decide.
         seed: Any integer.
         shuffle: False gives the stored order.
         remainder: What becomes of examples that do not fill a batch: `drop` leaves them out of this epoch (others in
@@ -132,6 +132,9 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
         ("global_batch_size", options.global_batch_size) if buckets is None else ("num_groups", buckets.num_groups)
     )
     numbers = {name: size, "num_lanes": lanes, "num_workers": num_workers, "num_turns": options.num_turns}
+    has_one_size = buckets is not None and buckets.tokens_per_batch is None
+    if has_one_size:
+        numbers["global_batch_size"] = options.global_batch_size
     if min(numbers.values()) < 1:
         raise UsageError(
             "there is no such order of reading",
@@ -158,6 +161,12 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
             "the workers cannot share a batch evenly",
             why=f"{name} {size} is no multiple of the {num_workers} workers",
             next_step=f"Use {_nearest_multiple(size, num_workers)}",
+        )
+    if has_one_size and options.global_batch_size % size:
+        raise UsageError(
+            "the groups cannot share a batch evenly",
+            why=f"global_batch_size {options.global_batch_size} is no multiple of the {size} groups",
+            next_step=f"Use {_nearest_multiple(options.global_batch_size, size)}, or a num_groups that divides it",
         )
     num_readers = (num_workers if buckets is None else buckets.num_groups) * options.num_turns
     if options.shuffle and lanes % num_readers:

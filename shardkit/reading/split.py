@@ -19,7 +19,14 @@ from shardkit.reading.bucket_plan import BucketPlans
 from shardkit.reading.columns import Batch, Ragged
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.length_buckets import LengthBuckets, check_padded, checked, one_size, order_of
-from shardkit.reading.lengths import SplitBuckets, check_too_long, put_in_buckets
+from shardkit.reading.lengths import (
+    GivenLengths,
+    SplitBuckets,
+    check_too_long,
+    given_lengths,
+    put_in_buckets,
+    read_lengths,
+)
 from shardkit.reading.order import (
     EpochOrder,
     OrderOptions,
@@ -54,6 +61,7 @@ class Split(Sequence[dict[str, Any]]):
         self.features: Features = dataset.manifest.features
         self._dataset = dataset
         self._bucketed: dict[tuple[str, tuple[int, ...] | None], SplitBuckets] = {}
+        self._lengths: dict[str, GivenLengths] = {}
 
     @property
     def dataset(self) -> Dataset:
@@ -138,12 +146,14 @@ class Split(Sequence[dict[str, Any]]):
     ) -> BatchReader:
         """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
 
-        With `buckets`, batches are of examples of similar length, and their rows differ from bucket to bucket; all
-        workers have the same bucket at a step. To know the lengths, the first such call reads the whole split once;
-        what is kept is a byte an example, and 4 more for the epoch that is read.
+        With `buckets`, batches are of examples of similar length; all workers have the same bucket at a step. Their
+        rows differ from bucket to bucket unless `global_batch_size` is given, too. To know the lengths, the first such
+        call reads the whole split once, unless `set_lengths` gave them; what is kept is a byte an example, and 4 more
+        for the epoch that is read.
 
         Args:
-            global_batch_size: Examples that all workers together take a step; or None, and `buckets` say how many.
+            global_batch_size: Examples that all workers together take a step; or None, and the `tokens_per_batch` of
+                `buckets` say how many.
             buckets: See `LengthBuckets`.
             seed: Any integer.
             epoch: The first one; each has another order.
@@ -212,11 +222,27 @@ class Split(Sequence[dict[str, Any]]):
         key = (buckets.feature, buckets.boundaries)
         if key not in self._bucketed:
             feature = self._dataset.manifest.feature(buckets.feature)
-            self._bucketed[key] = put_in_buckets(
-                self._loader, self._blocks.num_examples, feature, buckets.boundaries, num_threads
-            )
+            given = self._lengths.get(buckets.feature)
+            if given is None:
+                lengths = read_lengths(self._loader, self._blocks.num_examples, feature, num_threads)
+                self._bucketed[key] = put_in_buckets(lengths, buckets.boundaries)
+            else:
+                self._bucketed[key] = put_in_buckets(given.lengths, buckets.boundaries, given.digest)
         check_too_long(self._bucketed[key], buckets)
         return self._bucketed[key]
+
+    def set_lengths(self, feature: str, lengths: npt.NDArray[np.integer[Any]]) -> None:
+        """Says what counts as the length of a feature for buckets, such as the words of a text instead of its bytes.
+
+        Args:
+            feature: Its name.
+            lengths: Of each example, in the stored order.
+
+        Raises:
+            UsageError: If there is no such feature, or they are not one whole number from 0 for each example.
+        """
+        self._lengths[self._dataset.manifest.feature(feature).name] = given_lengths(lengths, self.num_examples)
+        self._bucketed = {key: found for key, found in self._bucketed.items() if key[0] != feature}
 
     @property
     def num_framed_bytes(self) -> int:
@@ -244,7 +270,7 @@ class Split(Sequence[dict[str, Any]]):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was opened stays: another process, such as a worker of a PyTorch `DataLoader`, opens its own.
-        kept = ("name", "num_examples", "features", "_dataset", "_bucketed")
+        kept = ("name", "num_examples", "features", "_dataset", "_bucketed", "_lengths")
         return {name: value for name, value in vars(self).items() if name in kept}
 
     def _chosen(self, names: Sequence[str] | None) -> Features:

@@ -33,8 +33,8 @@ PINNED = [
 
 
 @st.composite
-def epochs(draw):
-    """Blocks of examples in buckets, and an order over them."""
+def epochs(draw, has_one_size=None):
+    """Blocks of examples in buckets, and an order over them, whose batches may all have the same rows."""
     num_buckets = draw(st.integers(1, 5))
     num_groups, num_turns = draw(st.sampled_from([1, 2, 3, 4, 6])), draw(st.sampled_from([1, 1, 2, 3]))
     sizes = np.array(draw(st.lists(st.integers(0, 60), max_size=25)), np.int64)
@@ -43,8 +43,13 @@ def epochs(draw):
     repeats = draw(st.sampled_from([1, 7, 100]))
     bucket_of = np.resize(np.repeat(np.array(codes, np.uint8), repeats), sizes.sum())
     num_rows = tuple(num_groups * draw(st.integers(1, 6)) for _ in range(num_buckets))
+    if has_one_size is None:
+        has_one_size = draw(st.booleans())
+    global_batch_size = num_groups * draw(st.integers(1, 6)) if has_one_size else 0
+    if global_batch_size:
+        num_rows = (global_batch_size,) * num_buckets
     options = OrderOptions(
-        global_batch_size=0,
+        global_batch_size=global_batch_size,
         seed=draw(st.integers(0, 2**64)),
         shuffle=draw(st.booleans()),
         remainder=draw(st.sampled_from(["drop", "pad"])),
@@ -52,7 +57,7 @@ def epochs(draw):
         num_turns=num_turns,
         buckets=BucketOrder(
             feature="tokens",
-            tokens_per_batch=1,
+            tokens_per_batch=None if global_batch_size else 1,
             boundaries=tuple(range(1, num_buckets + 1)),
             too_long="drop",
             num_groups=num_groups,
@@ -99,7 +104,7 @@ def test_every_example_comes_once_but_for_less_than_a_batch(case):
         seen.update(found)
     assert set(seen.values()) <= {1}
     there = np.bincount(bucket_of, minlength=256)[: len(num_rows)]
-    ups = goes_up(tuple(there.tolist()), num_rows)
+    ups = goes_up(tuple(there.tolist()), num_rows, always=options.global_batch_size > 0)
     num_left = 0 if options.remainder == "pad" else there.sum() - len(seen)
     assert num_left <= sum(size - 1 for size, is_up in zip(num_rows, ups, strict=True) if not is_up)
     # What goes up makes eight batches at most, the last of them with rows of the bucket itself.
@@ -113,7 +118,26 @@ def test_every_example_comes_once_but_for_less_than_a_batch(case):
 def test_the_number_of_batches_is_that_of_the_data(case):
     _, bucket_of, num_rows, options, _ = case
     counts = tuple(int((bucket_of == bucket).sum()) for bucket in range(len(num_rows)))
-    assert BucketedOrder(*case).num_steps == num_batches(counts, num_rows, pads=options.remainder == "pad")
+    pads, size = options.remainder == "pad", options.global_batch_size
+    num_steps = BucketedOrder(*case).num_steps
+    assert num_steps == num_batches(counts, num_rows, pads=pads, always_up=size > 0)
+    if size:
+        assert num_steps == (-(-sum(counts) // size) if pads else sum(counts) // size)
+
+
+@given(epochs(has_one_size=True))
+@settings(deadline=None, max_examples=60)
+def test_batches_of_one_size_leave_out_the_end_of_the_sequence_whatever_its_length(case):
+    sizes, bucket_of, _, options, _ = case
+    order = BucketedOrder(*case)
+    firsts = np.cumsum(sizes) - sizes
+    sequence = []
+    for place, block in enumerate(order.sequence.blocks.tolist()):
+        rows = order.sequence.block_order(place)
+        sequence += [(block, row) for row in (range(sizes[block]) if rows is None else rows.tolist())]
+    used = [(block, row) for block, row in sequence if bucket_of[firsts[block] + row] != NO_BUCKET]
+    seen = {example for step in range(order.num_steps) for example in batch(order, step)}
+    assert seen == set(used[: order.num_steps * options.global_batch_size])
 
 
 @given(epochs())

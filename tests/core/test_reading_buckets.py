@@ -203,11 +203,44 @@ def test_examples_that_are_too_long_are_refused_or_counted(train):
     assert sorted(seen) == np.flatnonzero(LENGTHS <= 16).tolist()
 
 
+def test_batches_of_one_size_are_as_many_as_without_buckets_and_count_lengths_as_given(train):
+    """4 workers, then 2: the parts of the same global batches, by lengths that are not those of the feature."""
+    train = Splits(train.dataset)["train"]
+    given = NUM_ROWS - np.arange(NUM_ROWS)
+    train.set_lengths("tokens", given)
+    buckets = LengthBuckets(feature="tokens", boundaries=(100, 150, 399, 900), num_groups=4)
+    settings_ = {"buckets": buckets, "global_batch_size": 24, "seed": 3}
+    readers = [
+        [train.batches(**settings_, worker_index=i, num_workers=num_workers) for i in range(num_workers)]
+        for num_workers in (4, 2)
+    ]
+    assert {reader.num_steps for reader in chain(*readers)} == {NUM_ROWS // 24}
+    for fours, twos in zip(zip(*readers[0], strict=True), zip(*readers[1], strict=True), strict=True):
+        ids = [list(chain.from_iterable(batch["id"].tolist() for batch in batches)) for batches in (fours, twos)]
+        assert ids[0] == ids[1]
+        assert len(ids[0]) == 24
+        assert {batch.pad_to for batch in (*fours, *twos)} == {fours[0].pad_to}
+        assert given[ids[0]].max() <= fours[0].pad_to
+    state = train.batches(**settings_).state()
+    train.set_lengths("tokens", given[::-1])
+    with pytest.raises(UsageError, match="lengths_digest was"):
+        train.batches(**settings_).restore(state)
+
+
+@pytest.mark.parametrize("lengths", [[1.5] * NUM_ROWS, [1], [-1] * NUM_ROWS, [2**40] * NUM_ROWS])
+def test_lengths_that_are_none_are_refused(train, lengths):
+    with pytest.raises(UsageError, match="no lengths of the examples"):
+        train.set_lengths("tokens", np.array(lengths))
+
+
 @pytest.mark.parametrize(
     ("buckets", "more", "words"),
     [
         ({}, {"global_batch_size": 8}, "both are given"),
         (None, {}, "neither is given"),
+        ({"tokens_per_batch": None}, {}, "neither is given"),
+        ({"tokens_per_batch": None}, {"global_batch_size": 10}, "Use 8 or 12, or a num_groups that divides it"),
+        ({"tokens_per_batch": None}, {"global_batch_size": 0}, "global_batch_size is 0"),
         ({"boundaries": (4, 4)}, {}, "ascending"),
         ({"boundaries": ()}, {}, "1 to 64"),
         ({"boundaries": tuple(range(1, 66))}, {}, "1 to 64"),
