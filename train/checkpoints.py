@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
+from train.finite import find_not_finite
 from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
 from train.sums import Sums
 from train.worker_states import WorkerStates
@@ -54,6 +55,7 @@ class Checkpoints:
         workers: WorkerStates | None = None,
     ) -> None:
         self.folder = folder
+        self._model = model
         self._is_chief = is_chief
         self._warn = warn
         self._workers = workers
@@ -67,6 +69,11 @@ class Checkpoints:
             self._checkpoint, str(folder), max_to_keep=MAX_TO_KEEP, checkpoint_name=CHECKPOINT_PREFIX
         )
         self.last_saved: int | None = None
+
+    @property
+    def last_step(self) -> int | None:
+        """Step of the newest checkpoint that is there."""
+        return max(list_checkpoints(self.folder), default=None)
 
     def save(self, step: int, sums: Sums) -> None:
         """Writes a checkpoint after `step` steps and removes the oldest ones."""
@@ -103,6 +110,9 @@ class Checkpoints:
                     why=str(error).strip().splitlines()[0],
                     next_step="Use the model that the run began with, or another --output",
                 ) from error
+            if (name := find_not_finite(self._model.trainable_variables)) is not None:
+                self._warn(f"the checkpoint {path} is passed over: {name!r} holds NaN or infinity")
+                continue
             if self._workers is not None:
                 self._workers.restore(step)
             self.last_saved = step

@@ -17,6 +17,7 @@ from train.checkpoints import Checkpoints, Restored
 from train.gradients import ComputeGradients
 from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.metrics import EpochMetrics, Meter
+from train.nonfinite import SMALLER_STEPS
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.profiler import Profiler
@@ -64,6 +65,7 @@ class Loop:
         meter: Measures where the time goes.
         on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
         not_a_number: Makes the error for a loss that is none in the last of so many steps.
+        check_weights: Checks, before they are validated or saved, the weights after so many steps.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Loop:
         meter: Meter | None = None,
         on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
         not_a_number: Callable[[int], UsageError] | None = None,
+        check_weights: Callable[[int], None] = lambda step: None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -109,6 +112,7 @@ class Loop:
         self._meter = meter or Meter()
         self._on_step = on_step
         self._not_a_number = not_a_number or _not_a_number
+        self._check_weights = check_weights
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
@@ -119,7 +123,7 @@ class Loop:
 
         Raises:
             DamageError: If the shards do not hold what the manifest promises.
-            UsageError: If the loss is no longer a number.
+            UsageError: If the loss or the weights are no longer numbers.
         """
         step, sums = start
         with self._explained("train"):
@@ -151,6 +155,7 @@ class Loop:
 
     def _end_epoch(self, step: int, sums: Sums, train_s: float) -> tuple[int, Sums]:
         trained_at = time.monotonic()
+        self._check_weights(step)
         with self._explained("validation"):
             validation = self._evaluate(step, sums)
         line = EpochMetrics(
@@ -249,6 +254,7 @@ class Loop:
 
     def _save(self, step: int, sums: Sums) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
+            self._check_weights(step)
             self._checkpoints.save(step, sums)
             # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
             self._meet(step)
@@ -299,9 +305,7 @@ def distribute_steps(
 
 
 def _not_a_number(num_steps: int) -> UsageError:
-    return UsageError(
-        f"the loss is no longer a number at step {num_steps:,}", next_step="Use a smaller --learning-rate"
-    )
+    return UsageError(f"the loss is no longer a number at step {num_steps:,}", next_step=SMALLER_STEPS)
 
 
 def _mean_loss(sums: Sums) -> float | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.errors import ConflictError, DamageError, UsageError
+from shardkit.units import format_number
 from train.choices import Splits
 from train.config import LabelSpec, ReaderChoice, TrainOptions
 from train.metrics import EpochMetrics, decode_lines, encode_line
@@ -21,6 +22,8 @@ CHECKPOINT_PREFIX = "step"
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 _OPTIMIZER_NAMES = {"name": "optimizer"}
+# What a run that fails because its steps are too large goes on with; nothing that is saved depends on them.
+_STEP_SIZES = ("learning_rate", "clip_norm")
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
@@ -230,12 +233,28 @@ def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
     return f"{now.recipe.model_file} has changed since the run began; the run goes on with what it is now"
 
 
+def notes_on_changes(before: RunRecord, now: RunRecord) -> list[str]:
+    """Returns what to tell the user of what a run goes on with that is not as it began."""
+    notes = []
+    if before.num_epochs != now.num_epochs:
+        notes.append(
+            f"the run began with {format_number(before.num_epochs, 'epoch')}; the learning rate now follows its "
+            f"schedule over {now.num_epochs}"
+        )
+    for name in _STEP_SIZES:
+        old, new = getattr(before.optimizer, name), getattr(now.optimizer, name)
+        if old != new:
+            notes.append(f"the run began with {_option(name)} {_number(old)}; it goes on with {_number(new)}")
+    return notes
+
+
 def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
     """Checks that a run that goes on is the run that began.
 
     Raises:
         UsageError: If what it trains differs; names the first difference.
     """
+    before = _with_step_sizes(before, now)
     for name in _IDENTITY:
         old, new = getattr(before, name), getattr(now, name)
         if old != new:
@@ -249,6 +268,19 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
                 why=f"{_shown(old)} then, {_shown(new)} now",
                 next_step="Give the options that the run began with, or choose another --output",
             )
+
+
+def _with_step_sizes(before: RunRecord, now: RunRecord) -> RunRecord:
+    changed = {name: getattr(now.optimizer, name) for name in _STEP_SIZES}
+    return msgspec.structs.replace(before, optimizer=msgspec.structs.replace(before.optimizer, **changed))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"
 
 
 def _shown(value: object) -> str:
