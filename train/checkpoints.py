@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
 from train.finite import find_not_finite
-from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
+from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints
 from train.sums import Sums
 from train.worker_states import WorkerStates
 
@@ -95,7 +95,7 @@ class Checkpoints:
             DamageError: If there are checkpoints and none can be read.
             UsageError: If the checkpoint is of another model.
         """
-        steps = list_checkpoints(self.folder)
+        steps = promised_checkpoints(self.folder)
         for step in reversed(steps):
             path = str(self.folder / f"{CHECKPOINT_PREFIX}-{step}")
             if (damage := self._find_damage(path, step)) is not None:

@@ -21,6 +21,7 @@ from train.recipe import LearnerRecipe
 CHECKPOINT_PREFIX = "step"
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
+_STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
 _OPTIMIZER_NAMES = {"name": "optimizer"}
 # What a run that fails because its steps are too large goes on with; nothing that is saved depends on them.
 _STEP_SIZES = ("learning_rate", "clip_norm")
@@ -223,6 +224,20 @@ def list_checkpoints(folder: Path) -> list[int]:
         return []
     matches = (_INDEX_NAME.fullmatch(path.name) for path in folder.iterdir())
     return sorted(int(m.group(1)) for m in matches if m)
+
+
+def promised_checkpoints(folder: Path) -> list[int]:
+    """Returns the steps of `list_checkpoints`, and newer ones of which TensorFlow says that they were whole once.
+
+    What a kill leaves of a checkpoint that was being written is not among them.
+    """
+    steps = list_checkpoints(folder)
+    try:
+        text = (folder / "checkpoint").read_text(errors="replace")
+    except OSError:
+        return steps
+    named = {int(m.group(1)) for m in _STATE_LINE.finditer(text)}
+    return [*steps, *sorted(step for step in named if step > max(steps, default=-1))]
 
 
 def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:

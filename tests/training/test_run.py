@@ -18,7 +18,8 @@ from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ConflictError, DamageError, UsageError
 from shardkit.features import make_feature
 from train.metrics import EpochMetrics
-from train.run_folder import list_checkpoints
+from train.rebuild import rebuild
+from train.run_folder import RunFolder, list_checkpoints
 
 DROPOUT_MODEL = """
     import keras
@@ -150,6 +151,27 @@ def test_a_damaged_newest_checkpoint_falls_back_loudly(dataset, tmp_path) -> Non
         np.testing.assert_array_equal(value, before[name])
     for step in list_checkpoints(folder):
         (folder / f"step-{step}.index").write_bytes(b"")
+    with pytest.raises(DamageError, match="no checkpoint can be read"):
+        train(dataset, tmp_path / "run", resume=True, **settings)
+
+
+def test_a_newest_checkpoint_that_lost_its_index_is_told_like_any_damage(dataset, tmp_path) -> None:
+    settings = {"epochs": 2, "global_batch_size": 100}
+    whole = train(dataset, tmp_path / "run", **settings)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "step-10.index").unlink()
+    (note,) = rebuild(RunFolder(str(tmp_path / "run"))).notes
+    assert note.startswith(f"the checkpoint {folder}/step-10 is damaged and is passed over: ")
+    # A kill leaves such data of a checkpoint that it interrupted, of which nobody needs to hear.
+    (folder / "step-12.data-00000-of-00001").write_bytes(b"")
+    reporter = Recorder()
+    resumed = train(dataset, tmp_path / "run", reporter, resume=True, **settings)
+    (warning,) = [t for t in reporter.texts if t.startswith("warning: ")]
+    assert "step-10 is damaged and is passed over" in warning
+    assert "resumed after step 5" in reporter.texts
+    assert what_was_learned(resumed) == what_was_learned(whole)
+    for step in (5, 10):
+        (folder / f"step-{step}.index").unlink()
     with pytest.raises(DamageError, match="no checkpoint can be read"):
         train(dataset, tmp_path / "run", resume=True, **settings)
 
