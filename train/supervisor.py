@@ -21,7 +21,9 @@ from train.crew import Crew, Member
 from train.exits import PEER_LOST_CODES
 from train.heartbeat import START_LIMIT_S
 from train.ports import HeldPorts
+from train.signals import WORDS
 from train.supervision import (
+    STOP_CODES,
     STOP_SIGNALS,
     Event,
     Finish,
@@ -123,7 +125,8 @@ class _Supervisor:
         is_local = self._orders.placement.is_local and self._state.count > 1
         with contextlib.ExitStack() as stack:
             ports = stack.enter_context(HeldPorts(self._state.count if is_local else 0))
-            crew = Crew(self._command(), self._state.generation, self._folder, self._orders.start_limit_s)
+            limit_s, stopped = self._orders.start_limit_s, self._describe_state()
+            crew = Crew(self._command(), self._state.generation, self._folder, limit_s, stopped)
             stack.callback(crew.end)
             members = self._members(ports.addresses if is_local else self._orders.placement.workers)
             sizes = {m.log: m.log.stat().st_size for m in members if m.log is not None and m.log.exists()}
@@ -185,6 +188,10 @@ class _Supervisor:
             )
         if action.sentence:
             self._say(action.sentence)
+        first_code = self._state.ended.get(self._orders.placement.first)
+        if action.code in STOP_CODES and (first_code is None or first_code < 0):
+            # It was killed before it could say so itself.
+            self._say(f"{WORDS[signal.Signals(STOP_CODES[action.code])]}: {self._describe_state()}")
         return action.code
 
 

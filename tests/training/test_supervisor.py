@@ -89,6 +89,8 @@ def test_workers_that_meet_no_mishap_end_well(run) -> None:
     (start,) = run.starts(2)
     assert start["of"] == len(set(start["workers"])) == 3
     assert not start["resume"]
+    # What it would say if it were stopped before it knew more.
+    assert start["stopped"] == "Steps are kept"
 
 
 def test_one_worker_has_no_cluster_and_is_restarted_too(run) -> None:
@@ -202,6 +204,13 @@ def test_a_worker_that_does_not_stop_is_ended_after_the_grace_period(run) -> Non
     run.process.send_signal(signal.SIGTERM)
     assert run.finish()[:2] == (143, [])
     assert not any(map(is_alive, pids))
+
+
+def test_a_first_worker_that_cannot_say_what_is_saved_is_spoken_for(run) -> None:
+    run.start({"0-0": [0, "hang"]}, steps=100_000, grace_s=1.0)
+    until((run.folder / "suffered").exists)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish()[:2] == (143, ["terminated: Steps are kept"])
 
 
 def test_a_second_signal_ends_at_once(run) -> None:
