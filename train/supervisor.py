@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from train.crew import Crew, Member
 from train.exits import PEER_LOST_CODES
 from train.heartbeat import START_LIMIT_S
 from train.ports import HeldPorts
+from train.scratch import scratch_folder
 from train.signals import WORDS
 from train.supervision import (
     STOP_CODES,
@@ -85,8 +85,8 @@ def supervise(orders: Orders, say: Callable[[str], None], describe_state: Callab
     """
     if orders.placement.count > 1:
         storage.make_folder(str(orders.logs))
-    with tempfile.TemporaryDirectory(prefix="shardkit-train-") as folder, _signals() as wakeup:
-        return _Supervisor(orders, Path(folder), wakeup, say, describe_state).run()
+    with scratch_folder() as folder, _signals() as wakeup:
+        return _Supervisor(orders, folder, wakeup, say, describe_state).run()
 
 
 class _Supervisor:
@@ -141,8 +141,8 @@ class _Supervisor:
                     elif isinstance(action, Restart):
                         return msgspec.structs.replace(action, sentence=action.sentence + _see_log(event, members))
                     elif isinstance(action, Finish):
-                        words = _own_words(action, crew, members, sizes)
-                        return msgspec.structs.replace(action, sentence=action.sentence or words)
+                        words = (_own_words(action, crew, members, sizes), action.sentence)
+                        return msgspec.structs.replace(action, sentence="\n".join(filter(None, words)) or None)
                 events = self._wait(crew)
 
     def _command(self) -> tuple[str, ...]:

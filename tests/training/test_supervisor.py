@@ -8,11 +8,14 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from train.scratch import scratch_folder
 
 OVERSEER = Path(__file__).with_name("overseer.py")
 ROOT = OVERSEER.parent.parent.parent
@@ -185,6 +188,34 @@ def test_another_exit_code_is_tried_again_and_names_the_log(run) -> None:
     assert said[0].startswith("worker 1 ended with exit code 70 after step 3; restarting 2 workers")
     assert said[0].endswith(f"see {run.folder / 'workers' / '1.log'}")
     assert said[1].startswith("worker 1 lost another worker after step 8; restarting 2 workers")
+
+
+def test_a_bug_that_comes_back_at_the_same_step_ends_the_run(run) -> None:
+    run.start({"0-1": [3, "70"], "1-1": [3, "70"]}, steps=1000)
+    code, said, _ = run.finish()
+    assert code == 70
+    assert said[0].startswith("worker 1 ended with exit code 70 after step 3; restarting 2 workers")
+    assert said[1:] == [
+        "worker 1 says:", "worker 1 begins at 0", "worker 1 ended with exit code 70 after step 3, where a worker did "
+        "before; another start would end the same way",
+    ]  # fmt: skip
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_the_next_one(run, tmp_path_factory, monkeypatch) -> None:
+    place = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # Which it remembers.
+    run.start(steps=100_000)
+    run.wait_for_start(0)
+    run.process.kill()
+    run.process.communicate()
+    (left,) = place.iterdir()
+    with scratch_folder() as own:
+        assert not left.exists()
+        with scratch_folder() as other:
+            assert own.exists()
+            assert other != own
+    assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
