@@ -23,6 +23,8 @@ CHECKPOINT_PREFIX = "step"
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 _STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
 _OPTIMIZER_NAMES = {"name": "optimizer"}
+# Options that round sums in another way, so that a run goes on well, but not bit for bit.
+_ROUNDING = ("xla", "recompute")
 # What a run that fails because its steps are too large goes on with; nothing that is saved depends on them.
 _STEP_SIZES = ("learning_rate", "clip_norm")
 # A run that goes on with other values of these would not be the same run.
@@ -260,6 +262,11 @@ def notes_on_changes(before: RunRecord, now: RunRecord) -> list[str]:
         old, new = getattr(before.optimizer, name), getattr(now.optimizer, name)
         if old != new:
             notes.append(f"the run began with {_option(name)} {_number(old)}; it goes on with {_number(new)}")
+    for name in _ROUNDING if before.options is not None and now.options is not None else ():
+        old, new = getattr(before.options, name), getattr(now.options, name)
+        if old != new:
+            began = f"with {_option(name)}" if old else f"without {_option(name)}"
+            notes.append(f"the run began {began}; its weights will differ in their last digits from what they would be")
     return notes
 
 

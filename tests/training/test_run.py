@@ -187,6 +187,10 @@ def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path
     more = train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100)
     assert [line.epoch for line in more] == [0, 1]
     assert any("began with 1 epoch;" in t for t in reporter.texts)
+    assert not any("last digits" in t for t in reporter.texts)
+    reporter = Recorder()
+    train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100, recompute=True)
+    assert any(t.startswith("note: the run began without --recompute; its weights will differ") for t in reporter.texts)
 
 
 def test_examples_without_a_label_do_not_count(write, tmp_path) -> None:
