@@ -33,12 +33,12 @@ class Steps(NamedTuple):
 
     Attributes:
         train: Takes a batch, and float32 1 if this worker wants to stop, else 0; the sum of that comes last.
-        evaluate: Takes a batch.
+        evaluate: The same.
         train_locally: Takes a batch after which the workers do not meet; None where they always do.
     """
 
     train: Callable[[Batch, tf.Tensor], tf.Tensor]
-    evaluate: Callable[[Batch], tf.Tensor]
+    evaluate: Callable[[Batch, tf.Tensor], tf.Tensor]
     train_locally: Callable[[Batch], None] | None = None
 
 
@@ -222,35 +222,36 @@ class Loop:
         ):
             self._steps.train_locally(batch)
             return None
-        return self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
+        return self._steps.train(batch, self._wish())
+
+    def _wish(self) -> tf.Tensor:
+        return self._halt if self._stop.is_wanted else self._go_on
 
     def _add(self, sums: Sums, result: tf.Tensor | None, num_steps: int) -> tuple[Sums, bool]:
         if result is None:
             return sums, False
-        *of_step, num_stops = result.numpy().astype(np.float64)
-        total: Sums = sums + np.array(of_step)
+        of_step, is_stop_wanted = _split(result)
+        total: Sums = sums + of_step
         if not np.isfinite(total).all():
             raise self._not_a_number(num_steps)
-        return total, num_stops > 0
+        return total, is_stop_wanted
 
     def _evaluate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
         if self._validation is None:
             return None
-        sums = zero_sums(self._layout)
+        sums, is_stop_wanted = zero_sums(self._layout), False
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for batch in self._validation:
-                if self._is_stopped_alone():
-                    break
-                sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
+                of_batch, is_stop_wanted = _split(self._steps.evaluate(batch, self._wish()))
+                sums = sums + of_batch
                 self._heartbeat.beat(step)
-        if self._is_stopped_alone():
+                if is_stop_wanted:
+                    break
+        # Several workers cannot agree on what comes after the last batch; the next step of training tells them.
+        if is_stop_wanted or (self._stop.is_wanted and self._plan.num_workers == 1):
             self._save(step, of_epoch)
             self._stop.end()
         return summarize(self._layout, sums)
-
-    def _is_stopped_alone(self) -> bool:
-        """Whether this worker is to stop and need not ask others; they agree on it at a step of training only."""
-        return self._stop.is_wanted and self._plan.num_workers == 1
 
     def _save(self, step: int, sums: Sums) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
@@ -290,18 +291,26 @@ def distribute_steps(
         sums = train_step(backward, updater, objective, share_of_replica(batch))
         return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
-    def evaluate(batch: Batch) -> tf.Tensor:
-        return evaluate_step(model, objective, share_of_replica(batch))
+    def evaluate(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+        sums = evaluate_step(model, objective, share_of_replica(batch))
+        return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
     @tf.function(reduce_retracing=True)
     def train_all(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(train, args=(batch, is_stop_wanted)), axis=None)
 
     @tf.function(reduce_retracing=True)
-    def evaluate_all(batch: Batch) -> tf.Tensor:
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(evaluate, args=(batch,)), axis=None)
+    def evaluate_all(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+        each = strategy.run(evaluate, args=(batch, is_stop_wanted))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
     return Steps(train_all, evaluate_all)
+
+
+def _split(result: tf.Tensor) -> tuple[Sums, bool]:
+    """Returns the sums of a step, and whether some worker wants to stop."""
+    values: Sums = result.numpy().astype(np.float64)
+    return values[:-1], bool(values[-1] > 0)
 
 
 def _not_a_number(num_steps: int) -> UsageError:
