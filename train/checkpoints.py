@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
 from train.finite import find_not_finite
+from train.own_seeds import seed_states
 from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints
 from train.sums import Sums
 from train.worker_states import WorkerStates
@@ -61,7 +62,7 @@ class Checkpoints:
         self._workers = workers
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
-        seeds = [v.value for v in model.variables if "seed_generator" in v.path]
+        seeds = [state.value for state in seed_states(model)]
         self._checkpoint = tf.train.Checkpoint(
             model=model, optimizer=optimizer, step=self._step, sums=self._sums, seeds=seeds
         )

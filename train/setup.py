@@ -26,6 +26,7 @@ from train.model_choice import is_user_model
 from train.objectives import Objective
 from train.optimizer_options import check_micro_batches, choose_optimizer
 from train.optimizers import make_optimizer
+from train.own_seeds import with_own_seeds
 from train.parts import make_label, make_objective
 from train.plan import Shared, TrainPlan
 from train.precision import set_precision
@@ -113,6 +114,8 @@ def make_steps(setup: Setup) -> Steps:
         xla=asked.xla,
         forward=recomputing(model) if asked.recompute else None,
     )
+    own_index = 0 if setup.local is None else setup.devices.worker_index
+    backward = with_own_seeds(model, backward, own_index)
     steps = distribute_steps(setup.devices.strategy, model, backward, setup.updater, objective, setup.plan)
     return steps if setup.local is None else setup.local.steps(steps, backward, objective)
 
