@@ -6,6 +6,7 @@ import os
 from contextlib import AbstractContextManager
 from functools import partial
 
+from shardkit import storage
 from shardkit.errors import UsageError
 from shardkit.units import format_number
 from train.agreement import Agreement
@@ -35,6 +36,7 @@ from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model
 from train.setup import Setup, make_steps, set_up
 from train.signals import Stop
 from train.sums import layout_for, zero_sums
+from train.syncing import can_sync
 from train.user_model import call_user_code, model_path
 from train.verdict import Circumstances, give_verdict
 
@@ -190,12 +192,17 @@ def begin(
 
 def circumstances(setup: Setup) -> Circumstances:
     """Returns what decides how a run can be made faster."""
+    options, plan, reduce_in = setup.request.options, setup.plan, setup.updater.options.reduce_in
     return Circumstances(
-        reader=setup.request.options.reader,
+        reader=options.reader,
         compression=setup.request.dataset.manifest.compression,
         has_images=bool(setup.learner.images),
-        reduce_in=setup.updater.options.reduce_in,
+        reduce_in=reduce_in,
         num_cores=len(os.sched_getaffinity(0)),
+        is_remote=not storage.is_local(setup.request.dataset.url),
+        cache=options.cache,
+        sync_every=plan.sync_every,
+        can_sync=can_sync(options, plan.num_replicas, plan.num_workers),
     )
 
 
