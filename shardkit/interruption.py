@@ -11,6 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# What a process that starts another one on somebody's behalf lets it say, where that knows nothing yet.
+STOPPED_VARIABLE = "SHARDKIT_STOPPED"
+
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 _announce: "Callable[[], None] | None" = None
@@ -36,6 +39,11 @@ def is_unanswered(number: int) -> bool:
     return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, stop_at_once)
 
 
+def stopped_sentence() -> str:
+    """Returns what to say of a command that was stopped before it could have anything to say itself."""
+    return os.environ.get(STOPPED_VARIABLE, "Stopped before the end.")
+
+
 def stop_at_once(number: int, frame: object = None) -> None:
     """Ends this process without cleaning up."""
     # A signal to all processes of a terminal comes again from the one above, which hands it on.
@@ -46,6 +54,6 @@ def stop_at_once(number: int, frame: object = None) -> None:
     try:
         if _announce is not None:
             _announce()
-        os.write(2, f"{start}{_WORDS[signal.Signals(number)]}: Stopped before the end.\n".encode())
+        os.write(2, f"{start}{_WORDS[signal.Signals(number)]}: {stopped_sentence()}\n".encode())
     finally:
         os._exit(128 + number)

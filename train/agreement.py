@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from shardkit.errors import UsageError
@@ -21,7 +22,7 @@ class Agreement:
 
     def __init__(self, devices: Devices, folder: str) -> None:
         self._folder = folder
-        self._gather = None if devices.num_workers == 1 else _gather(devices)
+        self._gather = (lambda own: own[tf.newaxis]) if devices.num_workers == 1 else _gather(devices)
 
     def __call__(self, step: int) -> None:
         """Waits for all workers, which stand after the same step.
@@ -29,9 +30,7 @@ class Agreement:
         Raises:
             UsageError: If they do not, as they see different folders.
         """
-        if self._gather is None:
-            return
-        steps = np.unique(self._gather(tf.constant(step, tf.int32)).numpy()).tolist()
+        steps = np.unique(self._all(step)).tolist()
         if len(steps) > 1:
             raise UsageError(
                 "the workers find different checkpoints",
@@ -39,6 +38,14 @@ class Agreement:
                 why="they stand after the steps " + ", ".join(f"{found:,}" for found in steps),
                 next_step="Give all hosts the same --output, on a file system that they share",
             )
+
+    def any(self, is_so: bool) -> bool:
+        """Returns whether something is so on one of the workers, which all ask."""
+        return bool(self._all(int(is_so)).any())
+
+    def _all(self, own: int) -> npt.NDArray[np.int32]:
+        values: npt.NDArray[np.int32] = self._gather(tf.constant(own, tf.int32)).numpy()
+        return values
 
 
 def _gather(devices: Devices) -> Any:

@@ -79,7 +79,7 @@ class AsyncLoop(Loop):
                     step = result.unit.end
                     sums = self._checked(sums + result.sums, step)
                     self._unit_meter.finished_unit(result, result.unit.size * plan.global_batch_size)
-                    self._heartbeat.beat(step)
+                    self._heartbeat.beat(step, START_LIMIT_S)
                     self._reporter.step(step - end + plan.steps_per_epoch, mean_loss(sums), self._unit_meter)
                     self._on_step(step, sums, self._unit_meter)
                 if self._stop.is_wanted or self._is_checkpoint_due(step):
@@ -98,7 +98,7 @@ class AsyncLoop(Loop):
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for result in self._units.evaluate(planned, lambda: self._stop.is_wanted):
                 sums = sums + result.sums
-                self._heartbeat.beat(step)
+                self._heartbeat.beat(step, START_LIMIT_S)
         if self._stop.is_wanted:
             self._save(step, of_epoch)
             self._stop.end()

@@ -9,7 +9,7 @@ from pathlib import Path
 from shardkit import storage
 from train.metrics import EpochMetrics
 from train.progress import DEFAULT_MONITOR, best_epoch
-from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
+from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints
 
 
 def best_step(epochs: Sequence[EpochMetrics], monitor: str = DEFAULT_MONITOR) -> int | None:
@@ -73,10 +73,10 @@ def remove_others(folder: Path, step: int) -> None:
 
 
 def kept_checkpoints(checkpoints: Path, best: Path) -> dict[int, list[str]]:
-    """Returns the paths of all checkpoints of a run by step, ascending, without their suffix."""
+    """Returns the paths of all checkpoints of a run by step, ascending, without their suffix; also of damaged ones."""
     found: dict[int, list[str]] = {}
     for folder in (checkpoints, best):
-        for step in list_checkpoints(folder):
+        for step in promised_checkpoints(folder):
             found.setdefault(step, []).append(str(folder / _name(step)))
     return dict(sorted(found.items()))
 

@@ -15,7 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
-from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
+from train.finite import find_not_finite
+from train.own_seeds import seed_states
+from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints
 from train.sums import Sums
 from train.worker_states import WorkerStates
 
@@ -54,12 +56,13 @@ class Checkpoints:
         workers: WorkerStates | None = None,
     ) -> None:
         self.folder = folder
+        self._model = model
         self._is_chief = is_chief
         self._warn = warn
         self._workers = workers
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
-        seeds = [v.value for v in model.variables if "seed_generator" in v.path]
+        seeds = [state.value for state in seed_states(model)]
         self._checkpoint = tf.train.Checkpoint(
             model=model, optimizer=optimizer, step=self._step, sums=self._sums, seeds=seeds
         )
@@ -67,6 +70,11 @@ class Checkpoints:
             self._checkpoint, str(folder), max_to_keep=MAX_TO_KEEP, checkpoint_name=CHECKPOINT_PREFIX
         )
         self.last_saved: int | None = None
+
+    @property
+    def last_step(self) -> int | None:
+        """Step of the newest checkpoint that is there."""
+        return max(list_checkpoints(self.folder), default=None)
 
     def save(self, step: int, sums: Sums) -> None:
         """Writes a checkpoint after `step` steps and removes the oldest ones."""
@@ -88,7 +96,7 @@ class Checkpoints:
             DamageError: If there are checkpoints and none can be read.
             UsageError: If the checkpoint is of another model.
         """
-        steps = list_checkpoints(self.folder)
+        steps = promised_checkpoints(self.folder)
         for step in reversed(steps):
             path = str(self.folder / f"{CHECKPOINT_PREFIX}-{step}")
             if (damage := self._find_damage(path, step)) is not None:
@@ -103,6 +111,9 @@ class Checkpoints:
                     why=str(error).strip().splitlines()[0],
                     next_step="Use the model that the run began with, or another --output",
                 ) from error
+            if (name := find_not_finite(self._model.trainable_variables)) is not None:
+                self._warn(f"the checkpoint {path} is passed over: {name!r} holds NaN or infinity")
+                continue
             if self._workers is not None:
                 self._workers.restore(step)
             self.last_saved = step

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shardkit.interruption import STOPPED_VARIABLE
 from train.cluster import TF_CONFIG, Cluster
 from train.exits import PEER_LOST_CODES
 from train.heartbeat import Watch
@@ -44,13 +45,17 @@ class Crew:
         generation: Of the workers.
         folder: For signs of life.
         start_limit_s: Silence that is fine before the first sign.
+        stopped: What a worker says that is stopped before it has found out what is saved.
     """
 
-    def __init__(self, command: Sequence[str], generation: int, folder: Path, start_limit_s: float) -> None:
+    def __init__(
+        self, command: Sequence[str], generation: int, folder: Path, start_limit_s: float, stopped: str
+    ) -> None:
         self._command = tuple(command)
         self._generation = generation
         self._folder = folder
         self._start_limit_s = start_limit_s
+        self._stopped = stopped
         self._workers: dict[int, _Worker] = {}
         self._num_started = 0
         # Its end tells the workers that the supervisor is no more; nobody ever writes.
@@ -125,7 +130,7 @@ class Crew:
         self._num_started += 1
         seat = Seat(index=index, generation=self._generation, heartbeat=str(heartbeat), is_late=is_late)
         try:
-            process = self._open(member, _environment(os.environ, member.cluster, seat))
+            process = self._open(member, _environment(os.environ, member.cluster, seat, self._stopped))
         except OSError as error:
             return StartFailed(index, (error.strerror or str(error)).lower())
         self._workers[index] = _Worker(index, process, Watch(heartbeat, time.monotonic(), self._start_limit_s))
@@ -205,8 +210,9 @@ class _Worker:
         self.is_running = False
 
 
-def _environment(own: Mapping[str, str], cluster: Cluster, seat: Seat) -> dict[str, str]:
-    environment = {name: value for name, value in own.items() if name != TF_CONFIG} | {SEAT: seat.to_text()}
+def _environment(own: Mapping[str, str], cluster: Cluster, seat: Seat, stopped: str) -> dict[str, str]:
+    environment = {name: value for name, value in own.items() if name != TF_CONFIG}
+    environment |= {SEAT: seat.to_text(), STOPPED_VARIABLE: stopped}
     config = cluster.tf_config()
     if config is None:
         return environment

@@ -1,18 +1,24 @@
-"""What a run says of itself before its first step."""
+"""What a run says of itself before its first step and after its last."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 import keras
 
+from shardkit import storage
 from shardkit.units import format_number
 from train.gradients import all_layers
 from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
+from train.metrics import EpochMetrics
 from train.optimizer_options import OptimizerOptions, describe_optimizer
 from train.plan import TrainPlan
 from train.precision import note_on_outputs
 from train.report import Reporter
 from train.setup import Setup
-from train.syncing import num_syncs
+from train.syncing import can_sync, num_syncs
+from train.verdict import Circumstances, give_verdict
 
 
 def describe(reporter: Reporter, setup: Setup) -> None:
@@ -62,6 +68,41 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     own_notes = [text for text in (note_on_classes(label), note_on_unseen(label)) if text]
     for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
         reporter.note(text)
+
+
+def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], first_step: int, monitor: str) -> None:
+    """Prints what became of a run, and what would make it faster.
+
+    Args:
+        reporter: Told.
+        setup: Of the run.
+        epochs: All of them.
+        first_step: Steps that were done when this process began.
+        monitor: The metric that had to improve.
+    """
+    request, patience = setup.request, setup.request.options.early_stopping
+    reporter.final_table(epochs, request.split_names)
+    if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
+        reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
+    own = [line for line in epochs if line.step > first_step]
+    if (verdict := give_verdict(own, circumstances(setup))) is not None:
+        reporter.say(f"verdict     {verdict}")
+
+
+def circumstances(setup: Setup) -> Circumstances:
+    """Returns what decides how a run can be made faster."""
+    options, plan, reduce_in = setup.request.options, setup.plan, setup.updater.options.reduce_in
+    return Circumstances(
+        reader=options.reader,
+        compression=setup.request.dataset.manifest.compression,
+        has_images=bool(setup.learner.images),
+        reduce_in=reduce_in,
+        num_cores=len(os.sched_getaffinity(0)),
+        is_remote=not storage.is_local(setup.request.dataset.url),
+        cache=options.cache,
+        sync_every=plan.sync_every,
+        can_sync=can_sync(options, plan.num_replicas, plan.num_workers),
+    )
 
 
 def _model_notes(model: keras.Model, plan: TrainPlan, options: OptimizerOptions) -> list[str]:

@@ -41,7 +41,7 @@ def dry_run(
         devices = devices._replace(summary=f"{format_number(num_commanded, 'worker')}, each on its own")
     plan = make_plan(request, devices.num_replicas, num_workers)
     check_micro_batches(request.options.accumulate, plan.global_batch_size, plan.num_replicas)
-    describe(reporter, setup._replace(devices=devices))
+    describe(reporter, setup._replace(devices=devices, plan=plan))
     if folder.record_path.exists() and not request.options.resume:
         reporter.note(f"there is a run already in {folder.path}; this one needs --resume or another --output")
     rows = [

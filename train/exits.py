@@ -2,6 +2,9 @@
 
 import signal
 
+EXIT_BUG = 70
+"""An error that is no `ShardkitError`, as the command line ends: EX_SOFTWARE."""
+
 EXIT_PEER_LOST = 75
 """Another worker was lost, so that this one cannot go on: EX_TEMPFAIL of <sysexits.h>."""
 

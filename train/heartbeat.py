@@ -55,6 +55,7 @@ class Heartbeat:
         self._clock = clock
         self._beat_s: float | None = None
         self._step_s = 0.0
+        self._num_busy = 0
         self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._pulse = Pulse()
 
@@ -64,29 +65,53 @@ class Heartbeat:
         seat = own_seat(environment)
         return Heartbeat(None if seat is None else seat.heartbeat)
 
-    def beat(self, step: int) -> None:
-        """Says that so many steps are completed."""
+    def beat(self, step: int, limit_s: float | None = None) -> None:
+        """Says that so many steps are completed; in a block that is busy, that it goes on with what it does.
+
+        Args:
+            step: Steps that are completed.
+            limit_s: Silence that is fine from now on; None follows from how long the steps took.
+        """
         now_s = self._clock()
         if self._beat_s is not None:
             self._step_s = max(now_s - self._beat_s, STEP_MEMORY * self._step_s)
+        is_limit_known = self._beat_s is not None or not self._num_busy
         self._beat_s = now_s
-        self._write(step=step, phase=STEPPING, limit_s=max(STEP_LIMIT_S, STEP_LIMIT_FACTOR * self._step_s))
+        if limit_s is None:
+            limit_s = max(STEP_LIMIT_S, STEP_LIMIT_FACTOR * self._step_s) if is_limit_known else self._pulse.limit_s
+        self._write(step=step, phase=self._pulse.phase if self._num_busy else STEPPING, limit_s=limit_s)
 
     @contextmanager
     def busy(self, phase: str, limit_s: float) -> Iterator[None]:
         """Says that the block may take longer than a step. Such blocks may lie in each other.
 
+        A block that beats has a rhythm of its own, and after two beats the limit that follows from it.
+
         Args:
             phase: What it does, for the user: "evaluation".
             limit_s: After which it counts as frozen.
         """
-        before = self._pulse
+        before, step_s = self._pulse, self._step_s
+        self._num_busy += 1
+        self._beat_s, self._step_s = None, 0.0
         self._write(step=before.step, phase=phase, limit_s=limit_s)
         try:
             yield
         finally:
-            self._beat_s = None  # What the block took says nothing about a step.
+            self._num_busy -= 1
+            # What the block took says nothing about a step.
+            self._beat_s, self._step_s = None, step_s
             self._write(step=self._pulse.step, phase=before.phase, limit_s=before.limit_s)
+
+    def leave(self, phase: str, limit_s: float) -> None:
+        """Says that the rest of the process may take so long.
+
+        Args:
+            phase: What it does, for the user.
+            limit_s: After which it counts as frozen.
+        """
+        self._num_busy += 1
+        self._write(step=self._pulse.step, phase=phase, limit_s=limit_s)
 
     def _write(self, *, step: int | None, phase: str, limit_s: float) -> None:
         self._pulse = Pulse(count=self._pulse.count + 1, step=step, phase=phase, limit_s=limit_s)

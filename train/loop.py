@@ -17,6 +17,7 @@ from train.checkpoints import Checkpoints, Restored
 from train.gradients import ComputeGradients
 from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.metrics import EpochMetrics, Meter
+from train.nonfinite import SMALLER_STEPS
 from train.objectives import Objective
 from train.plan import TrainPlan
 from train.profiler import Profiler
@@ -32,12 +33,12 @@ class Steps(NamedTuple):
 
     Attributes:
         train: Takes a batch, and float32 1 if this worker wants to stop, else 0; the sum of that comes last.
-        evaluate: Takes a batch.
+        evaluate: The same.
         train_locally: Takes a batch after which the workers do not meet; None where they always do.
     """
 
     train: Callable[[Batch, tf.Tensor], tf.Tensor]
-    evaluate: Callable[[Batch], tf.Tensor]
+    evaluate: Callable[[Batch, tf.Tensor], tf.Tensor]
     train_locally: Callable[[Batch], None] | None = None
 
 
@@ -64,6 +65,7 @@ class Loop:
         meter: Measures where the time goes.
         on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
         not_a_number: Makes the error for a loss that is none in the last of so many steps.
+        check_weights: Checks, before they are validated or saved, the weights after so many steps.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Loop:
         meter: Meter | None = None,
         on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
         not_a_number: Callable[[int], UsageError] | None = None,
+        check_weights: Callable[[int], None] = lambda step: None,
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -109,6 +112,7 @@ class Loop:
         self._meter = meter or Meter()
         self._on_step = on_step
         self._not_a_number = not_a_number or _not_a_number
+        self._check_weights = check_weights
 
     def run(self, batches: Iterable[Batch], start: Restored) -> None:
         """Trains.
@@ -119,7 +123,7 @@ class Loop:
 
         Raises:
             DamageError: If the shards do not hold what the manifest promises.
-            UsageError: If the loss is no longer a number.
+            UsageError: If the loss or the weights are no longer numbers.
         """
         step, sums = start
         with self._explained("train"):
@@ -130,6 +134,8 @@ class Loop:
                 step, sums = self._end_epoch(step, sums, 0.0)
             while step < self._plan.num_steps and not self._should_stop():
                 step, sums = self._run_epoch(iterator, step, sums)
+        # Tables, exports and the end of a process with many threads take longer than a step.
+        self._heartbeat.leave("the end of the run", START_LIMIT_S)
         self._profiler.close(step)
         with self._explained("train"):
             # The last epoch, too, reads its shards to their ends, where their records are counted.
@@ -151,6 +157,7 @@ class Loop:
 
     def _end_epoch(self, step: int, sums: Sums, train_s: float) -> tuple[int, Sums]:
         trained_at = time.monotonic()
+        self._check_weights(step)
         with self._explained("validation"):
             validation = self._evaluate(step, sums)
         line = EpochMetrics(
@@ -217,13 +224,16 @@ class Loop:
         ):
             self._steps.train_locally(batch)
             return None
-        return self._steps.train(batch, self._halt if self._stop.is_wanted else self._go_on)
+        return self._steps.train(batch, self._wish())
+
+    def _wish(self) -> tf.Tensor:
+        return self._halt if self._stop.is_wanted else self._go_on
 
     def _add(self, sums: Sums, result: tf.Tensor | None, num_steps: int) -> tuple[Sums, bool]:
         if result is None:
             return sums, False
-        *of_step, num_stops = result.numpy().astype(np.float64)
-        return self._checked(sums + np.array(of_step), num_steps), num_stops > 0
+        of_step, is_stop_wanted = _split(result)
+        return self._checked(sums + of_step, num_steps), is_stop_wanted
 
     def _checked(self, sums: Sums, num_steps: int) -> Sums:
         if not np.isfinite(sums).all():
@@ -233,24 +243,23 @@ class Loop:
     def _evaluate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
         if self._validation is None:
             return None
-        sums = zero_sums(self._layout)
+        sums, is_stop_wanted = zero_sums(self._layout), False
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for batch in self._validation:
-                if self._is_stopped_alone():
-                    break
-                sums = sums + self._steps.evaluate(batch).numpy().astype(np.float64)
+                of_batch, is_stop_wanted = _split(self._steps.evaluate(batch, self._wish()))
+                sums = sums + of_batch
                 self._heartbeat.beat(step)
-        if self._is_stopped_alone():
+                if is_stop_wanted:
+                    break
+        # Several workers cannot agree on what comes after the last batch; the next step of training tells them.
+        if is_stop_wanted or (self._stop.is_wanted and self._plan.num_workers == 1):
             self._save(step, of_epoch)
             self._stop.end()
         return summarize(self._layout, sums)
 
-    def _is_stopped_alone(self) -> bool:
-        """Whether this worker is to stop and need not ask others; they agree on it at a step of training only."""
-        return self._stop.is_wanted and self._plan.num_workers == 1
-
     def _save(self, step: int, sums: Sums) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
+            self._check_weights(step)
             self._checkpoints.save(step, sums)
             # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
             self._meet(step)
@@ -286,24 +295,30 @@ def distribute_steps(
         sums = train_step(backward, updater, objective, share_of_replica(batch))
         return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
-    def evaluate(batch: Batch) -> tf.Tensor:
-        return evaluate_step(model, objective, share_of_replica(batch))
+    def evaluate(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+        sums = evaluate_step(model, objective, share_of_replica(batch))
+        return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 
     @tf.function(reduce_retracing=True)
     def train_all(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(train, args=(batch, is_stop_wanted)), axis=None)
 
     @tf.function(reduce_retracing=True)
-    def evaluate_all(batch: Batch) -> tf.Tensor:
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(evaluate, args=(batch,)), axis=None)
+    def evaluate_all(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+        each = strategy.run(evaluate, args=(batch, is_stop_wanted))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
     return Steps(train_all, evaluate_all)
 
 
+def _split(result: tf.Tensor) -> tuple[Sums, bool]:
+    """Returns the sums of a step, and whether some worker wants to stop."""
+    values: Sums = result.numpy().astype(np.float64)
+    return values[:-1], bool(values[-1] > 0)
+
+
 def _not_a_number(num_steps: int) -> UsageError:
-    return UsageError(
-        f"the loss is no longer a number at step {num_steps:,}", next_step="Use a smaller --learning-rate"
-    )
+    return UsageError(f"the loss is no longer a number at step {num_steps:,}", next_step=SMALLER_STEPS)
 
 
 def mean_loss(sums: Sums) -> float | None:

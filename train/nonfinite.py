@@ -1,4 +1,4 @@
-"""A loss that is no number: which batch it was, what is odd in it, and how to look at it."""
+"""A loss or weights that are no number: which batch it was, what is odd in it, how to look at it, how to go on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from train.batch import Batch
 from train.input import BatchInput
 from train.plan import Position, TrainPlan
 from train.request import Request
+
+SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or --clip-norm 1"
 
 _MAX_ROWS = 5
 
@@ -58,6 +60,25 @@ def not_a_number(
     )
 
 
+def weights_not_finite(name: str | None, num_steps: int, last_saved: int | None) -> UsageError:
+    """Returns the error for weights that the last of so many steps made infinite or NaN.
+
+    Args:
+        name: Of a variable; None where another worker has it.
+        num_steps: Completed ones.
+        last_saved: Steps after which there is a checkpoint; None without one.
+    """
+    return UsageError(
+        f"the weights are no longer numbers after step {num_steps:,}",
+        why="its loss was a number still, and its update was too large"
+        + ("" if name is None else f": {name!r} holds NaN or infinity"),
+        state="There is no checkpoint yet"
+        if last_saved is None
+        else f"They are not saved, and the checkpoint after step {last_saved:,} is kept",
+        next_step=SMALLER_STEPS,
+    )
+
+
 def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
     """Returns what the inputs of a batch hold that are numbers with a fraction.
 
@@ -80,11 +101,10 @@ def explain(findings: list[Finding]) -> tuple[str, str]:
             f"inputs in its batch are no numbers: {', '.join(bad)}",
             "Convert again without those values, or make the model cope with NaN in its inputs",
         )
-    advice = "Use a smaller --learning-rate, or --clip-norm 1"
     if not findings:
-        return "its batch cannot be the reason, so the weights are", advice
+        return "its batch cannot be the reason, so the weights are", SMALLER_STEPS
     largest = max(findings, key=lambda finding: finding.largest)
-    return f"all inputs in its batch are numbers, up to {largest.largest:.4g} in {largest.name!r}", advice
+    return f"all inputs in its batch are numbers, up to {largest.largest:.4g} in {largest.name!r}", SMALLER_STEPS
 
 
 def how_to_look(request: Request, plan: TrainPlan, position: Position) -> str:

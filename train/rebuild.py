@@ -15,6 +15,7 @@ from shardkit.features import Feature
 from train.best import best_step, kept_checkpoints
 from train.checkpoints import find_damage
 from train.config import LabelSpec, Precision
+from train.finite import find_not_finite
 from train.inference import model_outputs
 from train.learner import Learner
 from train.learners import learner_again
@@ -68,7 +69,7 @@ def rebuild(
         precision: That layers compute in; None means that of the run, which gives its metrics.
 
     Raises:
-        UsageError: If there is no run, no such checkpoint, or the user's file is not there.
+        UsageError: If there is no run, no such checkpoint, the user's file is not there, or the weights are no numbers.
         DamageError: If the record or every checkpoint is damaged.
     """
     record, recipe = read_trained(folder)
@@ -88,6 +89,7 @@ def rebuild(
     if tuple(outputs.shape[1:]) not in [(record.label.num_outputs,), ()]:
         raise _another_model(path, f"its output has the shape {list(outputs.shape)}")
     restore_weights(learner, path)
+    check_finite(learner, path)
     return Rebuilt(
         record,
         learner,
@@ -182,6 +184,23 @@ def restore_weights(learner: Learner, path: str) -> None:
     for i, variable in enumerate(learner.model.trainable_variables):
         if reader.has_tensor(key := _AVERAGE.format(i)):
             variable.assign(reader.get_tensor(key))
+
+
+def check_finite(learner: Learner, path: str) -> None:
+    """Checks that a model learned numbers.
+
+    Raises:
+        UsageError: If its weights are none, so that it would answer nothing.
+    """
+    name = find_not_finite(learner.model.trainable_variables)
+    if name is not None:
+        raise UsageError(
+            "the weights in the checkpoint are not numbers",
+            where=path,
+            why=f"{name!r} holds NaN or infinity",
+            next_step="Use --at with another step, or go on with the training: shardkit train with --resume passes "
+            "this checkpoint over; give it a smaller --learning-rate",
+        )
 
 
 def _another_model(path: str, why: str) -> UsageError:

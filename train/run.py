@@ -17,29 +17,29 @@ from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
 from train.communication import measure_all_reduce_s
-from train.describe import describe
+from train.describe import conclude, describe
 from train.devices import ALONE
 from train.failures import explained
+from train.finite import find_not_finite
 from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.launch import run_identity
 from train.loop import Loop
 from train.memory_advice import advise
 from train.memory_estimate import estimate_memory
 from train.metrics import EpochMetrics, Meter
-from train.nonfinite import not_a_number
+from train.nonfinite import not_a_number, weights_not_finite
 from train.parts import make_record
 from train.profiler import Profiler
 from train.progress import best_epoch, choose_monitor, should_stop
 from train.rendezvous import meet
 from train.report import Reporter
 from train.request import Request
-from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file
+from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file, notes_on_changes
 from train.servers import dismiss
 from train.setup import Setup, make_steps, make_unit_steps, set_up
 from train.signals import Stop
 from train.sums import layout_for, zero_sums
 from train.user_model import call_user_code, model_path
-from train.verdict import Circumstances, give_verdict
 
 
 def run(
@@ -94,6 +94,11 @@ def run(
 
     save_best(is_new=False)
 
+    def check_weights(step: int) -> None:
+        found = find_not_finite(model.trainable_variables)
+        if agree.any(found is not None):
+            raise weights_not_finite(found, step, checkpoints.last_step)
+
     def keep(line: EpochMetrics) -> None:
         setup.updater.check()
         epochs.append(line)
@@ -128,17 +133,14 @@ def run(
         on_saved=partial(save_best, is_new=True),
         on_step=board.write_step if is_chief else lambda *_: None,
         not_a_number=partial(not_a_number, request, setup.plan, setup.input, setup.devices.worker_index),
+        check_weights=check_weights,
     )
     if setup.is_user_model:
         call_user_code(model_path(request.model), lambda: loop.run(batches, start))
     else:
         loop.run(batches, start)
     board.close()
-    reporter.final_table(epochs, request.split_names)
-    if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
-        reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
-    if (verdict := give_verdict([line for line in epochs if line.step > start.step], circumstances(setup))) is not None:
-        reporter.say(f"verdict     {verdict}")
+    conclude(reporter, setup, epochs, start.step, monitor)
     if (best := best_epoch(epochs, monitor)) is not None:
         kept = f", kept in {folder.best}" if save_best(is_new=False) else ""
         reporter.say(f"best        epoch {best + 1} by {monitor}{kept}")
@@ -180,11 +182,8 @@ def begin(
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")
         return Restored(0, zero_sums(layout_for(record.label))), []
     reporter.say(f"resumed after step {restored.step:,}")
-    if before is not None and before.num_epochs != record.num_epochs:
-        reporter.note(
-            f"the run began with {format_number(before.num_epochs, 'epoch')}; the learning rate now follows its "
-            f"schedule over {record.num_epochs}"
-        )
+    for text in () if before is None else notes_on_changes(before, record):
+        reporter.note(text)
     # Of an epoch that was stopped before it was validated, there may be a line without its checkpoint.
     last_step = restored.step - 1 if restored.sums[0] else restored.step
     lines = [line for line in folder.read_metrics() if line.step <= last_step]
@@ -194,17 +193,6 @@ def begin(
             "best epoch and early stopping know the others only"
         )
     return restored, lines
-
-
-def circumstances(setup: Setup) -> Circumstances:
-    """Returns what decides how a run can be made faster."""
-    return Circumstances(
-        reader=setup.request.options.reader,
-        compression=setup.request.dataset.manifest.compression,
-        has_images=bool(setup.learner.images),
-        reduce_in=setup.updater.options.reduce_in,
-        num_cores=len(os.sched_getaffinity(0)),
-    )
 
 
 def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:

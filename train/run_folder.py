@@ -10,6 +10,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.errors import ConflictError, DamageError, UsageError
+from shardkit.units import format_number
 from train.choices import Splits
 from train.config import LabelSpec, ReaderChoice, TrainOptions
 from train.metrics import EpochMetrics, decode_lines, encode_line
@@ -20,7 +21,12 @@ from train.recipe import LearnerRecipe
 CHECKPOINT_PREFIX = "step"
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
+_STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
 _OPTIMIZER_NAMES = {"name": "optimizer"}
+# Options that round sums in another way, so that a run goes on well, but not bit for bit.
+_ROUNDING = ("xla", "recompute")
+# What a run that fails because its steps are too large goes on with; nothing that is saved depends on them.
+_STEP_SIZES = ("learning_rate", "clip_norm")
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
@@ -224,6 +230,20 @@ def list_checkpoints(folder: Path) -> list[int]:
     return sorted(int(m.group(1)) for m in matches if m)
 
 
+def promised_checkpoints(folder: Path) -> list[int]:
+    """Returns the steps of `list_checkpoints`, and newer ones of which TensorFlow says that they were whole once.
+
+    What a kill leaves of a checkpoint that was being written is not among them.
+    """
+    steps = list_checkpoints(folder)
+    try:
+        text = (folder / "checkpoint").read_text(errors="replace")
+    except OSError:
+        return steps
+    named = {int(m.group(1)) for m in _STATE_LINE.finditer(text)}
+    return [*steps, *sorted(step for step in named if step > max(steps, default=-1))]
+
+
 def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
     """Returns what to tell the user where the file of the model is not what it was, None otherwise."""
     then = None if before.recipe is None else before.recipe.model_sha256
@@ -232,12 +252,33 @@ def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
     return f"{now.recipe.model_file} has changed since the run began; the run goes on with what it is now"
 
 
+def notes_on_changes(before: RunRecord, now: RunRecord) -> list[str]:
+    """Returns what to tell the user of what a run goes on with that is not as it began."""
+    notes = []
+    if before.num_epochs != now.num_epochs:
+        notes.append(
+            f"the run began with {format_number(before.num_epochs, 'epoch')}; the learning rate now follows its "
+            f"schedule over {now.num_epochs}"
+        )
+    for name in _STEP_SIZES:
+        old, new = getattr(before.optimizer, name), getattr(now.optimizer, name)
+        if old != new:
+            notes.append(f"the run began with {_option(name)} {_number(old)}; it goes on with {_number(new)}")
+    for name in _ROUNDING if before.options is not None and now.options is not None else ():
+        old, new = getattr(before.options, name), getattr(now.options, name)
+        if old != new:
+            began = f"with {_option(name)}" if old else f"without {_option(name)}"
+            notes.append(f"the run began {began}; its weights will differ in their last digits from what they would be")
+    return notes
+
+
 def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
     """Checks that a run that goes on is the run that began.
 
     Raises:
         UsageError: If what it trains differs; names the first difference.
     """
+    before = _with_step_sizes(before, now)
     for name in _IDENTITY:
         old, new = getattr(before, name), getattr(now, name)
         if old != new:
@@ -251,6 +292,19 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
                 why=f"{_shown(old)} then, {_shown(new)} now",
                 next_step="Give the options that the run began with, or choose another --output",
             )
+
+
+def _with_step_sizes(before: RunRecord, now: RunRecord) -> RunRecord:
+    changed = {name: getattr(now.optimizer, name) for name in _STEP_SIZES}
+    return msgspec.structs.replace(before, optimizer=msgspec.structs.replace(before.optimizer, **changed))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"
 
 
 def _shown(value: object) -> str:

@@ -29,6 +29,7 @@ from train.model_choice import is_user_model
 from train.objectives import Objective
 from train.optimizer_options import check_micro_batches, choose_optimizer
 from train.optimizers import make_optimizer
+from train.own_seeds import with_own_seeds
 from train.parts import make_label, make_objective
 from train.plan import Shared, TrainPlan
 from train.precision import set_precision
@@ -132,7 +133,8 @@ def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf
 
 def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
-    backward = _backward(setup)
+    own_index = 0 if setup.local is None else setup.devices.worker_index
+    backward = with_own_seeds(setup.learner.model, _backward(setup), own_index)
     steps = distribute_steps(
         setup.devices.strategy, setup.learner.model, backward, setup.updater, setup.objective, setup.plan
     )

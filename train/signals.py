@@ -12,7 +12,7 @@ from types import FrameType
 # What is preempted is usually killed half a minute after it was told.
 GRACE_S = 25.0
 
-_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 
 class Stop:
@@ -81,7 +81,7 @@ def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
     # Library start-up hides descriptor 2 for a moment; the sentence must reach the user even then.
     stderr = os.dup(2)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    handlers = {n: handler for n in _WORDS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+    handlers = {n: handler for n in WORDS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
     stop.listen(tuple(handlers))
     is_over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, stop, is_over), daemon=True)
@@ -103,12 +103,12 @@ def _leave_to_watcher(number: int, frame: FrameType | None) -> None:
 def _watch(read_end: int, stderr: int, describe: Callable[[], str], stop: Stop, is_over: threading.Event) -> None:
     def end(number: int) -> None:
         start = "\x1b[?25h\n" if os.isatty(stderr) else ""  # A progress bar hides the cursor.
-        os.write(stderr, f"{start}{_WORDS[signal.Signals(number)]}: {describe()}\n".encode())
+        os.write(stderr, f"{start}{WORDS[signal.Signals(number)]}: {describe()}\n".encode())
         os._exit(128 + number)
 
     try:
         while number := os.read(read_end, 1):
-            if number[0] not in _WORDS or is_over.is_set():
+            if number[0] not in WORDS or is_over.is_set():
                 continue
             if not stop.can_wait(number[0]):
                 end(number[0])

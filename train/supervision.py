@@ -20,7 +20,7 @@ from shardkit.errors import (
     UsageError,
 )
 from train.cluster import SERVER, WORKER, name_of, task_of
-from train.exits import PEER_LOST_CODES
+from train.exits import EXIT_BUG, PEER_LOST_CODES
 
 # Another start would end the same way.
 FINAL_CODES = frozenset(
@@ -43,6 +43,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         ended: Exit codes of this generation's workers that ended.
         failed_before: Whether a generation before this one failed.
         furthest_step: Completed steps of the furthest generation that failed; None if none began.
+        bug_steps: Completed steps of the workers that ended with a bug; None for one that had not begun.
         stopping: The signal that was passed on to the workers; None while they are to go on.
         num_servers: Parameter servers among all workers; with them, the others do without one that is lost.
         num_replaced: Workers that were started again while the others went on.
@@ -58,6 +59,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ended: dict[int, int] = {}
     failed_before: bool = False
     furthest_step: int | None = None
+    bug_steps: frozenset[int | None] = frozenset()
     stopping: int | None = None
     num_servers: int = 0
     num_replaced: int = 0
@@ -181,6 +183,11 @@ def decide(state: State, event: Event) -> tuple[State, Action]:
             return after, Finish(event.code) if _have_all_ended(state) else Stop(number)
         if event.code in FINAL_CODES or (event.code == StorageError.exit_code and event.step is None):
             return state, Finish(event.code, culprit=event.index)
+        if event.code == EXIT_BUG:
+            if event.step in state.bug_steps:
+                sentence = f"{describe(event, state.num_servers)}, where a worker did before; another start would end the same way"
+                return state, Finish(event.code, culprit=event.index, sentence=sentence)
+            state = msgspec.structs.replace(state, bug_steps=state.bug_steps | {event.step})
     elif state.stopping is not None:
         return state, Wait()  # The grace period ends what does not end by itself.
     return _without_one(state, event) or _after_failure(state, event)

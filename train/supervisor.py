@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,10 @@ from train.crew import Crew, Member
 from train.exits import PEER_LOST_CODES
 from train.heartbeat import START_LIMIT_S
 from train.ports import HeldPorts
+from train.scratch import scratch_folder
+from train.signals import WORDS
 from train.supervision import (
+    STOP_CODES,
     STOP_SIGNALS,
     Event,
     Finish,
@@ -85,8 +87,8 @@ def supervise(orders: Orders, say: Callable[[str], None], describe_state: Callab
     """
     if orders.placement.count > 1 or orders.placement.num_servers:
         storage.make_folder(str(orders.logs))
-    with tempfile.TemporaryDirectory(prefix="shardkit-train-") as folder, _signals() as wakeup:
-        return _Supervisor(orders, Path(folder), wakeup, say, describe_state).run()
+    with scratch_folder() as folder, _signals() as wakeup:
+        return _Supervisor(orders, folder, wakeup, say, describe_state).run()
 
 
 class _Supervisor:
@@ -126,7 +128,8 @@ class _Supervisor:
         is_local = self._orders.placement.is_local and self._state.count > 1
         with contextlib.ExitStack() as stack:
             ports = stack.enter_context(HeldPorts(self._state.count if is_local else 0))
-            crew = Crew(self._command(), self._state.generation, self._folder, self._orders.start_limit_s)
+            limit_s, stopped = self._orders.start_limit_s, self._describe_state()
+            crew = Crew(self._command(), self._state.generation, self._folder, limit_s, stopped)
             stack.callback(crew.end)
             members = self._members(ports.addresses if is_local else self._orders.placement.workers)
             sizes = {m.log: m.log.stat().st_size for m in members if m.log is not None and m.log.exists()}
@@ -148,8 +151,8 @@ class _Supervisor:
                     elif isinstance(action, Restart):
                         return msgspec.structs.replace(action, sentence=action.sentence + _see_log(event, members))
                     elif isinstance(action, Finish):
-                        words = _own_words(action, crew, members, sizes)
-                        return msgspec.structs.replace(action, sentence=action.sentence or words)
+                        words = (_own_words(action, crew, members, sizes), action.sentence)
+                        return msgspec.structs.replace(action, sentence="\n".join(filter(None, words)) or None)
                 events = refusals or self._wait(crew)
 
     def _command(self) -> tuple[str, ...]:
@@ -195,6 +198,10 @@ class _Supervisor:
             )
         if action.sentence:
             self._say(action.sentence)
+        first_code = self._state.ended.get(self._orders.placement.first)
+        if action.code in STOP_CODES and (first_code is None or first_code < 0):
+            # It was killed before it could say so itself.
+            self._say(f"{WORDS[signal.Signals(STOP_CODES[action.code])]}: {self._describe_state()}")
         return action.code
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from shardkit.errors import UsageError
 from train.config import TrainOptions
 
@@ -67,3 +69,14 @@ def check_one_replica(num_replicas: int, num_workers: int) -> None:
             why=f"{num_workers} workers have {num_replicas} devices",
             next_step="Start one worker a GPU, each with its own CUDA_VISIBLE_DEVICES",
         )
+
+
+def can_sync(options: TrainOptions, num_replicas: int, num_workers: int) -> bool:
+    """Returns whether a run whose workers add up gradients could do with averages instead."""
+    if options.sync_every is not None or num_replicas != num_workers:
+        return False
+    try:
+        check_sync_every(msgspec.structs.replace(options, sync_every=1), num_workers)
+    except UsageError:
+        return False
+    return True

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from train.config import Precision, ReaderChoice
+from train.config import CacheChoice, Precision, ReaderChoice
 from train.metrics import EpochMetrics
 
 TOLERABLE_SHARE = 0.1
+USUAL_SYNC_EVERY = 8
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,10 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         has_images: Whether images are decoded.
         reduce_in: Type that gradients travel in.
         num_cores: That this process may use.
+        is_remote: Whether the dataset lies in a store, not on a disk of this host.
+        cache: Where examples are kept.
+        sync_every: Steps between two averages of workers that step on their own; None if they add up gradients.
+        can_sync: Whether workers could step on their own.
     """
 
     reader: ReaderChoice
@@ -28,6 +33,10 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     has_images: bool
     reduce_in: Precision
     num_cores: int
+    is_remote: bool = False
+    cache: CacheChoice = "none"
+    sync_every: int | None = None
+    can_sync: bool = False
 
 
 def mean_share(epochs: Sequence[EpochMetrics], name: str) -> float | None:
@@ -62,8 +71,9 @@ def give_verdict(epochs: Sequence[EpochMetrics], circumstances: Circumstances) -
             f"input is the bottleneck: {waiting:.0%} of the time the device waits for examples. "
             f"What helps: {', or '.join(_for_input(circumstances))}"
         )
+    what = "add up gradients" if circumstances.sync_every is None else "average their weights"
     return (
-        f"communication is the bottleneck: up to {communication:.0%} of the time workers add up gradients. "
+        f"communication is the bottleneck: up to {communication:.0%} of the time workers {what}. "
         f"What helps: {', or '.join(_for_communication(circumstances))}"
     )
 
@@ -72,6 +82,9 @@ def _for_input(found: Circumstances) -> list[str]:
     advice = []
     if found.reader != "shardkit":
         advice.append("--reader shardkit")
+    elif found.cache == "none":
+        kept = "--cache disk, which asks the store" if found.is_remote else "--cache memory, which reads the disk"
+        advice.append(f"{kept} once and not in each epoch")
     if found.has_images:
         advice.append("a smaller --image-size")
     advice.append("a larger --global-batch-size, where a step does little")
@@ -83,6 +96,10 @@ def _for_input(found: Circumstances) -> list[str]:
 
 def _for_communication(found: Circumstances) -> list[str]:
     advice = ["a larger --global-batch-size"]
-    if found.reduce_in == "float32":
+    if found.sync_every is not None:
+        advice.append(f"--sync-every with more than {found.sync_every}")
+    elif found.reduce_in == "float32":
         advice.append("--reduce-in bfloat16")
+    if found.can_sync:
+        advice.append(f"--sync-every {USUAL_SYNC_EVERY}, with which workers learn a little differently")
     return [*advice, "a faster network between the hosts"]

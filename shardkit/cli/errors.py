@@ -17,6 +17,7 @@ import click
 
 from shardkit.cli.shell import DEBUG_VARIABLE, Terminated
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
+from shardkit.interruption import stopped_sentence
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
@@ -58,7 +59,7 @@ def explain(error: BaseException) -> Explanation:
         exit_code = error.exit_code if isinstance(error, Terminated) else EXIT_INTERRUPTED
         label = "terminated" if isinstance(error, Terminated) else "interrupted"
         notes = tuple(_sentence(note) for note in getattr(error, "__notes__", ()))
-        return Explanation(exit_code, label, notes or ("Stopped before the end.",))
+        return Explanation(exit_code, label, notes or (stopped_sentence(),))
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return Explanation(error.exit_code, None, (), usage=error.format_message())
     if isinstance(error, click.UsageError):

@@ -30,7 +30,7 @@ def interrupted(tmp_path):
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
     (tmp_path / "a.csv").write_text("id\n1\n2\n")
 
-    def run(at, to="command", number=signal.SIGINT):
+    def run(at, to="command", number=signal.SIGINT, **more):
         return subprocess.run(
             [sys.executable, "-m", "shardkit", "convert", str(tmp_path / "a.csv"), str(tmp_path / "out")],
             capture_output=True,
@@ -43,6 +43,7 @@ def interrupted(tmp_path):
                 "AT": at,
                 "TO": to,
                 "NUMBER": str(int(number)),
+                **more,
             },
         )
 
@@ -78,3 +79,10 @@ def test_other_signals_during_imports_are_one_sentence_too(interrupted, module, 
     result = interrupted(module, number=number)
     assert result.returncode == exit_code, result.stderr
     assert result.stderr == "terminated: Stopped before the end.\n"
+
+
+@pytest.mark.parametrize("module", ["click", "pyarrow"])
+def test_who_is_started_for_somebody_else_says_what_that_one_knows(interrupted, module):
+    result = interrupted(module, number=signal.SIGTERM, SHARDKIT_STOPPED="The last checkpoint is after step 7")
+    assert result.returncode == 143, result.stderr
+    assert result.stderr == "terminated: The last checkpoint is after step 7\n"

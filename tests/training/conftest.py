@@ -156,3 +156,12 @@ def write(tmp_path: Path) -> WriteDataset:
         return write_dataset(tmp_path / "dataset", features, splits, **settings)
 
     return into
+
+
+@pytest.fixture
+def labelled(write: WriteDataset) -> Path:
+    """Returns a dataset that several workers learn."""
+    from workers import FEATURES, labelled_rows
+
+    rows = labelled_rows(690)
+    return write(FEATURES, {"train": rows[:600], "test": rows[600:]})

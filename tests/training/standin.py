@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from shardkit.interruption import stopped_sentence
 from train.cluster import cluster_from_environment
 from train.heartbeat import Heartbeat
 from train.seat import end_with_supervisor, own_seat
@@ -32,6 +33,7 @@ def main():
     step = int(checkpoint.read_text()) if "--resume" in sys.argv and checkpoint.exists() else 0
     note = {"pid": os.getpid(), "started": time.monotonic(), "from": step, "of": cluster.num_workers}
     note |= {"workers": cluster.workers, "resume": "--resume" in sys.argv}
+    note |= {"stopped": stopped_sentence()}
     with (folder / f"starts-{cluster.index}").open("a") as file:
         print(json.dumps(note), file=file)
     print(f"worker {cluster.index} begins at {step}", flush=True)

@@ -55,6 +55,28 @@ def test_a_long_phase_has_its_own_limit_and_says_nothing_about_steps(tmp_path) -
     assert (watch.pulse.step, watch.pulse.limit_s) == (8, 10.0)
 
 
+def test_a_phase_that_beats_keeps_its_name_and_has_a_rhythm_of_its_own(tmp_path) -> None:
+    clock, watch = Clock(), Watch(tmp_path / "beat", now_s=0.0)
+    heartbeat = Heartbeat(str(tmp_path / "beat"), clock)
+    heartbeat.beat(6)
+    clock.now_s += 4
+    heartbeat.beat(7)
+    found = []
+    with heartbeat.busy("validation", 300.0):
+        for batch_s in (90.0, 3.0, 1.0):
+            clock.now_s += batch_s
+            heartbeat.beat(7)
+            watch.look(0.0)
+            found.append((watch.pulse.phase, watch.pulse.limit_s, watch.pulse.step))
+    # Of the first batch nobody can say how long the next one takes.
+    assert found == [("validation", 300.0, 7), ("validation", 15.0, 7), ("validation", 13.5, 7)]
+    watch.look(0.0)
+    assert (watch.pulse.phase, watch.pulse.limit_s) == ("training", 20.0)
+    heartbeat.beat(8)
+    watch.look(0.0)
+    assert (watch.pulse.phase, watch.pulse.limit_s) == ("training", 20.0)
+
+
 def test_a_sign_that_is_being_written_is_read_the_next_time(tmp_path) -> None:
     path = tmp_path / "beat"
     heartbeat, watch = Heartbeat(str(path)), Watch(path, now_s=0.0)

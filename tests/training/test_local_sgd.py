@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
 from outputs import assert_same, learned, weights
-from workers import finish_all, start_workers
-
-from shardkit.features import make_feature
+from workers import SETTINGS, finish_all, run_workers, start_workers
 
 pytestmark = pytest.mark.slow
 
-FEATURES = (
-    make_feature("x", "float64", nullable=True),
-    make_feature("color", "string"),
-    make_feature("label", "bool"),
-)
-SETTINGS = ("--label", "label", "--global-batch-size", 60)
 
-
-@pytest.fixture
-def dataset(write) -> Path:
-    draw = random.Random(0)
-    rows = [{"x": draw.uniform(-1, 1), "color": draw.choice("rgb")} for _ in range(690)]
-    labelled = [{**r, "label": (r["x"] > 0) != (r["color"] == "r")} for r in rows]
-    return write(FEATURES, {"train": labelled[:600], "test": labelled[600:]})
-
-
-def run_workers(count: int, *arguments: object, folder: Path) -> str:
-    """Returns what the chief said."""
-    ended = finish_all(start_workers(count, *arguments, folder=folder))
-    assert [code for code, _, _ in ended] == [0] * count, "".join(err for _, _, err in ended)
-    return ended[0][2]
-
-
-def test_averaging_after_every_step_is_adding_up_gradients(dataset, tmp_path) -> None:
-    settings = (dataset, *SETTINGS, "--epochs", 2, "--optimizer", "sgd", "--momentum", 0, "--learning-rate", 0.1)
+def test_averaging_after_every_step_is_adding_up_gradients(labelled, tmp_path) -> None:
+    settings = (labelled, *SETTINGS, "--epochs", 2, "--optimizer", "sgd", "--momentum", 0, "--learning-rate", 0.1)
     run_workers(2, *settings, "--output", tmp_path / "together", folder=tmp_path)
     said = run_workers(2, *settings, "--sync-every", 1, "--output", tmp_path / "local", folder=tmp_path)
     assert "average their weights 10 times an epoch" in said
@@ -53,8 +27,8 @@ def test_averaging_after_every_step_is_adding_up_gradients(dataset, tmp_path) ->
 
 
 @pytest.mark.parametrize("more", [(), ("--precision", "float16", "--ema", 0.9)], ids=["plain", "float16 and averages"])
-def test_workers_that_were_stopped_go_on_as_if_nothing_had_happened(dataset, tmp_path, more: tuple[object]) -> None:
-    settings = (dataset, *SETTINGS, "--epochs", 40, "--sync-every", 3, *more, "--output")
+def test_workers_that_were_stopped_go_on_as_if_nothing_had_happened(labelled, tmp_path, more: tuple[object]) -> None:
+    settings = (labelled, *SETTINGS, "--epochs", 40, "--sync-every", 3, *more, "--output")
     workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)
     assert workers[1].stderr is not None
     assert any(line.startswith("epoch 1 of") for line in workers[1].stderr)
@@ -71,8 +45,8 @@ def test_workers_that_were_stopped_go_on_as_if_nothing_had_happened(dataset, tmp
     assert learned(tmp_path / "whole")[-1][3]["accuracy"] > 0.95
 
 
-def test_another_number_of_workers_goes_on_from_the_mean_of_what_each_remembered(dataset, tmp_path) -> None:
-    settings = (dataset, *SETTINGS, "--sync-every", 4, "--checkpoint-every", 7, "--output", tmp_path / "run")
+def test_another_number_of_workers_goes_on_from_the_mean_of_what_each_remembered(labelled, tmp_path) -> None:
+    settings = (labelled, *SETTINGS, "--sync-every", 4, "--checkpoint-every", 7, "--output", tmp_path / "run")
     run_workers(2, *settings, "--epochs", 2, folder=tmp_path)
     assert len(list((tmp_path / "run" / "checkpoints").glob("step-*-worker-1.index"))) == 3
     run_workers(1, *settings, "--epochs", 4, "--resume", folder=tmp_path)
@@ -80,8 +54,8 @@ def test_another_number_of_workers_goes_on_from_the_mean_of_what_each_remembered
     assert learned(tmp_path / "run")[-1][3]["accuracy"] > 0.95
 
 
-def test_a_checkpoint_without_the_state_of_a_worker_is_passed_over(dataset, tmp_path) -> None:
-    settings = (dataset, *SETTINGS, "--sync-every", 4, "--output", tmp_path / "run")
+def test_a_checkpoint_without_the_state_of_a_worker_is_passed_over(labelled, tmp_path) -> None:
+    settings = (labelled, *SETTINGS, "--sync-every", 4, "--output", tmp_path / "run")
     run_workers(2, *settings, "--epochs", 3, folder=tmp_path)
     for path in (tmp_path / "run" / "checkpoints").glob("step-30-worker-1.*"):
         path.unlink()

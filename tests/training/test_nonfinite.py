@@ -1,4 +1,4 @@
-"""A loss that is no number: the error names the batch, what is odd in it, and lines that give exactly that batch."""
+"""A loss or weights that are no number: the error says which batch it was, and what to do works; none are saved."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from inprocess import train
+from inprocess import Recorder, train
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from train.batch import Batch
+from train.checkpoints import Checkpoints
+from train.metrics import EpochMetrics
 from train.nonfinite import explain, look_at
+from train.rebuild import rebuild
+from train.request import resolve
+from train.run_folder import RunFolder, list_checkpoints
+from train.setup import set_up
+from train.sums import zero_sums
 
 FEATURES = (make_feature("key", "int64"), make_feature("x", "float32"), make_feature("y", "float32"))
 
@@ -38,6 +45,60 @@ def dataset(write) -> Path:
 def settings(tmp_path):
     (tmp_path / "model.py").write_text(textwrap.dedent(MODEL))
     return {"label": "y", "model": f"{tmp_path}/model.py:build", "global_batch_size": 10, "seed": 3, "epochs": 2}
+
+
+@pytest.fixture
+def one_step(write, settings):
+    """Returns a run whose epochs are one step long."""
+    data = write(FEATURES, {"train": [{"key": i, "x": i, "y": i / 60} for i in range(120)]})
+    settings |= {"global_batch_size": 120, "optimizer": "sgd", "schedule": "constant", "warmup_steps": 0}
+    settings["learning_rate"] = 1e-5
+
+    def run(output: Path, reporter: Recorder | None = None, **more: object) -> list[EpochMetrics]:
+        return train(data, output, reporter, **{**settings, **more})
+
+    return run
+
+
+def advice_of(error: UsageError) -> dict[str, object]:
+    """Returns what a user would do who reads an error."""
+    assert error.next_step is not None
+    assert error.next_step.startswith("Add --resume and a smaller --learning-rate, or --clip-norm 1")
+    return {"resume": True, "learning_rate": 1e-5}
+
+
+def test_weights_that_the_last_update_made_infinite_are_not_saved(one_step, tmp_path) -> None:
+    with pytest.raises(UsageError, match=r"no longer numbers after step 1: .* There is no checkpoint yet\.") as first:
+        one_step(tmp_path / "run", epochs=1, learning_rate=1e38)
+    assert list_checkpoints(tmp_path / "run" / "checkpoints") == []
+    one_step(tmp_path / "run", epochs=1, **advice_of(first.value))
+    with pytest.raises(UsageError, match=r"after step 2: .* the checkpoint after step 1 is kept") as second:
+        one_step(tmp_path / "run", epochs=2, learning_rate=1e38, resume=True)
+    assert list_checkpoints(tmp_path / "run" / "checkpoints") == [1]
+    reporter = Recorder()
+    lines = one_step(tmp_path / "run", reporter, epochs=2, **advice_of(second.value))
+    assert [line.step for line in lines] == [1, 2]
+    assert lines[1].train["loss"] < lines[0].train["loss"]
+    assert "note: the run began with --learning-rate 1e+38; it goes on with 1e-05" in reporter.texts
+
+
+def test_weights_of_a_checkpoint_that_are_no_numbers_are_not_used(one_step, tmp_path) -> None:
+    one_step(tmp_path / "run", epochs=2)
+    folder = RunFolder(str(tmp_path / "run"))
+    setup = set_up(resolve(folder.read_record().options))
+    model, sums = setup.learner.model, zero_sums(setup.objective.layout)
+    checkpoints = Checkpoints(folder.checkpoints, model, setup.updater.state, len(sums), print)
+    checkpoints.restore_newest()
+    model.trainable_variables[0].assign([[math.nan]])
+    checkpoints.save(3, sums)
+    with pytest.raises(UsageError, match=r"are not numbers in .*step-3: .*kernel' holds NaN or infinity\. Use --at"):
+        rebuild(folder)
+    assert rebuild(folder, "2").step == 2
+    reporter = Recorder()
+    assert [line.step for line in one_step(tmp_path / "run", reporter, epochs=3, resume=True)] == [1, 2, 3]
+    assert any("step-3 is passed over: " in text for text in reporter.texts)
+    assert "resumed after step 2" in reporter.texts
+    assert rebuild(folder).step == 3
 
 
 def test_the_error_names_the_batch_the_input_and_the_row(dataset, tmp_path, settings) -> None:

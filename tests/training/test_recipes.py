@@ -92,7 +92,7 @@ def restored(dataset: Path, output: Path, **typed: Any) -> Setup:
 def evaluate(setup: Setup) -> dict[str, float]:
     sums, steps = zero_sums(setup.objective.layout), make_steps(setup)
     for batch in setup.input.validation() or ():
-        sums = sums + steps.evaluate(batch).numpy().astype(np.float64)
+        sums = sums + steps.evaluate(batch, tf.constant(0.0)).numpy()[:-1].astype(np.float64)
     return summarize(setup.objective.layout, sums)
 
 

@@ -18,7 +18,8 @@ from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ConflictError, DamageError, UsageError
 from shardkit.features import make_feature
 from train.metrics import EpochMetrics
-from train.run_folder import list_checkpoints
+from train.rebuild import rebuild
+from train.run_folder import RunFolder, list_checkpoints
 
 DROPOUT_MODEL = """
     import keras
@@ -154,6 +155,27 @@ def test_a_damaged_newest_checkpoint_falls_back_loudly(dataset, tmp_path) -> Non
         train(dataset, tmp_path / "run", resume=True, **settings)
 
 
+def test_a_newest_checkpoint_that_lost_its_index_is_told_like_any_damage(dataset, tmp_path) -> None:
+    settings = {"epochs": 2, "global_batch_size": 100}
+    whole = train(dataset, tmp_path / "run", **settings)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "step-10.index").unlink()
+    (note,) = rebuild(RunFolder(str(tmp_path / "run"))).notes
+    assert note.startswith(f"the checkpoint {folder}/step-10 is damaged and is passed over: ")
+    # A kill leaves such data of a checkpoint that it interrupted, of which nobody needs to hear.
+    (folder / "step-12.data-00000-of-00001").write_bytes(b"")
+    reporter = Recorder()
+    resumed = train(dataset, tmp_path / "run", reporter, resume=True, **settings)
+    (warning,) = [t for t in reporter.texts if t.startswith("warning: ")]
+    assert "step-10 is damaged and is passed over" in warning
+    assert "resumed after step 5" in reporter.texts
+    assert what_was_learned(resumed) == what_was_learned(whole)
+    for step in (5, 10):
+        (folder / f"step-{step}.index").unlink()
+    with pytest.raises(DamageError, match="no checkpoint can be read"):
+        train(dataset, tmp_path / "run", resume=True, **settings)
+
+
 def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path) -> None:
     settings = {"epochs": 1, "global_batch_size": 100}
     train(dataset, tmp_path / "run", **settings)
@@ -165,6 +187,10 @@ def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path
     more = train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100)
     assert [line.epoch for line in more] == [0, 1]
     assert any("began with 1 epoch;" in t for t in reporter.texts)
+    assert not any("last digits" in t for t in reporter.texts)
+    reporter = Recorder()
+    train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100, recompute=True)
+    assert any(t.startswith("note: the run began without --recompute; its weights will differ") for t in reporter.texts)
 
 
 def test_examples_without_a_label_do_not_count(write, tmp_path) -> None:

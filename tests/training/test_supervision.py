@@ -7,7 +7,7 @@ import signal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.exits import EXIT_PEER_LOST, LOOKOUT_SIGNAL
+from train.exits import EXIT_BUG, EXIT_PEER_LOST, LOOKOUT_SIGNAL
 from train.supervision import (
     FINAL_CODES,
     Event,
@@ -82,6 +82,20 @@ def test_it_ends_well_when_and_only_when_all_ended_well(state, order, data) -> N
 @given(states(), st.sampled_from(sorted(FINAL_CODES)), STEPS)
 def test_what_would_fail_again_is_not_tried_again(state, code, step) -> None:
     assert decide(state, WorkerEnded(0, code, step))[1] == Finish(code, culprit=0)
+
+
+@given(states(), STEPS, STEPS)
+def test_a_bug_is_tried_again_once_at_the_same_step(state, step, other) -> None:
+    begun, (state, action) = state, decide(state, WorkerEnded(0, EXIT_BUG, step))
+    assert isinstance(action, Restart) == (begun.max_restarts > 0)
+    if isinstance(action, Restart):
+        _, again = decide(state, WorkerEnded(state.count - 1, EXIT_BUG, step))
+        assert isinstance(again, Finish)
+        assert (again.code, again.culprit) == (EXIT_BUG, state.count - 1)
+        _, elsewhere = decide(state, WorkerEnded(0, EXIT_BUG, other))
+        assert other == step or not isinstance(elsewhere, Finish) or elsewhere.code != EXIT_BUG
+        _, killed = decide(state, WorkerEnded(0, -signal.SIGKILL, step))
+        assert not isinstance(killed, Finish) or killed.code != EXIT_BUG
 
 
 @given(states(), STEPS)

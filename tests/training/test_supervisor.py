@@ -8,11 +8,14 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from train.scratch import scratch_folder
 
 OVERSEER = Path(__file__).with_name("overseer.py")
 ROOT = OVERSEER.parent.parent.parent
@@ -89,6 +92,8 @@ def test_workers_that_meet_no_mishap_end_well(run) -> None:
     (start,) = run.starts(2)
     assert start["of"] == len(set(start["workers"])) == 3
     assert not start["resume"]
+    # What it would say if it were stopped before it knew more.
+    assert start["stopped"] == "Steps are kept"
 
 
 def test_one_worker_has_no_cluster_and_is_restarted_too(run) -> None:
@@ -185,6 +190,34 @@ def test_another_exit_code_is_tried_again_and_names_the_log(run) -> None:
     assert said[1].startswith("worker 1 lost another worker after step 8; restarting 2 workers")
 
 
+def test_a_bug_that_comes_back_at_the_same_step_ends_the_run(run) -> None:
+    run.start({"0-1": [3, "70"], "1-1": [3, "70"]}, steps=1000)
+    code, said, _ = run.finish()
+    assert code == 70
+    assert said[0].startswith("worker 1 ended with exit code 70 after step 3; restarting 2 workers")
+    assert said[1:] == [
+        "worker 1 says:", "worker 1 begins at 0", "worker 1 ended with exit code 70 after step 3, where a worker did "
+        "before; another start would end the same way",
+    ]  # fmt: skip
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_the_next_one(run, tmp_path_factory, monkeypatch) -> None:
+    place = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # Which it remembers.
+    run.start(steps=100_000)
+    run.wait_for_start(0)
+    run.process.kill()
+    run.process.communicate()
+    (left,) = place.iterdir()
+    with scratch_folder() as own:
+        assert not left.exists()
+        with scratch_folder() as other:
+            assert own.exists()
+            assert other != own
+    assert list(place.iterdir()) == []
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_gives_the_workers_time_for_a_checkpoint(run, number, code) -> None:
     run.start(steps=100_000)
@@ -202,6 +235,13 @@ def test_a_worker_that_does_not_stop_is_ended_after_the_grace_period(run) -> Non
     run.process.send_signal(signal.SIGTERM)
     assert run.finish()[:2] == (143, [])
     assert not any(map(is_alive, pids))
+
+
+def test_a_first_worker_that_cannot_say_what_is_saved_is_spoken_for(run) -> None:
+    run.start({"0-0": [0, "hang"]}, steps=100_000, grace_s=1.0)
+    until((run.folder / "suffered").exists)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish()[:2] == (143, ["terminated: Steps are kept"])
 
 
 def test_a_second_signal_ends_at_once(run) -> None:

@@ -10,11 +10,19 @@ from inprocess import TABLE, Recorder, table, train
 
 from shardkit.cli.convert import command as convert_command
 from shardkit.cli.train import command as train_command
+from train.config import TrainOptions
 from train.metrics import EpochMetrics
+from train.syncing import can_sync
 from train.verdict import Circumstances, give_verdict, mean_share
 
 LOCAL = Circumstances(reader="shardkit", compression="gzip", has_images=False, reduce_in="float32", num_cores=4)
 STOCK_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
+
+
+FAR = msgspec.structs.replace(LOCAL, is_remote=True)
+KEPT = msgspec.structs.replace(FAR, cache="disk")
+SEVERAL = msgspec.structs.replace(LOCAL, can_sync=True)
+AVERAGING = msgspec.structs.replace(LOCAL, sync_every=8)
 
 
 def line(waiting: float | None, communication: float | None = None, step_ms: float = 1.0) -> EpochMetrics:
@@ -50,7 +58,7 @@ def test_slow_epochs_count_more_than_fast_ones() -> None:
     assert mean_share(epochs, "waiting_share") == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("found", [LOCAL, STOCK_IMAGES])
+@pytest.mark.parametrize("found", [LOCAL, STOCK_IMAGES, FAR, KEPT, SEVERAL, AVERAGING])
 @pytest.mark.parametrize("epoch", [line(0.9), line(0.1, 0.8)])
 def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found) -> None:
     text = give_verdict([epoch], found)
@@ -62,6 +70,44 @@ def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found)
     assert f"--compression {settings['compression']}" not in text
     assert f"--reduce-in {settings['reduce_in']}" not in text
     assert ("--image-size" in text) == (found.has_images and epoch.waiting_share == 0.9)
+
+
+@pytest.mark.parametrize(
+    ("found", "advised"),
+    [(LOCAL, "--cache memory"), (FAR, "--cache disk"), (KEPT, None), (STOCK_IMAGES, None)],
+)
+def test_examples_that_are_read_again_and_again_can_be_kept(found, advised) -> None:
+    text = give_verdict([line(0.9)], found)
+    assert text is not None
+    assert re.findall(r"--cache \w+", text) == ([] if advised is None else [advised])
+    assert "--cache" not in str(give_verdict([line(0.1, 0.8)], found))
+
+
+@pytest.mark.parametrize(
+    ("found", "advised"),
+    [
+        (LOCAL, ["--reduce-in bfloat16"]),
+        (SEVERAL, ["--reduce-in bfloat16", "--sync-every 8"]),
+        (AVERAGING, ["--sync-every with more than 8"]),
+    ],
+)
+def test_workers_that_wait_for_each_other_may_meet_less_often(found, advised) -> None:
+    text = give_verdict([line(0.1, 0.8)], found)
+    assert text is not None
+    assert re.findall(r"--(?:sync-every|reduce-in) (?:with more than )?\w+", text) == advised
+    assert "--sync-every" not in str(give_verdict([line(0.9)], found))
+
+
+@pytest.mark.parametrize(
+    ("asked", "num_replicas", "num_workers", "expected"),
+    [
+        ({}, 2, 2, True), ({}, 1, 1, False), ({}, 4, 2, False), ({"prune": 0.5}, 2, 2, False),
+        ({"reduce_in": "bfloat16"}, 2, 2, False), ({"sync_every": 4}, 2, 2, False),
+    ],
+)  # fmt: skip
+def test_averages_are_advised_only_where_they_are_accepted(asked, num_replicas, num_workers, expected) -> None:
+    options = TrainOptions(dataset="d", label="l", output="o", **asked)
+    assert can_sync(options, num_replicas, num_workers) == expected
 
 
 def test_a_run_ends_with_a_verdict(write, tmp_path) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from outputs import assert_same, learned
-from workers import finish_all, start_processes, start_workers, train_command
-
-from shardkit.features import make_feature
-
-FEATURES = (
-    make_feature("x", "float64", nullable=True),
-    make_feature("color", "string"),
-    make_feature("label", "bool"),
+from workers import (
+    FEATURES,
+    SETTINGS,
+    finish_all,
+    labelled_rows,
+    run_workers,
+    start_processes,
+    start_workers,
+    train_command,
 )
+
 # Without kinks, at which hundreds of steps would turn rounding errors into other weights.
 LINEAR = """
 import keras
@@ -27,27 +29,11 @@ def build(features, statistics, label):
     x = keras.Input([], name="x")
     return keras.Model([x], keras.layers.Dense(label.num_outputs)(keras.layers.Reshape([1])(x)))
 """
-SETTINGS = ("--label", "label", "--global-batch-size", 60)
-
-
-@pytest.fixture
-def dataset(write) -> Path:
-    draw = random.Random(0)
-    rows = [{"x": draw.uniform(-1, 1), "color": draw.choice("rgb")} for _ in range(690)]
-    labelled = [{**r, "label": (r["x"] > 0) != (r["color"] == "r")} for r in rows]
-    return write(FEATURES, {"train": labelled[:600], "test": labelled[600:]})
-
-
-def run_workers(count: int, *arguments: object, folder: Path) -> str:
-    """Returns what the chief said."""
-    ended = finish_all(start_workers(count, *arguments, folder=folder))
-    assert [code for code, _, _ in ended] == [0] * count, "".join(err for _, _, err in ended)
-    return ended[0][2]
 
 
 @pytest.mark.slow
-def test_two_workers_are_two_replicas_bit_for_bit(dataset, tmp_path) -> None:
-    settings = (dataset, *SETTINGS, "--epochs", 2)
+def test_two_workers_are_two_replicas_bit_for_bit(labelled, tmp_path) -> None:
+    settings = (labelled, *SETTINGS, "--epochs", 2)
     said = run_workers(2, *settings, "--output", tmp_path / "workers", folder=tmp_path)
     assert "2 workers of 1 device (CPU)" in said
     replicas = ("--strategy", "mirrored", "--replicas", 2)
@@ -59,11 +45,11 @@ def test_two_workers_are_two_replicas_bit_for_bit(dataset, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_resumed", "atol"), [(2, 0.0), (1, 1e-6)])
-def test_workers_that_are_preempted_stop_together_and_go_on(dataset, tmp_path, num_resumed: int, atol: float) -> None:
+def test_workers_that_are_preempted_stop_together_and_go_on(labelled, tmp_path, num_resumed: int, atol: float) -> None:
     (tmp_path / "linear.py").write_text(LINEAR)
     linear = ("--model", f"{tmp_path}/linear.py:build", "--optimizer", "sgd", "--learning-rate", 0.1)
     model = () if num_resumed == 2 else linear
-    settings = (dataset, *SETTINGS, *model, "--epochs", 60, "--output")
+    settings = (labelled, *SETTINGS, *model, "--epochs", 60, "--output")
     workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)
     assert workers[1].stderr is not None
     assert any(line.startswith("epoch 1 of") for line in workers[1].stderr)
@@ -79,8 +65,30 @@ def test_workers_that_are_preempted_stop_together_and_go_on(dataset, tmp_path, n
 
 
 @pytest.mark.slow
-def test_a_lost_worker_costs_nothing_but_time(dataset, tmp_path) -> None:
-    settings = (dataset, *SETTINGS, "--epochs", 40, "--checkpoint-every", 7, "--workers-per-host", 2, "--output")
+def test_workers_that_are_preempted_in_validation_need_not_wait_for_its_end(write, tmp_path) -> None:
+    rows = labelled_rows(1_000)
+    dataset = write(FEATURES, {"train": rows[:24], "test": rows[24:]})
+    settings = (dataset, "--label", "label", "--global-batch-size", 4, "--epochs", 2, "--output")
+    workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)
+    heartbeat = tmp_path / "heartbeat-1"
+    while not heartbeat.exists() or b'"validation"' not in heartbeat.read_bytes():
+        assert workers[1].poll() is None
+        time.sleep(0.01)
+    workers[1].send_signal(signal.SIGTERM)
+    ended = finish_all(workers)
+    assert [code for code, _, _ in ended] == [143, 143]
+    for _, _, err in ended:
+        assert err.splitlines()[-1].startswith("terminated: The last checkpoint is after step 6;")
+    assert not (tmp_path / "cut" / "metrics.jsonl").exists()
+    run_workers(2, *settings, tmp_path / "cut", "--resume", folder=tmp_path)
+    run_workers(2, *settings, tmp_path / "whole", folder=tmp_path)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    assert learned(tmp_path / "whole") == learned(tmp_path / "cut")
+
+
+@pytest.mark.slow
+def test_a_lost_worker_costs_nothing_but_time(labelled, tmp_path) -> None:
+    settings = (labelled, *SETTINGS, "--epochs", 40, "--checkpoint-every", 7, "--workers-per-host", 2, "--output")
     (supervisor,) = start_processes(None, train_command(*settings, tmp_path / "cut"), folder=tmp_path)
     assert supervisor.stderr is not None
     assert any(line.startswith("epoch 2 of") for line in supervisor.stderr)

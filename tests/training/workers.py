@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from shardkit.features import make_feature
 from train.seat import SEAT, Seat
+
+FEATURES = (
+    make_feature("x", "float64", nullable=True),
+    make_feature("color", "string"),
+    make_feature("label", "bool"),
+)
+SETTINGS = ("--label", "label", "--global-batch-size", 60)
 
 # A worker ends with the pipe on its stdin, which `communicate` would close.
 _STAYS_OPEN = os.pipe()
@@ -51,6 +61,20 @@ def start_processes(count: int | None, command: Sequence[str], *, folder: Path) 
 def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=_STAYS_OPEN[0], stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def run_workers(count: int, *arguments: object, folder: Path) -> str:
+    """Returns what the chief said."""
+    ended = finish_all(start_workers(count, *arguments, folder=folder))
+    assert [code for code, _, _ in ended] == [0] * count, "".join(err for _, _, err in ended)
+    return ended[0][2]
+
+
+def labelled_rows(num_rows: int) -> list[dict[str, Any]]:
+    """Returns rows of `FEATURES` of which the label can be learned."""
+    draw = random.Random(0)
+    rows = [{"x": draw.uniform(-1, 1), "color": draw.choice("rgb")} for _ in range(num_rows)]
+    return [{**r, "label": (r["x"] > 0) != (r["color"] == "r")} for r in rows]
 
 
 def finish_all(processes: list[subprocess.Popen[str]], timeout_s: float = 240) -> list[tuple[int, str, str]]:

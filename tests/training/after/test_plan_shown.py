@@ -9,12 +9,17 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inprocess import Recorder
 
 from shardkit.errors import UsageError
 from shardkit.reading.dataset import open_splits
+from train.config import TrainOptions
+from train.dry_run import dry_run
 from train.memory_estimate import estimate_memory
 from train.profiler import Profiler
 from train.rebuild import rebuild
+from train.request import resolve
+from train.run_folder import RunFolder
 from train.shares import worker_shares
 
 SHARDS = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -69,6 +74,16 @@ def test_memory_is_that_of_the_variables(classified) -> None:
 def test_a_profile_of_steps_that_are_not_there(tmp_path) -> None:
     with pytest.raises(UsageError, match="begins where the run has ended"):
         Profiler((30, 40), tmp_path, 30, print)
+
+
+@pytest.mark.parametrize(("num_workers", "is_one"), [(1, True), (2, False)])
+def test_what_is_said_of_one_replica_is_said_of_one_only(place, tmp_path, num_workers, is_one) -> None:
+    options = TrainOptions(
+        dataset=str(place / "data"), output=str(tmp_path / "run"), label="sides", reduce_in="bfloat16"
+    )
+    reporter = Recorder()
+    dry_run(resolve(options), RunFolder(options.output), reporter, num_workers)
+    assert any("there is one replica" in text for text in reporter.texts) == is_one
 
 
 @pytest.mark.slow

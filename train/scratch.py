@@ -1,0 +1,48 @@
+"""The folder of a supervisor while it runs, in which workers leave their signs of life.
+
+Who is killed removes nothing, so the next supervisor does. A lock says whether the owner of a folder is there: it
+lasts as long as its process, and is seen by all who see the folder, even where process numbers mean something else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+PREFIX = "shardkit-train-"
+
+_LOCK = "lock"
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Makes a folder for the length of the block, after those whose owner was killed are removed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
+        _remove_if_left(path)
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        # Under its name only once it is held; nobody looks at a folder without it.
+        new = Path(folder, f"{_LOCK}.new")
+        with new.open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            new.rename(new.with_name(_LOCK))
+            yield Path(folder)
+
+
+def _remove_if_left(path: Path) -> None:
+    # Another user's, or another supervisor removes it right now.
+    with contextlib.suppress(OSError), path.open("rb") as lock:
+        if _is_left(lock):
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _is_left(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
