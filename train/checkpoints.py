@@ -6,6 +6,7 @@ model, and restores without complaint; they are added here by hand.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from shardkit import storage
 from shardkit.errors import DamageError, UsageError
 from train.run_folder import CHECKPOINT_PREFIX, list_checkpoints
 from train.sums import Sums
@@ -84,10 +86,14 @@ class Checkpoints:
     def restore_newest(self) -> Restored | None:
         """Restores the newest checkpoint that is whole; returns None if there is none at all.
 
+        The chief removes what a kill left of one that was being written.
+
         Raises:
             DamageError: If there are checkpoints and none can be read.
             UsageError: If the checkpoint is of another model.
         """
+        if self._is_chief:
+            remove_unfinished(self.folder)
         steps = list_checkpoints(self.folder)
         for step in reversed(steps):
             path = str(self.folder / f"{CHECKPOINT_PREFIX}-{step}")
@@ -119,6 +125,17 @@ class Checkpoints:
         damage = find_damage(path)
         paths = [] if damage is not None or self._workers is None else self._workers.paths(path, step)
         return damage or next(filter(None, map(find_damage, paths)), None)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the folders in which TensorFlow was writing a checkpoint when it was killed.
+
+    They are as large as a checkpoint, and TensorFlow itself keeps them even when it writes the same one again.
+    """
+    with storage.translate_os_errors(folder):
+        for path in folder.glob(f"{CHECKPOINT_PREFIX}-*_temp"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
 
 
 def find_damage(path: str) -> str | None:

@@ -15,6 +15,7 @@ from kill_runs import EndedEarly, Run, Stuck, Worker
 MAX_NOTICE_S = 2.0
 MAX_FROZEN_NOTICE_S = 15.0
 MAX_RESTART_S = 30.0
+MAX_CHECKPOINTS = 3
 
 # The pauses after a checkpoint was begun cover all of it, and what follows: the best one, the removal of the oldest.
 _WRITING_S = 0.05
@@ -205,6 +206,8 @@ class Trial:
         """Waits for the end of the whole run and judges it."""
         self.check_end(run, 0)
         left = [f"{f.name}/{n}" for f in (self.checkpoints, self.output / "best") for n in partial_files(f)]
+        steps = checkpoint_steps(self.checkpoints)
+        left += [f"step-{step}" for step in steps[:-MAX_CHECKPOINTS]]
         if left:
             self.problems.append(f"files are left: {', '.join(left)}")
 
