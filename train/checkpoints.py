@@ -7,7 +7,7 @@ model, and restores without complaint; they are added here by hand.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,6 +79,7 @@ class Checkpoints:
         self._step.assign(step)
         self._sums.assign(sums)
         self._manager.save(checkpoint_number=step)
+        remove_forgotten(self.folder, self._manager.checkpoints)
         if self._workers is not None:
             self._workers.remove_old()
         self.last_saved = step
@@ -125,6 +126,17 @@ class Checkpoints:
         damage = find_damage(path)
         paths = [] if damage is not None or self._workers is None else self._workers.paths(path, step)
         return damage or next(filter(None, map(find_damage, paths)), None)
+
+
+def remove_forgotten(folder: Path, known: Sequence[str]) -> None:
+    """Removes old checkpoints that TensorFlow does not know, as its own list of them was damaged."""
+    names = {Path(path).name for path in known}
+    with storage.translate_os_errors(folder):
+        for name in (f"{CHECKPOINT_PREFIX}-{step}" for step in list_checkpoints(folder)[:-MAX_TO_KEEP]):
+            if name not in names:
+                (folder / f"{name}.index").unlink()
+                for path in folder.glob(f"{name}.data-*"):
+                    path.unlink()
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -128,9 +128,11 @@ def test_a_stopped_run_goes_on_bit_for_bit(dataset, tmp_path, user_model, reader
     unfinished = checkpoints / "step-20_temp" / "part-00000-of-00001.data-00000-of-00001.tempstate1"
     unfinished.parent.mkdir()
     unfinished.write_bytes(b"as a kill leaves it")
+    (checkpoints / "checkpoint").write_text("nonsense")
     reporter = Recorder()
     resumed = train(dataset, tmp_path / "cut", reporter, resume=True, **settings)
     assert not list(checkpoints.glob("*_temp"))
+    assert list_checkpoints(checkpoints) == list_checkpoints(tmp_path / "whole" / "checkpoints")
     assert what_was_learned(resumed) == what_was_learned(whole)
     assert any("seeds" in name for name in weights(tmp_path / "whole"))
     assert_same(tmp_path / "whole", tmp_path / "cut")
