@@ -6,7 +6,8 @@ model, and restores without complaint; they are added here by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from shardkit import storage
 from shardkit.errors import DamageError, UsageError
 from train.finite import find_not_finite
 from train.own_seeds import seed_states
@@ -85,6 +87,7 @@ class Checkpoints:
         self._step.assign(step)
         self._sums.assign(sums)
         self._manager.save(checkpoint_number=step)
+        remove_forgotten(self.folder, self._manager.checkpoints)
         if self._workers is not None:
             self._workers.remove_old()
         self.last_saved = step
@@ -92,10 +95,14 @@ class Checkpoints:
     def restore_newest(self) -> Restored | None:
         """Restores the newest checkpoint that is whole; returns None if there is none at all.
 
+        The chief removes what a kill left of one that was being written.
+
         Raises:
             DamageError: If there are checkpoints and none can be read.
             UsageError: If the checkpoint is of another model.
         """
+        if self._is_chief:
+            remove_unfinished(self.folder)
         steps = promised_checkpoints(self.folder)
         for step in reversed(steps):
             path = str(self.folder / f"{CHECKPOINT_PREFIX}-{step}")
@@ -130,6 +137,28 @@ class Checkpoints:
         damage = find_damage(path)
         paths = [] if damage is not None or self._workers is None else self._workers.paths(path, step)
         return damage or next(filter(None, map(find_damage, paths)), None)
+
+
+def remove_forgotten(folder: Path, known: Sequence[str]) -> None:
+    """Removes old checkpoints that TensorFlow does not know, as its own list of them was damaged."""
+    names = {Path(path).name for path in known}
+    with storage.translate_os_errors(folder):
+        for name in (f"{CHECKPOINT_PREFIX}-{step}" for step in list_checkpoints(folder)[:-MAX_TO_KEEP]):
+            if name not in names:
+                (folder / f"{name}.index").unlink()
+                for path in folder.glob(f"{name}.data-*"):
+                    path.unlink()
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the folders in which TensorFlow was writing a checkpoint when it was killed.
+
+    They are as large as a checkpoint, and TensorFlow itself keeps them even when it writes the same one again.
+    """
+    with storage.translate_os_errors(folder):
+        for path in folder.glob(f"{CHECKPOINT_PREFIX}-*_temp"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
 
 
 def find_damage(path: str) -> str | None:

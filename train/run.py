@@ -21,6 +21,7 @@ from train.describe import conclude, describe
 from train.devices import ALONE
 from train.failures import explained
 from train.finite import find_not_finite
+from train.first_replica import sharing_of_first
 from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.launch import run_identity
 from train.loop import Loop
@@ -124,7 +125,7 @@ def run(
         reporter=reporter,
         profiler=profiler,
         on_epoch=keep,
-        weights_to_evaluate=setup.updater.averaged,
+        weights_to_evaluate=weights_to_evaluate(setup),
         should_stop=lambda: patience is not None and should_stop(epochs, patience, monitor),
         explained=partial(explained_for, setup),
         stop=stop or Stop(),
@@ -193,6 +194,19 @@ def begin(
             "best epoch and early stopping know the others only"
         )
     return restored, lines
+
+
+def weights_to_evaluate(setup: Setup) -> Callable[[], AbstractContextManager[None]]:
+    """Returns what makes the context in which all replicas validate the model that a checkpoint keeps."""
+    if setup.local is not None:
+        return setup.updater.averaged  # Each worker has variables of its own, which were averaged just before.
+    share = sharing_of_first(setup.devices.strategy, setup.learner.model)
+
+    def make() -> AbstractContextManager[None]:
+        share()
+        return setup.updater.averaged()
+
+    return make
 
 
 def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:

@@ -185,7 +185,8 @@ def decide(state: State, event: Event) -> tuple[State, Action]:
             return state, Finish(event.code, culprit=event.index)
         if event.code == EXIT_BUG:
             if event.step in state.bug_steps:
-                sentence = f"{describe(event, state.num_servers)}, where a worker did before; another start would end the same way"
+                what = describe(event, state.num_servers)
+                sentence = f"{what}, where a worker did before; another start would end the same way"
                 return state, Finish(event.code, culprit=event.index, sentence=sentence)
             state = msgspec.structs.replace(state, bug_steps=state.bug_steps | {event.step})
     elif state.stopping is not None:

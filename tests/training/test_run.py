@@ -125,8 +125,15 @@ def test_a_stopped_run_goes_on_bit_for_bit(dataset, tmp_path, user_model, reader
     whole = train(dataset, tmp_path / "whole", **settings)
     with pytest.raises(Interrupted):
         train(dataset, tmp_path / "cut", Recorder(stop_after), **settings)
+    checkpoints = tmp_path / "cut" / "checkpoints"
+    unfinished = checkpoints / "step-20_temp" / "part-00000-of-00001.data-00000-of-00001.tempstate1"
+    unfinished.parent.mkdir()
+    unfinished.write_bytes(b"as a kill leaves it")
+    (checkpoints / "checkpoint").write_text("nonsense")
     reporter = Recorder()
     resumed = train(dataset, tmp_path / "cut", reporter, resume=True, **settings)
+    assert not list(checkpoints.glob("*_temp"))
+    assert list_checkpoints(checkpoints) == list_checkpoints(tmp_path / "whole" / "checkpoints")
     assert what_was_learned(resumed) == what_was_learned(whole)
     assert any("seeds" in name for name in weights(tmp_path / "whole"))
     assert_same(tmp_path / "whole", tmp_path / "cut")
