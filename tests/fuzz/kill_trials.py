@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
         restart_s: From then on, or from the start by hand, to the first step of all workers.
         problems: What should not be.
         story: The commands, and what was done to them when.
-        caught: Whether a file was found that was being written, where that was looked for.
+        caught: Whether a partly written checkpoint lay there when something was killed; None if nothing was.
     """
 
     kind: str
@@ -181,7 +181,7 @@ class Trial:
         self.notice_s.append(self._noticed_s - sent_s)
         limit_s = MAX_FROZEN_NOTICE_S if number == signal.SIGSTOP else MAX_NOTICE_S
         if self.notice_s[-1] > limit_s:
-            self.problems.append(f"noticed after {self.notice_s[-1]:.1f} s")
+            self.problems.append(f"NOTICED LATE, limit {limit_s:g} s")
 
     def see_first_step(self, run: Run) -> None:
         """Measures how long it takes after a loss was noticed, or the run was started by hand, until all have stepped.
@@ -196,7 +196,7 @@ class Trial:
             stepped_s = time.monotonic()
         self.restart_s.append(stepped_s - (self._noticed_s if self._generation else run.started_s))
         if self._generation and self.restart_s[-1] > MAX_RESTART_S:
-            self.problems.append(f"restarted after {self.restart_s[-1]:.1f} s")
+            self.problems.append(f"RESTARTED LATE, limit {MAX_RESTART_S:g} s")
 
     def newest(self) -> int:
         """Returns the step of the newest checkpoint, 0 without one."""
