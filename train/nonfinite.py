@@ -16,7 +16,7 @@ from train.input import BatchInput
 from train.plan import Position, TrainPlan
 from train.request import Request
 
-SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or --clip-norm 1"
+SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or begin again with --clip-norm 1 and another --output"
 
 _MAX_ROWS = 5
 

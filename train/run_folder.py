@@ -25,8 +25,6 @@ _STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PR
 _OPTIMIZER_NAMES = {"name": "optimizer"}
 # Options that round sums in another way, so that a run goes on well, but not bit for bit.
 _ROUNDING = ("xla", "recompute")
-# What a run that fails because its steps are too large goes on with; nothing that is saved depends on them.
-_STEP_SIZES = ("learning_rate", "clip_norm")
 # A run that goes on with other values of these would not be the same run.
 _IDENTITY = (
     "fingerprint", "splits", "label", "features", "model", "image_size", "global_batch_size", "optimizer", "seed",
@@ -260,15 +258,16 @@ def notes_on_changes(before: RunRecord, now: RunRecord) -> list[str]:
             f"the run began with {format_number(before.num_epochs, 'epoch')}; the learning rate now follows its "
             f"schedule over {now.num_epochs}"
         )
-    for name in _STEP_SIZES:
-        old, new = getattr(before.optimizer, name), getattr(now.optimizer, name)
-        if old != new:
-            notes.append(f"the run began with {_option(name)} {_number(old)}; it goes on with {_number(new)}")
+    old_rate, rate = before.optimizer.learning_rate, now.optimizer.learning_rate
+    if old_rate != rate:
+        notes.append(f"the run began with the learning rate {old_rate:g}; it goes on with {rate:g}")
     for name in _ROUNDING if before.options is not None and now.options is not None else ():
         old, new = getattr(before.options, name), getattr(now.options, name)
         if old != new:
-            began = f"with {_option(name)}" if old else f"without {_option(name)}"
-            notes.append(f"the run began {began}; its weights will differ in their last digits from what they would be")
+            notes.append(
+                f"the run began {'with' if old else 'without'} --{name}; its weights will differ in their last digits "
+                "from what they would be"
+            )
     return notes
 
 
@@ -278,7 +277,9 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
     Raises:
         UsageError: If what it trains differs; names the first difference.
     """
-    before = _with_step_sizes(before, now)
+    # Smaller steps are what mends a run that failed; nothing that is saved depends on them.
+    rate = now.optimizer.learning_rate
+    before = msgspec.structs.replace(before, optimizer=msgspec.structs.replace(before.optimizer, learning_rate=rate))
     for name in _IDENTITY:
         old, new = getattr(before, name), getattr(now, name)
         if old != new:
@@ -292,19 +293,6 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
                 why=f"{_shown(old)} then, {_shown(new)} now",
                 next_step="Give the options that the run began with, or choose another --output",
             )
-
-
-def _with_step_sizes(before: RunRecord, now: RunRecord) -> RunRecord:
-    changed = {name: getattr(now.optimizer, name) for name in _STEP_SIZES}
-    return msgspec.structs.replace(before, optimizer=msgspec.structs.replace(before.optimizer, **changed))
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:g}"
 
 
 def _shown(value: object) -> str:

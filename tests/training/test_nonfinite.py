@@ -63,7 +63,7 @@ def one_step(write, settings):
 def advice_of(error: UsageError) -> dict[str, object]:
     """Returns what a user would do who reads an error."""
     assert error.next_step is not None
-    assert error.next_step.startswith("Add --resume and a smaller --learning-rate, or --clip-norm 1")
+    assert error.next_step.startswith("Add --resume and a smaller --learning-rate, or begin again")
     return {"resume": True, "learning_rate": 1e-5}
 
 
@@ -79,7 +79,7 @@ def test_weights_that_the_last_update_made_infinite_are_not_saved(one_step, tmp_
     lines = one_step(tmp_path / "run", reporter, epochs=2, **advice_of(second.value))
     assert [line.step for line in lines] == [1, 2]
     assert lines[1].train["loss"] < lines[0].train["loss"]
-    assert "note: the run began with --learning-rate 1e+38; it goes on with 1e-05" in reporter.texts
+    assert "note: the run began with the learning rate 1e+38; it goes on with 1e-05" in reporter.texts
 
 
 def test_weights_of_a_checkpoint_that_are_no_numbers_are_not_used(one_step, tmp_path) -> None:
