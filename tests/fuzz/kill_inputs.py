@@ -162,4 +162,6 @@ STRATEGIES = {
     "single": Strategy(("--strategy", "single"), 0, contents),
     "mirrored": Strategy(("--strategy", "mirrored", "--replicas", "2"), 0, contents),
     "workers": Strategy(("--workers-per-host", "2"), 2, contents),
+    # The chief, one parameter server and two workers.
+    "servers": Strategy(("--strategy", "parameter-server", "--workers-per-host", "2"), 4, work),
 }

@@ -69,8 +69,10 @@ def terminated(trial: Trial) -> None:
     trial.reach_random_step(run, CHECKPOINT_EVERY)
     pid = run.pid
     if trial.is_supervised and trial.rng.random() < 0.5:
-        run.until(lambda: len(run.workers()) == 2)
-        pid = trial.rng.choice([w.pid for w in run.workers().values()])
+        run.until(lambda: len(run.workers()) == trial.num_processes)
+        # What a chief commands goes on until the chief has ended.
+        is_any = trial.subject.name != "servers"
+        pid = trial.rng.choice([w.pid for i, w in run.workers().items() if is_any or i == 0])
     run.signal(signal.SIGTERM, pid)
     trial.note(f"SIGTERM to {'the run' if pid == run.pid else 'one worker'}; {trial.state()}")
     trial.check_end(run, 128 + signal.SIGTERM)
@@ -86,7 +88,7 @@ def frozen(trial: Trial) -> None:
     run = trial.start()
     trial.reach_random_step(run, CHECKPOINT_EVERY)
     if trial.is_supervised:
-        trial.lose_worker(run, trial.rng.randrange(2), signal.SIGSTOP)
+        trial.lose_worker(run, trial.rng.randrange(trial.num_processes), signal.SIGSTOP)
         trial.see_first_step(run)
     else:
         run.signal(signal.SIGSTOP)
@@ -180,5 +182,5 @@ KINDS: dict[str, Callable[[Trial], None]] = {
     "SIGKILL of the supervisor": supervisor_killed,
     "SIGKILL under a supervisor": under_a_supervisor,
 }
-WITHOUT = {"workers": {"SIGKILL under a supervisor"}}
+WITHOUT = {"workers": {"SIGKILL under a supervisor"}, "servers": {"SIGKILL under a supervisor"}}
 """What a strategy has no need of: its workers have a supervisor anyway."""

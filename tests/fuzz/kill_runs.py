@@ -20,7 +20,7 @@ import psutil
 
 _MARK = "KILLED_RUN"
 _SEAT = "SHARDKIT_WORKER"
-_RESTARTING = re.compile(r"; (restarting|going on with) \d+ worker")
+_TOLD = re.compile(r"; (?:(restarting|going on with) \d+ worker|the others go on)")
 _POLL_S = 0.001
 _GONE_S = 5.0
 LIMIT_S = 240.0
@@ -144,11 +144,17 @@ class Run:
             time.sleep(_POLL_S)
         self._process.wait()
 
-    def restart_said(self, since_s: float) -> float:
-        """Waits until the supervisor says that it restarts, and returns when it said so."""
-        found: list[float] = []
-        self.until(lambda: found.extend(s for s, t in self.said if s >= since_s and _RESTARTING.search(t)) or found)
-        return found[0]
+    def loss_said(self, since_s: float) -> tuple[float, bool]:
+        """Waits until the supervisor tells a loss; returns when it did, and whether it starts all workers again."""
+
+        def found() -> tuple[float, bool] | None:
+            told = ((s, _TOLD.search(t)) for s, t in self.said if s >= since_s)
+            return next(((s, match[1] is not None) for s, match in told if match), None)
+
+        self.until(found)
+        loss = found()
+        assert loss is not None
+        return loss
 
     def first_steps(self, generation: int, count: int) -> float:
         """Waits until all workers of a generation have made a step, and returns when that was."""

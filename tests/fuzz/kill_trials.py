@@ -103,6 +103,11 @@ class Trial:
     def checkpoints(self) -> Path:
         return self.output / "checkpoints"
 
+    @property
+    def num_processes(self) -> int:
+        """Under the supervisor; 0 without one."""
+        return self._num_processes
+
     def supervise(self) -> None:
         """Gives a run that has no supervisor one."""
         self._num_processes = self._num_processes or 1
@@ -114,7 +119,7 @@ class Trial:
             extra += ["--max-restarts", "3"]
         command = train_command(self.subject.dataset, self.output, *self.subject.options, *extra)
         run = Run(command, self.folder / "tmp")
-        self._generation = 0
+        self._generation, self._noticed_s = 0, 0.0
         self.story.append(run.command)
         self._runs.append(run)
         return run
@@ -176,8 +181,8 @@ class Trial:
         self.caught = bool(partial_files(self.checkpoints)) or self.caught
         name = signal.Signals(number).name
         self.note(f"{name} to worker {index} of start {self._generation} after step {worker.step}; {self.state()}")
-        self._noticed_s = run.restart_said(sent_s)
-        self._generation += 1
+        self._noticed_s, is_restart = run.loss_said(sent_s)
+        self._generation += is_restart
         self.notice_s.append(self._noticed_s - sent_s)
         limit_s = MAX_FROZEN_NOTICE_S if number == signal.SIGSTOP else MAX_NOTICE_S
         if self.notice_s[-1] > limit_s:
@@ -194,8 +199,8 @@ class Trial:
             newest = self.newest()
             run.until(lambda: self.newest() > newest)
             stepped_s = time.monotonic()
-        self.restart_s.append(stepped_s - (self._noticed_s if self._generation else run.started_s))
-        if self._generation and self.restart_s[-1] > MAX_RESTART_S:
+        self.restart_s.append(stepped_s - (self._noticed_s or run.started_s))
+        if self._noticed_s and self.restart_s[-1] > MAX_RESTART_S:
             self.problems.append(f"RESTARTED LATE, limit {MAX_RESTART_S:g} s")
 
     def newest(self) -> int:
