@@ -7,8 +7,8 @@ strategy. Then the same run is killed: at a random step, while it writes a check
 times, with its supervisor; it is asked to stop, frozen, or loses its newest checkpoint to damage on the disk. What goes
 on has to end with the same hash over the last and the best checkpoint (weights, averages, optimizer, step, seeds, sums)
 and over what each epoch measured. Under a supervisor a loss has to be noticed within 2 s, a frozen worker within 15 s,
-and all workers have to make a step within 30 s of that. Nobody may be left running. Of `servers`, which are the chief, a
-parameter server and two workers without an order among them, what is compared are the epochs and their steps.
+and all workers have to make a step within 30 s of that. Nobody may be left running. Of `servers`, which are the chief,
+a parameter server and two workers without an order among them, what is compared are the epochs and their steps.
 
 `restart` is the time from the supervisor's sentence to the first step of all workers; for a run that is started again
 by hand, from its start to its first new checkpoint. `caught` counts trials in which a partly written checkpoint was on
