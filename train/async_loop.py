@@ -12,7 +12,7 @@ from train.heartbeat import START_LIMIT_S
 from train.loop import Loop, Steps, mean_loss
 from train.metrics import Meter
 from train.sums import Sums, summarize, zero_sums
-from train.units import next_stop, plan_units, steps_a_unit
+from train.units import Unit, bounded_size, next_stop, plan_units, steps_a_unit
 
 
 class UnitMeter(Meter):
@@ -60,6 +60,7 @@ class AsyncLoop(Loop):
         self._units = units
         self._num_workers = num_workers
         self._unit_meter = meter
+        self._step_s: float | None = None
 
     def _train_epoch(self, iterator: Iterator[Batch], first_step: int, sums: Sums) -> Sums:
         plan, step = self._plan, first_step
@@ -74,9 +75,10 @@ class AsyncLoop(Loop):
             self._heartbeat.busy("training", START_LIMIT_S),
         ):
             while step < end:
-                planned = plan_units(step, next_stop(step, plan.steps_per_epoch, self._checkpoint_every), size)
+                planned = self._plan_units(step, next_stop(step, plan.steps_per_epoch, self._checkpoint_every), size)
                 for result in self._units.train(planned, lambda: self._stop.is_wanted):
                     step = result.unit.end
+                    self._step_s = result.took_s / result.unit.size
                     sums = self._checked(sums + result.sums, step)
                     self._unit_meter.finished_unit(result, result.unit.size * plan.global_batch_size)
                     self._heartbeat.beat(step, START_LIMIT_S)
@@ -94,7 +96,7 @@ class AsyncLoop(Loop):
             return None
         sums = zero_sums(self._layout)
         num_steps = self._plan.num_validation_steps
-        planned = plan_units(0, num_steps, steps_a_unit(num_steps, self._num_workers))
+        planned = self._plan_units(0, num_steps, steps_a_unit(num_steps, self._num_workers))
         with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
             for result in self._units.evaluate(planned, lambda: self._stop.is_wanted):
                 sums = sums + result.sums
@@ -103,6 +105,9 @@ class AsyncLoop(Loop):
             self._save(step, of_epoch)
             self._stop.end()
         return summarize(self._layout, sums)
+
+    def _plan_units(self, first: int, end: int, size: int) -> Iterator[Unit]:
+        return plan_units(first, end, lambda: bounded_size(size, self._step_s))
 
 
 def _no_step(*arguments: Any) -> Any:

@@ -23,8 +23,8 @@ from train.unit_source import TRAINING, VALIDATION, ask, told_error
 from train.units import Unit
 from train.updater import Updater
 
-# Units that wait for each worker, so that none has to wait for the chief.
-NUM_AHEAD = 1
+# Of each worker: one that it does, and one more, so that it does not have to wait for the chief.
+NUM_PENDING = 2
 
 
 class UnitResult(NamedTuple):
@@ -67,7 +67,7 @@ class UnitSteps:
         num_workers: int,
     ) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._num_pending = num_workers * (1 + NUM_AHEAD)
+        self._num_pending = num_workers * NUM_PENDING
 
         def train(batch: Batch) -> tf.Tensor:
             return train_step(backward, updater, objective, batch)

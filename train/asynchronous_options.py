@@ -48,6 +48,7 @@ def _excluded(options: TrainOptions) -> dict[str, str]:
         "--replicas": (options.replicas is not None, "each worker has one device"),
         "--reduce-in": (options.reduce_in != "float32", "gradients are not added up over replicas"),
         "--memory-limit": (options.memory_limit is not None, "the servers of TensorFlow take no limit in MiB"),
+        "--xla": (options.xla, "it compiles no step whose variables lie on other devices"),
         "--profile-steps": (options.profile_steps is not None, "the process that could record them computes none"),
     }
     return {option: why for option, (is_given, why) in reasons.items() if is_given}

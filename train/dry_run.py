@@ -61,7 +61,8 @@ def dry_run(
         ("worker", "lanes", "blocks", "shards", "examples", "a step"),
         [[f"{number:,}" for number in share] for share in shares],
     )
-    estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, plan.replica_batch_size)
+    num_examples = plan.replica_batch_size // request.options.accumulate
+    estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples)
     print_table(("memory of a replica", "size", "estimated by"), estimate.lines())
 
 

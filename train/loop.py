@@ -237,7 +237,9 @@ class Loop:
 
     def _checked(self, sums: Sums, num_steps: int) -> Sums:
         if not np.isfinite(sums).all():
-            raise self._not_a_number(num_steps)
+            with self._heartbeat.busy("search for what is no number", START_LIMIT_S):
+                error = self._not_a_number(num_steps)
+            raise error
         return sums
 
     def _evaluate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:

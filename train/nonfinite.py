@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -35,8 +35,49 @@ class Finding(NamedTuple):
     largest: float
 
 
+class BadBatch(NamedTuple):
+    """A batch with inputs that are no numbers."""
+
+    num_steps: int
+    findings: list[Finding]
+
+
+def find_bad_batch(
+    plan: TrainPlan, input_: BatchInput, worker_index: int, first_step: int, num_steps: int
+) -> BadBatch | None:
+    """Returns the first batch of some steps that holds inputs which are no numbers; reads them again.
+
+    A layer such as a ReLU makes 0 of NaN, so that the loss stays a number while the weights do not.
+    """
+    batches = input_.training(plan.position(first_step))
+    for step, batch in zip(range(first_step, num_steps), batches, strict=False):
+        findings = look_at(batch, worker_index * plan.worker_batch_size)
+        if any(finding.rows for finding in findings):
+            return BadBatch(step + 1, findings)
+    return None
+
+
+class Search(NamedTuple):
+    """Where inputs that are no numbers are looked for.
+
+    Attributes:
+        num_before: Batches up to the last one that was taken.
+        num_after: Batches behind it, which others took at the same time.
+    """
+
+    num_before: int = 1
+    num_after: int = 0
+
+
 def not_a_number(
-    request: Request, plan: TrainPlan, input_: BatchInput, worker_index: int, num_steps: int
+    request: Request,
+    plan: TrainPlan,
+    input_: BatchInput,
+    worker_index: int,
+    is_any: Callable[[bool], bool],
+    last_step: Callable[[], int | None],
+    search: Search,
+    num_steps: int,
 ) -> UsageError:
     """Returns the error for a loss that was no number in the last of so many steps; reads its batch again.
 
@@ -45,36 +86,66 @@ def not_a_number(
         plan: Sizes and steps.
         input_: Of this worker.
         worker_index: Of this worker.
+        is_any: Returns whether something is so on one of the workers, which all ask.
+        last_step: Returns after which step there is a checkpoint; None without one.
+        search: Where to look.
         num_steps: Completed ones.
     """
-    position = plan.position(num_steps - 1)
-    first_row = worker_index * plan.worker_batch_size
-    findings = look_at(next(iter(input_.training(position))), first_row)
+    first, end = max(0, num_steps - search.num_before), min(plan.num_steps, num_steps + search.num_after)
+    bad = find_bad_batch(plan, input_, worker_index, first, end)
+    position = plan.position((num_steps if bad is None else bad.num_steps) - 1)
+    where = f"batch {position.step + 1:,} of {plan.steps_per_epoch:,} of epoch {position.epoch + 1}"
+    if bad is None and end - first > 1:
+        where = f"one of the batches around {where.removeprefix('batch ')}"
+    findings = look_at(next(iter(input_.training(position))), worker_index * plan.worker_batch_size)
     why, advice = explain(findings)
+    if is_any(bad is not None) and bad is None:
+        why, advice = "inputs in another worker's share are no numbers", "Its log in workers/ names them"
     return UsageError(
         f"the loss is no longer a number at step {num_steps:,}",
-        where=f"batch {position.step + 1:,} of {plan.steps_per_epoch:,} of epoch {position.epoch + 1}",
+        where=where,
         why=why,
-        state="The last checkpoint is from before",
+        state=what_is_kept(last_step()),
         next_step=f"{advice}. {how_to_look(request, plan, position)}",
     )
 
 
-def weights_not_finite(name: str | None, num_steps: int, last_saved: int | None) -> UsageError:
+def what_is_kept(last_step: int | None) -> str:
+    """Returns the sentence that says where the last checkpoint stands."""
+    return "There is no checkpoint yet" if last_step is None else f"The last checkpoint is after step {last_step:,}"
+
+
+def weights_not_finite(
+    name: str | None, num_steps: int, last_saved: int | None, request: Request, plan: TrainPlan, bad: BadBatch | None
+) -> UsageError:
     """Returns the error for weights that the last of so many steps made infinite or NaN.
 
     Args:
         name: Of a variable; None where another worker has it.
         num_steps: Completed ones.
         last_saved: Steps after which there is a checkpoint; None without one.
+        request: Of the run.
+        plan: Sizes and steps.
+        bad: The batch with inputs that are no numbers; None if there is none.
     """
+    kept = what_is_kept(None)
+    if last_saved is not None:
+        kept = f"They are not saved, and the checkpoint after step {last_saved:,} is kept"
+    if bad is not None:
+        position = plan.position(bad.num_steps - 1)
+        why, advice = explain(bad.findings)
+        return UsageError(
+            f"the weights are no longer numbers after step {num_steps:,}",
+            where=f"batch {position.step + 1:,} of {plan.steps_per_epoch:,} of epoch {position.epoch + 1}",
+            why=why,
+            state=kept,
+            next_step=f"{advice}. {how_to_look(request, plan, position)}",
+        )
     return UsageError(
         f"the weights are no longer numbers after step {num_steps:,}",
-        why="its loss was a number still, and its update was too large"
+        why="the losses were numbers still, and an update was too large"
         + ("" if name is None else f": {name!r} holds NaN or infinity"),
-        state="There is no checkpoint yet"
-        if last_saved is None
-        else f"They are not saved, and the checkpoint after step {last_saved:,} is kept",
+        state=kept,
         next_step=SMALLER_STEPS,
     )
 

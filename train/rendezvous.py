@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
-from train.cluster import Cluster, parse_address
+from train.cluster import Cluster, name_of, parse_address
 
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -211,7 +211,7 @@ class _Meeting:
         words = []
         for index, address in list(missing.items())[:MAX_NAMED]:
             obstacle = self._obstacles[index] or "it cannot reach this one"
-            words.append(f"worker {index} at {address} ({obstacle})")
+            words.append(f"{name_of(index, self._cluster.num_servers)} at {address} ({obstacle})")
         more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         return StorageError(
             f"not all workers are there after {timeout_s:g} s",

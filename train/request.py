@@ -74,6 +74,12 @@ def resolve(options: TrainOptions) -> Request:
     model = choose_model(options.model, features, manifest.split(splits.train).statistics)
     if options.length_buckets is not None:
         check_length_buckets(model, options.reader)
+    if options.cache != "none" and options.reader == "tfdata":
+        raise UsageError(
+            f"--cache {options.cache} is for shardkit's own reader",
+            why="--reader tfdata was given",
+            next_step="Leave one of them out",
+        )
     return Request(
         options=options,
         dataset=dataset,

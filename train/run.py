@@ -11,6 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.units import format_number
 from train.agreement import Agreement
 from train.async_loop import AsyncLoop, UnitMeter
+from train.asynchronous import NUM_PENDING
 from train.batch import Batch
 from train.best import keep_best
 from train.board import Board
@@ -28,7 +29,7 @@ from train.loop import Loop
 from train.memory_advice import advise
 from train.memory_estimate import estimate_memory
 from train.metrics import EpochMetrics, Meter
-from train.nonfinite import not_a_number, weights_not_finite
+from train.nonfinite import Search, find_bad_batch, not_a_number, weights_not_finite
 from train.parts import make_record
 from train.profiler import Profiler
 from train.progress import best_epoch, choose_monitor, should_stop
@@ -40,6 +41,7 @@ from train.servers import dismiss
 from train.setup import Setup, make_steps, make_unit_steps, set_up
 from train.signals import Stop
 from train.sums import layout_for, zero_sums
+from train.units import steps_a_unit
 from train.user_model import call_user_code, model_path
 
 
@@ -98,7 +100,10 @@ def run(
     def check_weights(step: int) -> None:
         found = find_not_finite(model.trainable_variables)
         if agree.any(found is not None):
-            raise weights_not_finite(found, step, checkpoints.last_step)
+            with heartbeat.busy("search for what is no number", START_LIMIT_S):
+                first = max(checkpoints.last_saved or 0, step - setup.plan.steps_per_epoch)
+                bad = find_bad_batch(setup.plan, setup.input, setup.devices.worker_index, first, step)
+            raise weights_not_finite(found, step, checkpoints.last_step, request, setup.plan, bad)
 
     def keep(line: EpochMetrics) -> None:
         setup.updater.check()
@@ -133,13 +138,27 @@ def run(
         heartbeat=heartbeat,
         on_saved=partial(save_best, is_new=True),
         on_step=board.write_step if is_chief else lambda *_: None,
-        not_a_number=partial(not_a_number, request, setup.plan, setup.input, setup.devices.worker_index),
+        not_a_number=partial(
+            not_a_number,
+            request,
+            setup.plan,
+            setup.input,
+            setup.devices.worker_index,
+            agree.any,
+            lambda: checkpoints.last_step,
+            search_of(setup, cluster),
+        ),
         check_weights=check_weights,
     )
-    if setup.is_user_model:
-        call_user_code(model_path(request.model), lambda: loop.run(batches, start))
-    else:
-        loop.run(batches, start)
+    try:
+        if setup.is_user_model:
+            call_user_code(model_path(request.model), lambda: loop.run(batches, start))
+        else:
+            loop.run(batches, start)
+    except Exception:
+        # The supervisor must hear the exit code, which comes only when TensorFlow has ended its threads.
+        heartbeat.leave("the end after an error", START_LIMIT_S)
+        raise
     board.close()
     conclude(reporter, setup, epochs, start.step, monitor)
     if (best := best_epoch(epochs, monitor)) is not None:
@@ -149,6 +168,16 @@ def run(
     reporter.say(f"metrics     {folder.metrics_path}, and tensorboard --logdir {folder.tensorboard}")
     if cluster.num_servers:
         dismiss(cluster)
+
+
+def search_of(setup: Setup, cluster: Cluster) -> Search:
+    """Returns where to look for inputs that are no numbers, once the loss is none."""
+    plan = setup.plan
+    if not cluster.num_servers:
+        return Search(plan.sync_every or 1)
+    # Whatever was under way on any worker may have come first.
+    num_around = 2 * NUM_PENDING * cluster.num_commanded * steps_a_unit(plan.steps_per_epoch, cluster.num_commanded)
+    return Search(num_around, num_around)
 
 
 def begin(
@@ -182,6 +211,13 @@ def begin(
         if request.options.resume:
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")
         return Restored(0, zero_sums(layout_for(record.label))), []
+    if restored.step > steps_per_epoch * record.num_epochs:
+        raise UsageError(
+            f"the run has {format_number(restored.step // steps_per_epoch, 'epoch')} already",
+            where=str(folder.path),
+            why=f"{record.num_epochs} were asked for",
+            next_step="Use as many --epochs or more, or another --output",
+        )
     reporter.say(f"resumed after step {restored.step:,}")
     for text in () if before is None else notes_on_changes(before, record):
         reporter.note(text)

@@ -19,12 +19,13 @@ from train.cluster import WORKER, Cluster
 from train.environment import native_messages_hidden, native_messages_in
 from train.exits import EXIT_PEER_LOST
 from train.failures import explained
-from train.heartbeat import Heartbeat
+from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.launch import CHIEF_LOG, LOGS, run_identity
 from train.lookout import overhear
-from train.reach import is_open
+from train.plan import Shared
 from train.rendezvous import decode_greeting, meet
 from train.request import Request, make_plan
+from train.run_folder import RunFolder
 from train.seat import own_seat
 from train.setup import set_up_input
 from train.signals import Stop
@@ -36,11 +37,12 @@ _EVERY_S = 1.0
 _NUM_MISSED = 3
 
 
-def serve(request: Request, cluster: Cluster, stop: Stop) -> NoReturn:
+def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> NoReturn:
     """Does what the chief says until it says farewell, and ends this process then.
 
     Args:
         request: What is wanted.
+        folder: Of the run.
         cluster: As this process sees it.
         stop: Asked whether this process is to stop; it stays until the chief has ended, if that is soon.
 
@@ -55,7 +57,8 @@ def serve(request: Request, cluster: Cluster, stop: Stop) -> NoReturn:
     farewell, progress = threading.Event(), Progress()
     answer(FAREWELL, lambda: _wave(farewell))
     if job == WORKER:
-        answer_for_batches(request, progress)
+        before = folder.read_record()
+        answer_for_batches(request, None if before is None else before.shared, progress)
     server = tf.distribute.Server(
         tf.train.ClusterSpec(cluster.jobs), job_name=job, task_index=index, protocol="grpc", start=True
     )
@@ -79,9 +82,15 @@ class Progress:
         self.step = step + 1
 
 
-def answer_for_batches(request: Request, progress: Progress) -> None:
-    """Makes this process give the batches of units to graphs that run here."""
-    plan = make_plan(request, num_replicas=1, num_workers=1)
+def answer_for_batches(request: Request, shared: Shared | None, progress: Progress) -> None:
+    """Makes this process give the batches of units to graphs that run here.
+
+    Args:
+        request: What is wanted.
+        shared: Of the run that goes on; None for a new one.
+        progress: Told how far they are.
+    """
+    plan = make_plan(request, 1, 1, shared)
     material = set_up_input(request, plan, 0, tf.distribute.get_strategy())
     features = (*material.learner.features, request.label_feature)
 
@@ -124,10 +133,15 @@ def _wave(farewell: threading.Event) -> list[object]:
 
 def _attend(cluster: Cluster, farewell: threading.Event, progress: Progress, stop: Stop) -> None:
     heartbeat = Heartbeat.from_environment(os.environ)
-    num_missed = 0
+    until_s = time.monotonic() + START_LIMIT_S
+    has_come, num_missed = False, 0
     while not farewell.wait(_EVERY_S):
         heartbeat.beat(progress.step)
-        num_missed = 0 if is_open(cluster.workers[0]) else num_missed + 1
+        line = overhear(cluster.workers[0])
+        is_serving = line is not None and decode_greeting(line) is None
+        has_come = has_come or is_serving
+        # Between the meeting and its own server, a chief waits for the workers, and nothing listens there.
+        num_missed = 0 if is_serving or (not has_come and time.monotonic() < until_s) else num_missed + 1
         if num_missed >= _NUM_MISSED:
             if stop.is_wanted:
                 stop.end()

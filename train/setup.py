@@ -8,7 +8,6 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from shardkit.errors import UsageError
 from shardkit.reading.dataset import Splits
 from train.asynchronous import UnitSteps
 from train.buckets import SplitBuckets
@@ -189,12 +188,6 @@ def make_input(
     """
     options = request.options
     if options.reader == "tfdata":
-        if options.cache != "none":
-            raise UsageError(
-                f"--cache {options.cache} is for shardkit's own reader",
-                why="--reader tfdata was given",
-                next_step="Leave one of them out",
-            )
         return Source(StockInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed))
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)

@@ -175,7 +175,9 @@ def decide(state: State, event: Event) -> tuple[State, Action]:
         if state.stopping is not None:
             return state, _while_stopping(state, event)
         if event.code == 0:
-            return state, Finish(0) if _are_all_done(state) else Wait()
+            # A chief has dismissed all others; one that is just starting again would wait for it in vain.
+            is_dismissed = state.num_servers > 0 and event.index == 0
+            return state, Finish(0) if is_dismissed or _are_all_done(state) else Wait()
         if event.code in STOP_CODES:
             # It was told to stop, and not by way of us; the others are to stop where it did.
             number = STOP_CODES[event.code]
@@ -259,7 +261,8 @@ def _without_one(state: State, event: WorkerEnded | WorkerFroze | StartFailed) -
         number = f"restart {after.generation + after.num_replaced} of {state.max_restarts}"
         return after, Replace(index, f"{what}; the others go on while it starts again, {number}")
     num_left = state.num_workers - 2 - state.num_servers - len(state.given_up)
-    if num_left < 1:
+    # A host of which no process is left has nothing to wait for.
+    if num_left < 1 or state.count - len(state.given_up) == 1:
         return None
     after = msgspec.structs.replace(state, ended=ended, given_up=state.given_up | {index})
     workers = "1 worker is" if num_left == 1 else f"{num_left} workers are"

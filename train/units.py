@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 # So that the workers end an epoch at about the same time, and a lost one costs little.
 UNITS_A_WORKER = 8
 MAX_STEPS_A_UNIT = 256
+# A run that is asked to stop ends the units that are under way, and then has to save.
+MAX_UNIT_S = 2.0
 
 
 class Unit(NamedTuple):
@@ -32,10 +34,27 @@ def steps_a_unit(num_steps: int, num_workers: int) -> int:
     return min(MAX_STEPS_A_UNIT, max(1, num_steps // (UNITS_A_WORKER * num_workers)))
 
 
-def plan_units(first: int, end: int, size: int) -> Iterator[Unit]:
-    """Yields units of `size` batches, the last one of what is left, that cover the batches from `first` to `end`."""
-    for start in range(first, end, size):
-        yield Unit(start, min(size, end - start))
+def bounded_size(size: int, step_s: float | None) -> int:
+    """Returns a size at which a unit does not take long.
+
+    Args:
+        size: Largest one.
+        step_s: That a step takes on a worker; None while nobody knows.
+    """
+    return 1 if step_s is None else max(1, min(size, int(MAX_UNIT_S / max(step_s, 1e-6))))
+
+
+def plan_units(first: int, end: int, size: Callable[[], int]) -> Iterator[Unit]:
+    """Yields units that cover the batches from `first` to `end`.
+
+    Args:
+        first, end: The first batch, and the one behind the last.
+        size: Asked before each unit how many batches it has, at least 1; the last one has what is left.
+    """
+    while first < end:
+        unit = Unit(first, min(size(), end - first))
+        yield unit
+        first = unit.end
 
 
 def next_stop(step: int, steps_per_epoch: int, every: int | None) -> int:

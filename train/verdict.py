@@ -9,6 +9,8 @@ import msgspec
 from train.config import CacheChoice, Precision, ReaderChoice
 from train.metrics import EpochMetrics
 
+# Less of it is a cost, and what computes is still what a run waits for.
+MAIN_SHARE = 0.25
 TOLERABLE_SHARE = 0.1
 USUAL_SYNC_EVERY = 8
 
@@ -67,13 +69,16 @@ def give_verdict(epochs: Sequence[EpochMetrics], circumstances: Circumstances) -
         busy = 1.0 - waiting - communication
         return f"the device is the bottleneck, which is what one wants: it computes {busy:.0%} of the time"
     if waiting >= communication:
+        what = "input is the bottleneck" if waiting >= MAIN_SHARE else "input costs time"
         return (
-            f"input is the bottleneck: {waiting:.0%} of the time the device waits for examples. "
+            f"{what}: {waiting:.0%} of the time the device waits for examples. "
             f"What helps: {', or '.join(_for_input(circumstances))}"
         )
     what = "add up gradients" if circumstances.sync_every is None else "average their weights"
+    is_main = communication >= MAIN_SHARE
     return (
-        f"communication is the bottleneck: up to {communication:.0%} of the time workers {what}. "
+        f"communication {'is the bottleneck' if is_main else 'costs time'}: up to {communication:.0%} of the time "
+        f"workers {what}. "
         f"What helps: {', or '.join(_for_communication(circumstances))}"
     )
 

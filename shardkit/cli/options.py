@@ -59,6 +59,17 @@ class SplitType(click.ParamType[tuple[str, float | None]]):
             self.fail(f"{fraction!r} is not a fraction; write it like train=0.9", param, ctx)
 
 
+class FiniteRange(click.FloatRange):
+    """Numbers of a range; neither infinity nor NaN, which lie in every one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Returns the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number to compute with", param, ctx)
+        return number
+
+
 class StepsType(click.ParamType[tuple[int, int]]):
     """Steps such as `10:20`: from the first to before the second, counted from 0."""
 

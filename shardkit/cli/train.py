@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.options import LengthBucketsType, StepsType, split_names
+from shardkit.cli.options import FiniteRange, LengthBucketsType, StepsType, split_names
 from shardkit.cli.settings import settings_options
 from shardkit.cli.shell import ExampleCommand
 from shardkit.cli.trained import check_own_package
@@ -106,7 +106,7 @@ _TYPED = "shardkit.train.typed"
     help="Examples a step, over all replicas; if not given, what suits the model.",
 )
 @click.option(
-    "--learning-rate", type=click.FloatRange(min=0, min_open=True), help="Its peak; if not given, what suits the model."
+    "--learning-rate", type=FiniteRange(min=0, min_open=True), help="Its peak; if not given, what suits the model."
 )
 @click.option(
     "--scale-learning-rate",
@@ -132,11 +132,9 @@ _TYPED = "shardkit.train.typed"
     show_default=True,
     help="What turns gradients into steps.",
 )
-@click.option("--momentum", type=click.FloatRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
-@click.option("--weight-decay", type=click.FloatRange(min=0), help="Per step and learning rate, decoupled.")
-@click.option(
-    "--clip-norm", type=click.FloatRange(min=0, min_open=True), help="Largest norm of all gradients together."
-)
+@click.option("--momentum", type=FiniteRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
+@click.option("--weight-decay", type=FiniteRange(min=0), help="Per step and learning rate, decoupled.")
+@click.option("--clip-norm", type=FiniteRange(min=0, min_open=True), help="Largest norm of all gradients together.")
 @click.option(
     "--accumulate",
     type=click.IntRange(min=1),
@@ -147,13 +145,13 @@ _TYPED = "shardkit.train.typed"
 )
 @click.option(
     "--ema",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     metavar="MOMENTUM",
     help="Evaluate with a moving average of the weights, such as 0.999.",
 )
 @click.option(
     "--prune",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     metavar="SPARSITY",
     help="Share of each kernel's weights that end as zero.",
 )
@@ -184,7 +182,7 @@ _TYPED = "shardkit.train.typed"
 )
 @click.option(
     "--label-smoothing",
-    type=click.FloatRange(min=0, max=1, max_open=True),
+    type=FiniteRange(min=0, max=1, max_open=True),
     default=0.0,
     show_default=True,
     metavar="SHARE",
@@ -313,7 +311,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
 
             with leaving_when_peers_are_lost(cluster):
                 if cluster.num_servers and not cluster.is_chief:
-                    serve(request, cluster, stop)
+                    serve(request, folder, cluster, stop)
                 with commanding(cluster, folder.path):
                     run(request, folder, Reporter(), stop, cluster)
             if options.export is not None and seat is None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from shardkit.cli.options import FiniteRange
+
 _OPTIONS = (
     click.option(
         "--strategy",
@@ -39,7 +41,7 @@ _OPTIONS = (
     click.option(
         "--rendezvous-timeout",
         "rendezvous_timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=FiniteRange(min=0, min_open=True),
         default=300.0,
         show_default=True,
         metavar="SECONDS",

@@ -64,6 +64,7 @@ def test_what_a_supervisor_is_to_keep_running() -> None:
         ({"strategy": "mirrored", "hosts": ("a:1", "b:1"), "host_index": 0}, "--hosts was given"),
         ({"parameter_servers": 2}, "--parameter-servers is for --strategy parameter-server"),
         ({"strategy": "parameter-server", "elastic": True}, "--elastic does not go with parameter servers"),
+        ({"strategy": "parameter-server", "xla": True}, "--xla does not go with parameter servers"),
         ({"strategy": "parameter-server", "replicas": 2}, "--replicas does not go"),
         ({"strategy": "parameter-server", "reduce_in": "bfloat16"}, "--reduce-in does not go"),
         ({"strategy": "parameter-server", "profile_steps": (1, 2)}, "--profile-steps does not go"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,11 +158,19 @@ def test_a_worker_of_a_chief_is_replaced_while_the_others_go_on_and_given_up_aft
     assert action == Finish(0)
 
 
-def test_the_last_worker_of_a_chief_is_not_given_up() -> None:
-    state = State(num_workers=3, count=3, max_restarts=0, num_servers=1)
-    assert decide(state, WorkerEnded(2, -signal.SIGKILL, 7))[1] == Finish(
-        5, sentence="worker 0 was killed by SIGKILL after step 7; no restart is allowed"
+@pytest.mark.parametrize(("num_workers", "count", "index"), [(3, 3, 2), (4, 1, 3)])
+def test_the_last_worker_of_a_chief_or_of_a_host_is_not_given_up(num_workers, count, index) -> None:
+    state = State(num_workers=num_workers, count=count, max_restarts=0, num_servers=1)
+    assert decide(state, WorkerEnded(index, -signal.SIGKILL, 7))[1] == Finish(
+        5, sentence=f"worker {index - 2} was killed by SIGKILL after step 7; no restart is allowed"
     )
+
+
+def test_nobody_waits_for_a_worker_that_starts_again_when_its_chief_is_done() -> None:
+    state = State(num_workers=4, count=4, max_restarts=3, num_servers=1)
+    state, action = decide(state, WorkerEnded(3, -signal.SIGKILL, 7))
+    assert isinstance(action, Replace)
+    assert decide(state, WorkerEnded(0, 0, 90))[1] == Finish(0)
 
 
 @given(st.integers(0, 1), st.booleans(), STEPS)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, DamageError
 from train.unit_source import UnitSource, told_error
-from train.units import MAX_STEPS_A_UNIT, next_stop, plan_units, steps_a_unit
+from train.units import MAX_STEPS_A_UNIT, MAX_UNIT_S, bounded_size, next_stop, plan_units, steps_a_unit
 
 STEPS = st.integers(1, 5_000)
 
 
 @given(st.integers(0, 1_000), st.integers(0, 1_000), st.integers(1, 300))
 def test_units_cover_each_batch_once_in_order(first, num_steps, size) -> None:
-    units = list(plan_units(first, first + num_steps, size))
+    units = list(plan_units(first, first + num_steps, lambda: size))
     assert [step for unit in units for step in range(unit.first, unit.end)] == list(range(first, first + num_steps))
     assert all(1 <= unit.size <= size for unit in units)
 
@@ -29,7 +29,14 @@ def test_units_cover_each_batch_once_in_order(first, num_steps, size) -> None:
 def test_all_workers_have_units_if_there_are_as_many_steps(num_steps, num_workers) -> None:
     size = steps_a_unit(num_steps, num_workers)
     assert 1 <= size <= MAX_STEPS_A_UNIT
-    assert len(list(plan_units(0, num_steps, size))) >= min(num_steps, num_workers)
+    assert len(list(plan_units(0, num_steps, lambda: size))) >= min(num_steps, num_workers)
+
+
+@given(st.integers(1, 256), st.none() | st.floats(0, 1e6))
+def test_no_unit_takes_long_once_it_is_known_how_long_a_step_takes(size, step_s) -> None:
+    bounded = bounded_size(size, step_s)
+    assert 1 <= bounded <= size
+    assert bounded == 1 or bounded * step_s <= MAX_UNIT_S
 
 
 @given(STEPS, st.none() | st.integers(1, 100), st.integers(1, 5))

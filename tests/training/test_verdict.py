@@ -48,6 +48,9 @@ def test_the_largest_share_decides() -> None:
     waits = give_verdict([line(0.3, 0.2)], LOCAL)
     assert waits is not None
     assert waits.startswith("input is the bottleneck: 30% of the time the device waits for examples. What helps: ")
+    costs = give_verdict([line(0.13, 0.1)], LOCAL)
+    assert costs is not None
+    assert costs.startswith("input costs time: 13% of the time the device waits for examples. What helps: ")
     talks = give_verdict([line(0.2, 0.3)], LOCAL)
     assert talks is not None
     assert talks.startswith("communication is the bottleneck: up to 30% of the time")
