@@ -91,6 +91,15 @@ class BucketSizes(NamedTuple):
     num_too_long: int
     num_tokens: int
 
+    @property
+    def padding_waste(self) -> float:
+        """Share of padding if every example is filled up to its bucket's boundary.
+
+        What goes up at the end of an epoch adds to it, about a quarter of a batch a bucket.
+        """
+        num_padded = sum(n * boundary for n, boundary in zip(self.num_examples, self.boundaries, strict=True))
+        return 1 - self.num_tokens / num_padded if num_padded else 0.0
+
 
 class Lengths(NamedTuple):
     """How many examples there are of each length.

@@ -62,11 +62,11 @@ def lose_twice(run: Run, rng: random.Random) -> list[float]:
     worker = run.worker(1, 0)
     run.until(lambda: (worker.step or 0) >= step)
     first_s = run.signal(signal.SIGKILL, worker.pid)
-    notices = [run.restart_said(first_s) - first_s]
+    notices = [run.loss_said(first_s)[0] - first_s]
     worker = run.worker(1, 1)
     run.pause(rng.uniform(0, 3))
     second_s = run.signal(signal.SIGKILL, worker.pid)
-    return [*notices, run.restart_said(second_s) - second_s]
+    return [*notices, run.loss_said(second_s)[0] - second_s]
 
 
 def lose_a_worker_twice(folder: Path, rng: random.Random) -> bool:
