@@ -123,7 +123,7 @@ def convert_rows(path: Path, features: Features, split: str, destination: str) -
     schema.write_text(tomli_w.dumps({"features": {f.name: declaration(f) for f in features}}))
     # A process of its own: an engine beside TensorFlow takes half a GiB more, and its workers are forked.
     arguments = ["convert", str(path), destination, "--no-shuffle", "--split", f"{split}=1", "--schema", str(schema)]
-    found = subprocess.run([sys.executable, "-m", "shardkit", *arguments], check=False)
+    found = subprocess.run([sys.executable, "-P", "-m", "shardkit", *arguments], check=False)
     if found.returncode:
         # A signal's number is negative.
         raise click.exceptions.Exit(found.returncode if found.returncode > 0 else 128 - found.returncode)

@@ -362,7 +362,8 @@ def export(folder: RunFolder, target: str) -> None:
 
 def worker_command(ctx: click.Context) -> tuple[str, ...]:
     """Returns the command line that was typed, for a process of its own."""
-    return (sys.executable, "-m", "shardkit", "train", *ctx.meta[_TYPED])
+    # Not the current folder first: a train.py of the user, or a checkout without its kernel, may lie there.
+    return (sys.executable, "-P", "-m", "shardkit", "train", *ctx.meta[_TYPED])
 
 
 def say(text: str) -> None:

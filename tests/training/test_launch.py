@@ -145,3 +145,16 @@ def workers_of(pid: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.slow
+def test_what_lies_in_the_current_folder_is_not_taken_for_shardkit_by_the_workers(dataset, tmp_path) -> None:
+    for name in ("shardkit", "train"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    command = [Path(sys.executable).with_name("shardkit"), "train", dataset, "--label", "label", "--epochs", "1"]
+    ended = subprocess.run(
+        [*map(str, command), "--workers-per-host", "2", "--output", "run"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "epoch 1 of 1" in ended.stderr
