@@ -100,6 +100,7 @@ def circumstances(setup: Setup) -> Circumstances:
         num_cores=len(os.sched_getaffinity(0)),
         is_remote=not storage.is_local(setup.request.dataset.url),
         cache=options.cache,
+        num_epochs=plan.num_epochs,
         sync_every=plan.sync_every,
         can_sync=can_sync(options, plan.num_replicas, plan.num_workers),
     )

@@ -28,6 +28,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         cache: Where examples are kept.
         sync_every: Steps between two averages of workers that step on their own; None if they add up gradients.
         can_sync: Whether workers could step on their own.
+        num_epochs: Of the run; what is kept is read again from the second one on.
     """
 
     reader: ReaderChoice
@@ -39,6 +40,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     cache: CacheChoice = "none"
     sync_every: int | None = None
     can_sync: bool = False
+    num_epochs: int = 2
 
 
 def mean_share(epochs: Sequence[EpochMetrics], name: str) -> float | None:
@@ -87,7 +89,7 @@ def _for_input(found: Circumstances) -> list[str]:
     advice = []
     if found.reader != "shardkit":
         advice.append("--reader shardkit")
-    elif found.cache == "none":
+    elif found.cache == "none" and found.num_epochs > 1:
         kept = "--cache disk, which asks the store" if found.is_remote else "--cache memory, which reads the disk"
         advice.append(f"{kept} once and not in each epoch")
     if found.has_images:

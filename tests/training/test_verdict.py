@@ -118,3 +118,9 @@ def test_a_run_ends_with_a_verdict(write, tmp_path) -> None:
     train(write(TABLE, {"train": table(100)}), tmp_path / "run", reporter, epochs=2, global_batch_size=10)
     (verdict,) = [text for text in reporter.texts if text.startswith("verdict     ")]
     assert "bottleneck" in verdict
+
+
+def test_nobody_is_told_to_keep_what_is_read_once() -> None:
+    once = give_verdict([line(0.3)], msgspec.structs.replace(LOCAL, num_epochs=1))
+    assert once is not None
+    assert "--cache" not in once
