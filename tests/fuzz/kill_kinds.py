@@ -21,8 +21,7 @@ def at_a_step(trial: Trial) -> None:
     run = trial.start()
     trial.reach_random_step(run)
     run = trial.lose(run)
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def while_writing(trial: Trial) -> None:
@@ -30,8 +29,7 @@ def while_writing(trial: Trial) -> None:
     run = trial.start()
     trial.reach_writing(run)
     run = trial.lose(run)
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def while_restoring(trial: Trial) -> None:
@@ -41,8 +39,7 @@ def while_restoring(trial: Trial) -> None:
     run = trial.lose(run)
     trial.reach_restoring(run)
     run = trial.lose(run)
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def several(trial: Trial) -> None:
@@ -59,8 +56,7 @@ def several(trial: Trial) -> None:
         else:
             trial.reach_random_step(run, first, min(last, newest + trial.subject.num_steps // 2))
         run = trial.lose(run)
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def terminated(trial: Trial) -> None:
@@ -79,8 +75,7 @@ def terminated(trial: Trial) -> None:
     if not any(text.startswith("terminated: ") for _, text in run.said):
         trial.problems.append("it did not say how to go on")
     run = trial.start()
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def frozen(trial: Trial) -> None:
@@ -105,8 +100,7 @@ def under_a_supervisor(trial: Trial) -> None:
     run = trial.start()
     trial.reach_random_step(run, CHECKPOINT_EVERY)
     trial.lose_worker(run, 0)
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def supervisor_killed(trial: Trial) -> None:
@@ -119,8 +113,7 @@ def supervisor_killed(trial: Trial) -> None:
     trial.note(f"SIGKILL to the supervisor; {trial.state()}")
     trial.check_end(run, -signal.SIGKILL)
     run = trial.start()
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
 
 
 def damaged(trial: Trial) -> None:
@@ -140,8 +133,7 @@ def damaged(trial: Trial) -> None:
         (trial.checkpoints / "checkpoint").write_text("nonsense")
         trial.note("nonsense in checkpoint")
     run = trial.start()
-    trial.see_first_step(run)
-    trial.finish(run)
+    trial.go_on_to_the_end(run)
     if not any(PASSED_OVER in text and f"step-{step}" in text for _, text in run.said):
         trial.problems.append("the damage was not told")
 

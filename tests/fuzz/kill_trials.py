@@ -207,6 +207,11 @@ class Trial:
         """Returns the step of the newest checkpoint, 0 without one."""
         return (checkpoint_steps(self.checkpoints) or [0])[-1]
 
+    def go_on_to_the_end(self, run: Run) -> None:
+        """Sees a run that goes on make its first step, and its end."""
+        self.see_first_step(run)
+        self.finish(run)
+
     def finish(self, run: Run) -> None:
         """Waits for the end of the whole run and judges it."""
         self.check_end(run, 0)
