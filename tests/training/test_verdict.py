@@ -13,7 +13,7 @@ from shardkit.cli.train import command as train_command
 from train.config import TrainOptions
 from train.metrics import EpochMetrics
 from train.syncing import can_sync
-from train.verdict import Circumstances, give_verdict, mean_share
+from train.verdict import TOLERABLE_SHARE, Circumstances, give_verdict, mean_share
 
 LOCAL = Circumstances(reader="shardkit", compression="gzip", has_images=False, reduce_in="float32", num_cores=4)
 STOCK_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
@@ -113,11 +113,16 @@ def test_averages_are_advised_only_where_they_are_accepted(asked, num_replicas, 
     assert can_sync(options, num_replicas, num_workers) == expected
 
 
-def test_a_run_ends_with_a_verdict(write, tmp_path) -> None:
+def test_a_run_ends_with_a_verdict_on_what_its_log_says(write, tmp_path) -> None:
     reporter = Recorder()
-    train(write(TABLE, {"train": table(100)}), tmp_path / "run", reporter, epochs=2, global_batch_size=10)
+    lines = train(write(TABLE, {"train": table(100)}), tmp_path / "run", reporter, epochs=2, global_batch_size=10)
     (verdict,) = [text for text in reporter.texts if text.startswith("verdict     ")]
-    assert "bottleneck" in verdict
+    waiting = mean_share(lines, "waiting_share")
+    assert waiting is not None
+    if waiting > TOLERABLE_SHARE:
+        assert f"{waiting:.0%} of the time the device waits for examples" in verdict
+    else:
+        assert f"the device is the bottleneck, which is what one wants: it computes {1 - waiting:.0%}" in verdict
 
 
 def test_nobody_is_told_to_keep_what_is_read_once() -> None:
