@@ -25,6 +25,8 @@ from train.plan import Position, TrainPlan
 from train.preparation import Preparation
 
 NUM_AHEAD = 2
+# 16 photos of 115 KB: 0.2 ms, where a batch of 400 would keep the loop from its next step for 5 to 15.
+_PIECE_BYTES = 2 << 20
 _MASK = "mask"
 
 T = TypeVar("T")
@@ -115,14 +117,14 @@ class ReaderInput:
         weights = tf.ones([plan.worker_batch_size])
         for step, batch in zip(count(start.epoch * plan.steps_per_epoch + start.step), reader, strict=False):
             at = tf.constant(plan.position(step), tf.int64)
-            yield self._prepare[True](to_tensors(batch), weights, at, _length(batch))
+            yield self._prepare[True](to_tensors(batch, _PIECE_BYTES), weights, at, _length(batch))
 
     def _validation(self, split: Split, first_step: int) -> Iterator[Batch]:
         size = self._plan.worker_batch_size
         reader = split.batches(**self._settings(split.name), shuffle=False, remainder="pad")
         reader.restore({**reader.state(), "step": first_step})
         for batch in reader:
-            tensors = to_tensors(batch)
+            tensors = to_tensors(batch, _PIECE_BYTES)
             mask = tensors.pop(_MASK, None)
             weights = tf.ones([size]) if mask is None else tf.cast(mask, tf.float32)
             yield self._prepare[False](tensors, weights, tf.zeros([2], tf.int64), _length(batch))

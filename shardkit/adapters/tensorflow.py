@@ -27,6 +27,9 @@ Engine = Literal["reader", "tfdata"]
 
 # EIGEN_MAX_ALIGN_BYTES.
 _ALIGNMENT = 64
+# sizeof(tensorflow::tstring).
+_TSTRING_BYTES = 24
+_NUM_SAMPLED = 16
 
 
 class TensorBatches:
@@ -139,9 +142,16 @@ def naming_damage(split: Split) -> Iterator[None]:
         yield
 
 
-def to_tensors(batch: Batch) -> Tensors:
-    """Returns the columns of a batch whose text was not decoded."""
-    tensors: Tensors = {name: _to_tensor(column) for name, column in batch.items()}
+def to_tensors(batch: Batch, piece_bytes: int | None = None) -> Tensors:
+    """Returns the columns of a batch whose text was not decoded.
+
+    Args:
+        batch: Of the reader.
+        piece_bytes: Of text or bytes that are copied at a time, about, so that other threads have their turn between
+            (TensorFlow holds Python's lock while it copies them); the pieces are then copied once more, without the
+            lock. None for all at once.
+    """
+    tensors: Tensors = {name: _to_tensor(column, piece_bytes) for name, column in batch.items()}
     for name, bools in batch.present.items():
         tensors[f"{name}/present"] = tf.convert_to_tensor(bools)
     if batch.mask is not None:
@@ -149,15 +159,26 @@ def to_tensors(batch: Batch) -> Tensors:
     return tensors
 
 
-def _to_tensor(column: Any) -> Any:
+def _to_tensor(column: Any, piece_bytes: int | None) -> Any:
     if isinstance(column, Ragged):
         splits = _taken_over(column.row_splits)
-        return tf.RaggedTensor.from_row_splits(_to_tensor(column.values), splits, validate=False)
+        return tf.RaggedTensor.from_row_splits(_to_tensor(column.values, piece_bytes), splits, validate=False)
     if column.dtype.kind in "mM":
         return _taken_over(column.view(np.int64))
     if column.dtype == object:
-        return tf.constant(column, tf.string) if column.size else tf.zeros(column.shape, tf.string)
+        return _to_strings(column, piece_bytes) if column.size else tf.zeros(column.shape, tf.string)
     return _taken_over(column)
+
+
+def _to_strings(column: np.ndarray[Any, Any], piece_bytes: int | None) -> tf.Tensor:
+    num_pieces = 1
+    if piece_bytes is not None:
+        some = column.flat[:_NUM_SAMPLED]
+        num_bytes = column.size * (sum(map(len, some)) // len(some) + _TSTRING_BYTES)
+        num_pieces = min(len(column), num_bytes // piece_bytes)
+    if num_pieces <= 1:
+        return tf.constant(column, tf.string)
+    return tf.concat([tf.constant(piece, tf.string) for piece in np.array_split(column, num_pieces)], axis=0)
 
 
 def _taken_over(column: np.ndarray[Any, Any]) -> tf.Tensor:

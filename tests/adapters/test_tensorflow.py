@@ -32,6 +32,14 @@ def test_every_tensor_is_the_one_that_tensorflow_parses(splits):
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 40, 1000, 1 << 30])
+def test_strings_that_are_copied_piece_by_piece_are_the_same(splits, piece_bytes):
+    for batch in splits["train"].batches(global_batch_size=64, decodes_text=False, remainder="pad"):
+        whole, found = to_tensors(batch), to_tensors(batch, piece_bytes)
+        assert as_rows(found) == as_rows(whole)
+        assert {n: t.shape.as_list() for n, t in found.items()} == {n: t.shape.as_list() for n, t in whole.items()}
+
+
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
 def test_a_dataset_gives_the_batches_of_the_reader_every_time(splits, remainder):
     settings = {"global_batch_size": 64, "seed": 4, "num_epochs": 2, "remainder": remainder}
