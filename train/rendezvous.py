@@ -21,7 +21,7 @@ DEFAULT_TIMEOUT_S = 300.0
 
 _PROTOCOL = "shardkit-rendezvous-1"
 MAX_GREETING_BYTES = 1 << 18
-_CALL_LIMIT_S = 5.0
+CALL_LIMIT_S = 5.0
 _PAUSE_S = 0.1
 MAX_NAMED = 5
 _AGREED = b"agreed\n"
@@ -146,7 +146,7 @@ class _Meeting:
         while True:
             if not self._is_met(index):
                 try:
-                    async with asyncio.timeout(_CALL_LIMIT_S):
+                    async with asyncio.timeout(CALL_LIMIT_S):
                         obstacle = await self._call(index, address)
                 except TimeoutError:
                     obstacle = "it does not answer"
@@ -177,7 +177,7 @@ class _Meeting:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_CALL_LIMIT_S):
+            async with asyncio.timeout(CALL_LIMIT_S):
                 writer.write(_encode(self._own))
                 await writer.drain()
                 greeting = await _read(reader)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
 from shardkit.errors import UsageError
 from shardkit.units import format_number
 from train.agreement import Agreement
-from train.async_loop import AsyncLoop, UnitMeter
 from train.asynchronous import NUM_PENDING
-from train.batch import Batch
 from train.best import keep_best
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
@@ -20,12 +18,13 @@ from train.cluster import Cluster
 from train.communication import measure_all_reduce_s
 from train.describe import conclude, describe
 from train.devices import ALONE
+from train.epoch_loop import EpochLoop
 from train.failures import explained
 from train.finite import find_not_finite
 from train.first_replica import sharing_of_first
 from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.launch import run_identity
-from train.loop import Loop
+from train.loop import StepLoop
 from train.memory_advice import advise
 from train.memory_estimate import estimate_memory
 from train.metrics import EpochMetrics, Meter
@@ -41,6 +40,7 @@ from train.servers import dismiss
 from train.setup import Setup, make_steps, make_unit_steps, set_up
 from train.signals import Stop
 from train.sums import layout_for, zero_sums
+from train.unit_loop import UnitLoop, UnitMeter
 from train.units import steps_a_unit
 from train.user_model import call_user_code, model_path
 
@@ -113,18 +113,18 @@ def run(
             board.write(line)
         reporter.finished_epoch(line, setup.plan.num_epochs)
 
-    kind: Callable[..., Loop]
-    batches: Iterable[Batch] = ()
+    validation = setup.input.validation()
+    kind: Callable[..., EpochLoop]
     if cluster.num_servers:
-        units = make_unit_steps(setup, cluster.num_commanded)
-        kind = partial(AsyncLoop, units=units, num_workers=cluster.num_commanded, meter=UnitMeter())
+        units, num_workers = make_unit_steps(setup, cluster.num_commanded), cluster.num_commanded
+        has_validation = validation is not None
+        kind = partial(UnitLoop, units=units, num_workers=num_workers, meter=UnitMeter(), has_validation=has_validation)
     else:
         batches = setup.input.training(setup.plan.position(start.step))
-        kind = partial(Loop, steps=make_steps(setup), meter=meter)
+        kind = partial(StepLoop, steps=make_steps(setup), batches=batches, validation=validation, meter=meter)
     loop = kind(
         plan=setup.plan,
         layout=layout,
-        validation=setup.input.validation(),
         checkpoints=checkpoints,
         checkpoint_every=request.options.checkpoint_every,
         reporter=reporter,
@@ -152,9 +152,9 @@ def run(
     )
     try:
         if setup.is_user_model:
-            call_user_code(model_path(request.model), lambda: loop.run(batches, start))
+            call_user_code(model_path(request.model), lambda: loop.run(start))
         else:
-            loop.run(batches, start)
+            loop.run(start)
     except Exception:
         # The supervisor must hear the exit code, which comes only when TensorFlow has ended its threads.
         heartbeat.leave("the end after an error", START_LIMIT_S)

@@ -23,7 +23,7 @@ from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.launch import CHIEF_LOG, LOGS, run_identity
 from train.lookout import overhear
 from train.plan import Shared
-from train.rendezvous import decode_greeting, meet
+from train.rendezvous import CALL_LIMIT_S, decode_greeting, meet
 from train.request import Request, make_plan
 from train.run_folder import RunFolder
 from train.seat import own_seat
@@ -52,8 +52,10 @@ def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> 
     options = request.options
     job, index = cluster.task
     seat = own_seat(os.environ)
-    if seat is None or not seat.is_late or _is_meeting(cluster, options.rendezvous_timeout_s):
-        meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), options.rendezvous_timeout_s)
+    until_s = time.monotonic() + options.rendezvous_timeout_s
+    if seat is None or not seat.is_late or _is_meeting(cluster, until_s):
+        left_s = max(until_s - time.monotonic(), CALL_LIMIT_S)
+        meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), left_s)
     farewell, progress = threading.Event(), Progress()
     answer(FAREWELL, lambda: _wave(farewell))
     if job == WORKER:
@@ -149,9 +151,8 @@ def _attend(cluster: Cluster, farewell: threading.Event, progress: Progress, sto
             os._exit(EXIT_PEER_LOST)
 
 
-def _is_meeting(cluster: Cluster, timeout_s: float) -> bool:
+def _is_meeting(cluster: Cluster, until_s: float) -> bool:
     """Returns whether the others still wait for each other, so that a late worker has to join them."""
-    until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         line = overhear(cluster.workers[0])
         if line is not None:

@@ -124,7 +124,17 @@ def checked_defaults(
                 if is_flag
                 else f"Write a value as --{key} takes it on the command line",
             )
-        defaults[parameter.name or ""] = names or (value if is_list or isinstance(value, bool) else str(value))
+        default = names or (value if is_list or isinstance(value, bool) else str(value))
+        try:
+            parameter.type_cast_value(click.Context(command), default)
+        except click.BadParameter as error:
+            raise UsageError(
+                f"{key!r} in the {what} has a value that does not fit",
+                where=where,
+                why=error.message.rstrip("."),
+                next_step=f"Write what --{key} takes on the command line",
+            ) from None
+        defaults[parameter.name or ""] = default
     return defaults
 
 

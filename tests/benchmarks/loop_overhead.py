@@ -4,7 +4,7 @@
 
 A table of 20 numbers and a model of one dense layer: a step does next to nothing, so the time of a step is what stands
 around it. "bare" calls the compiled step with one batch that is there already and reads its sums one step later;
-"loop" is `train.loop.Loop` with that same batch; "loop and reader" reads a new batch each step. One worker, and two
+"loop" is `train.loop.StepLoop` with that same batch; "loop and reader" reads a new batch each step. One worker, and two
 workers that are processes of this host. Bare and loop take turns in the same process; medians of the rounds.
 """
 
@@ -66,8 +66,8 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     from train.cluster import cluster_from_environment
     from train.config import TrainOptions
     from train.heartbeat import Heartbeat
-    from train.loop import Loop
-    from train.metrics import EpochMetrics
+    from train.loop import StepLoop
+    from train.metrics import EpochMetrics, Meter
     from train.profiler import Profiler
     from train.report import Reporter
     from train.request import resolve
@@ -101,10 +101,11 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
 
     def loop(batches: Any) -> None:
         found: list[EpochMetrics] = []
-        Loop(
+        StepLoop(
             plan=plan,
             layout=setup.objective.layout,
             steps=steps,
+            batches=batches,
             validation=None,
             checkpoints=Checkpoints(
                 folder / "checkpoints",
@@ -124,7 +125,8 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
             stop=Stop(),
             heartbeat=Heartbeat(None),
             meet=Agreement(setup.devices, ""),
-        ).run(batches, Restored(0, zero_sums(setup.objective.layout)))
+            meter=Meter(),
+        ).run(Restored(0, zero_sums(setup.objective.layout)))
 
     ways = {
         "bare": bare,

@@ -73,10 +73,12 @@ def test_what_is_wrong_is_named(ask, content, arguments, message):
 
 
 @pytest.mark.parametrize(("key", "value"), [("epochs", "0"), ("profile-steps", "'9:4'"), ("profile-steps", "'9'")])
-def test_values_are_checked_as_typed_ones_are(ask, key, value):
-    with pytest.raises(click.BadParameter) as caught:
+def test_values_are_checked_as_typed_ones_are_and_say_where_they_stand(ask, key, value):
+    with pytest.raises(UsageError, match=f"'{key}' in the config") as caught:
         ask(f"label = 'a'\n{key} = {value}", "d")
-    assert f"--{key}" in caught.value.format_message()
+    assert str(caught.value.where).endswith("run.toml")
+    with pytest.raises(UsageError, match=f"'{key}' in the option --set"):
+        ask("label = 'a'", "d", "--set", f"{key}={value.strip(chr(39))}")
 
 
 def test_a_file_that_is_not_there(tmp_path):

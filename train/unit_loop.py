@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from train.asynchronous import UnitResult, UnitSteps
-from train.batch import Batch
+from train.epoch_loop import EpochLoop, mean_loss
 from train.heartbeat import START_LIMIT_S
-from train.loop import Loop, Steps, mean_loss
 from train.metrics import Meter
-from train.sums import Sums, summarize, zero_sums
+from train.sums import Sums, zero_sums
 from train.units import Unit, bounded_size, next_stop, plan_units, steps_a_unit
 
 
@@ -45,24 +44,28 @@ class UnitMeter(Meter):
         return self.num_examples / self._wall_s if self.num_examples and self._wall_s else None
 
 
-class AsyncLoop(Loop):
+class UnitLoop(EpochLoop):
     """Deals out units from where a checkpoint stands to the end of the plan.
 
     Args:
         units: What deals them out.
         num_workers: That take them.
         meter: Measures where the time goes.
-        settings: Of `Loop`.
+        has_validation: Whether there is a split to validate on.
+        settings: Of `EpochLoop`.
     """
 
-    def __init__(self, *, units: UnitSteps, num_workers: int, meter: UnitMeter, **settings: Any) -> None:
-        super().__init__(meter=meter, steps=Steps(*2 * (_no_step,)), **settings)
+    def __init__(
+        self, *, units: UnitSteps, num_workers: int, meter: UnitMeter, has_validation: bool, **settings: Any
+    ) -> None:
+        super().__init__(meter=meter, **settings)
         self._units = units
         self._num_workers = num_workers
         self._unit_meter = meter
+        self._has_validation = has_validation
         self._step_s: float | None = None
 
-    def _train_epoch(self, iterator: Iterator[Batch], first_step: int, sums: Sums) -> Sums:
+    def _train_epoch(self, first_step: int, sums: Sums) -> Sums:
         plan, step = self._plan, first_step
         epoch, num_done = plan.position(first_step)
         end = first_step - num_done + plan.steps_per_epoch
@@ -91,24 +94,16 @@ class AsyncLoop(Loop):
                     self._stop.end()
         return sums
 
-    def _evaluate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
-        if self._validation is None:
+    def _evaluate(self, step: int) -> tuple[Sums, bool] | None:
+        if not self._has_validation:
             return None
         sums = zero_sums(self._layout)
         num_steps = self._plan.num_validation_steps
         planned = self._plan_units(0, num_steps, steps_a_unit(num_steps, self._num_workers))
-        with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
-            for result in self._units.evaluate(planned, lambda: self._stop.is_wanted):
-                sums = sums + result.sums
-                self._heartbeat.beat(step, START_LIMIT_S)
-        if self._stop.is_wanted:
-            self._save(step, of_epoch)
-            self._stop.end()
-        return summarize(self._layout, sums)
+        for result in self._units.evaluate(planned, lambda: self._stop.is_wanted):
+            sums = sums + result.sums
+            self._heartbeat.beat(step, START_LIMIT_S)
+        return sums, self._stop.is_wanted
 
     def _plan_units(self, first: int, end: int, size: int) -> Iterator[Unit]:
         return plan_units(first, end, lambda: bounded_size(size, self._step_s))
-
-
-def _no_step(*arguments: Any) -> Any:
-    raise AssertionError("units are dealt out here")
