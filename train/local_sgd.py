@@ -24,7 +24,7 @@ from train.devices import Devices
 from train.gradients import ComputeGradients
 from train.loop import Steps
 from train.objectives import Objective
-from train.step import train_step
+from train.step import evaluate_step, train_step
 from train.updater import Updater
 from train.worker_states import WorkerStates
 
@@ -41,6 +41,7 @@ class LocalSteps:
 
     def __init__(self, devices: Devices, model: keras.Model, updater: Updater, num_sums: int) -> None:
         self._devices = devices
+        self._model = model
         self._updater = updater
         averages = [] if updater.averages is None else updater.averages.values
         self._shared = [*_floats(v.value for v in model.variables), *averages]
@@ -48,8 +49,8 @@ class LocalSteps:
         self._own = [*_floats(v.value for v in updater.optimizer.variables), *scale]
         self._pending = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
 
-    def steps(self, steps: Steps, backward: ComputeGradients, objective: Objective) -> Steps:
-        """Returns steps of this worker alone, and such that end with a sync; evaluation stays as it is."""
+    def steps(self, backward: ComputeGradients, objective: Objective) -> Steps:
+        """Returns steps of this worker alone, and such after which the workers meet."""
 
         @tf.function(reduce_retracing=True)
         def train_locally(batch: Batch) -> None:
@@ -69,7 +70,22 @@ class LocalSteps:
             train_locally(batch)
             return sync(is_stop_wanted)
 
-        return steps._replace(train=train, train_locally=train_locally)
+        @tf.function(reduce_retracing=True)
+        def evaluate_locally(batch: Batch) -> None:
+            self._pending.assign_add(tf.cast(evaluate_step(self._model, objective, batch), tf.float64))
+
+        @tf.function
+        def add_up(is_stop_wanted: tf.Tensor) -> tf.Tensor:
+            sums = tf.concat([tf.cast(self._pending, tf.float32), is_stop_wanted[tf.newaxis]], axis=0)
+            _, total = self._on_replica(_reduce, [], sums)
+            self._pending.assign(tf.zeros_like(self._pending))
+            return total
+
+        def evaluate(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
+            evaluate_locally(batch)
+            return add_up(is_stop_wanted)
+
+        return Steps(train, evaluate, train_locally, evaluate_locally)
 
     def states(self, folder: Path, meet: Callable[[int], None]) -> WorkerStates:
         """Returns what saves and restores what each worker keeps, beside the checkpoints in a folder."""

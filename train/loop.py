@@ -28,11 +28,13 @@ class Steps(NamedTuple):
         train: Takes a batch, and float32 1 if this worker wants to stop, else 0; the sum of that comes last.
         evaluate: The same.
         train_locally: Takes a batch after which the workers do not meet; None where they always do.
+        evaluate_locally: The same.
     """
 
     train: Callable[[Batch, tf.Tensor], tf.Tensor]
     evaluate: Callable[[Batch, tf.Tensor], tf.Tensor]
     train_locally: Callable[[Batch], None] | None = None
+    evaluate_locally: Callable[[Batch], None] | None = None
 
 
 class StepLoop(EpochLoop):
@@ -118,10 +120,13 @@ class StepLoop(EpochLoop):
         if self._validation is None:
             return None
         sums, is_stop_wanted = zero_sums(self._layout), False
-        for batch in self._validation:
+        for num_done, batch in enumerate(self._validation, 1):
+            self._heartbeat.beat(step)
+            if self._steps.evaluate_locally is not None and not self._plan.is_validation_sync_due(num_done):
+                self._steps.evaluate_locally(batch)
+                continue
             of_batch, is_stop_wanted = _split(self._steps.evaluate(batch, self._wish()))
             sums = sums + of_batch
-            self._heartbeat.beat(step)
             if is_stop_wanted:
                 break
         # Several workers cannot agree on what comes after the last batch; the next step of training tells them.

@@ -98,6 +98,10 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Returns whether all workers have learned the same after `step` steps."""
         return self.sync_every is None or is_sync_due(step, self.steps_per_epoch, self.sync_every)
 
+    def is_validation_sync_due(self, step: int) -> bool:
+        """Returns whether all workers have added up what they found after `step` steps of validation."""
+        return self.sync_every is None or is_sync_due(step, self.num_validation_steps, self.sync_every)
+
 
 def plan_training(
     *,

@@ -134,10 +134,11 @@ def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
     own_index = 0 if setup.local is None else setup.devices.worker_index
     backward = with_own_seeds(setup.learner.model, _backward(setup), own_index)
-    steps = distribute_steps(
+    if setup.local is not None:
+        return setup.local.steps(backward, setup.objective)
+    return distribute_steps(
         setup.devices.strategy, setup.learner.model, backward, setup.updater, setup.objective, setup.plan
     )
-    return steps if setup.local is None else setup.local.steps(steps, backward, setup.objective)
 
 
 def make_unit_steps(setup: Setup, num_workers: int) -> UnitSteps:
