@@ -20,7 +20,7 @@ from train.image_arrays import augment_pixels, num_channels, prepare_pixels
 from train.images import NUM_CHANNELS
 from train.labels import listed_values
 from train.learner import Learner
-from train.model_choice import APPLICATIONS, SEQUENCE, TEXT, is_image_array
+from train.model_choice import APPLICATIONS, SEQUENCE, TEXT, is_image_array, is_of_any_length
 from train.models import image_model, tabular_model
 from train.prepare import prepare_columns
 from train.recipe import LearnerRecipe
@@ -115,7 +115,10 @@ def _tabular_learner(
     columns = choose_columns(features, statistics, {**known, **scanned})
     if not columns.names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in columns.left_out.items())
-        raise UsageError("no feature suits the tabular model", why=reasons, next_step="Try --model FILE.py:function")
+        hint = "--model sequence and name one of them with --features" if any(map(is_of_any_length, features)) else None
+        raise UsageError(
+            "no feature suits the tabular model", why=reasons, next_step=f"Try {hint or '--model FILE.py:function'}"
+        )
     return _learner_of_columns(columns, features, label, strategy)
 
 

@@ -33,6 +33,9 @@ _APPLICATION_SIZES = {
     "InceptionResNetV2": 299, "InceptionV3": 299, "NASNetLarge": 331, "Xception": 299,
 }  # fmt: skip
 
+# What `shardkit convert --audio samples` writes beside the samples of a file.
+_BESIDE_SAMPLES = {"sample_rate", "num_frames", "channels"}
+
 
 class Defaults(NamedTuple):
     """What suits a kind of model where the user does not say.
@@ -81,8 +84,8 @@ def is_audio(feature: Feature) -> bool:
 def choose_model(wanted: str | None, features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
     """Returns the name of the model.
 
-    Images and audio have their own; a single column of text that no table can take is read as text; everything else is
-    a table.
+    Images and audio have their own; a single text or list that no table can take is read as text or as a sequence;
+    everything else is a table.
 
     Args:
         wanted: As typed.
@@ -124,11 +127,22 @@ def choose_image_size(wanted: int | None, model: str, features: Features) -> int
     return DEFAULT_IMAGE_SIZE
 
 
+def is_of_any_length(feature: Feature) -> bool:
+    """Whether a feature is a list that the sequence model can take and no table can."""
+    is_known = feature.dtype == "string" or feature.dtype.startswith(("float", "int", "uint"))
+    return is_known and len(feature.shape) in (1, 2) and feature.num_values is None
+
+
 def _suitable_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
     if any(is_image(f) or (is_image_array(f) and f.dtype == "uint8") for f in features):
         return IMAGE
-    if any(map(is_audio, features)):
+    lists = [f for f in features if is_of_any_length(f)]
+    is_decoded = len(lists) == 1 and {f.name for f in features} >= _BESIDE_SAMPLES
+    if is_decoded or any(map(is_audio, features)):
         return SEQUENCE
-    is_columns = any(reason_to_leave_out(f, statistics.get(f.name)) is None for f in features)
-    texts = [f for f in features if f.dtype == "string"]
-    return TEXT if len(texts) == 1 and not is_columns and statistics else TABULAR
+    if not statistics or any(reason_to_leave_out(f, statistics.get(f.name)) is None for f in features):
+        return TABULAR
+    texts = [f for f in features if f.dtype == "string" and f.is_scalar]
+    if len(lists) + len(texts) != 1:
+        return TABULAR
+    return TEXT if texts else SEQUENCE

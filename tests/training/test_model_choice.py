@@ -35,6 +35,19 @@ def test_a_model_is_chosen_by_what_there_is_to_learn_from() -> None:
     assert choose_model(None, (essay, AGE), STATISTICS) == "tabular"
 
 
+def test_a_list_of_any_length_is_a_sequence_where_a_table_finds_nothing() -> None:
+    lists = {name: make_feature(name, dtype, (None,)) for name, dtype in (("audio", "float32"), ("ids", "int64"))}
+    known = {**STATISTICS, **{name: column(90, mean=0.0) for name in lists}}
+    for found in lists.values():
+        assert choose_model(None, (found,), known) == "sequence"
+        assert choose_model(None, (found, AGE), known) == "tabular"
+    assert choose_model(None, tuple(lists.values()), known) == "tabular"
+    assert choose_model(None, (lists["ids"], make_feature("essay", "string")), known) == "tabular"
+    beside = [make_feature(name, "int64") for name in ("sample_rate", "num_frames", "channels")]
+    known |= {f.name: column(30, mean=1.0) for f in beside}
+    assert choose_model(None, (*beside, lists["audio"], CITY), known) == "sequence"
+
+
 def test_a_matrix_of_numbers_is_an_image_only_if_asked_for() -> None:
     measured = make_feature("m", "float32", (16, 16))
     assert choose_model(None, (measured,), {"m": column(9, mean=1.0)}) == "tabular"
