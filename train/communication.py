@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -13,10 +13,12 @@ from train.config import Precision
 from train.devices import Devices
 from train.gradients import all_layers, reduce_gradients
 
-_NUM_REPETITIONS = 3
+NUM_REPETITIONS = 3
 
 
-def measure_all_reduce_s(devices: Devices, model: keras.Model, reduce_in: Precision) -> float:
+def measure_all_reduce_s(
+    devices: Devices, model: keras.Model, reduce_in: Precision, num_repetitions: int = NUM_REPETITIONS
+) -> float:
     """Returns the seconds in which all workers add up as many bytes as the gradients of a step have.
 
     Inside of a step, communication cannot be told from the rest: one graph does both, and may do both at once. So this
@@ -28,21 +30,26 @@ def measure_all_reduce_s(devices: Devices, model: keras.Model, reduce_in: Precis
         devices: Of all workers.
         model: Whose gradients are meant.
         reduce_in: Type that they travel in.
+        num_repetitions: How often it is tried.
     """
     shapes = dense_gradient_shapes(model)
     if devices.num_workers == 1 or not shapes:
         return 0.0
 
-    def reduce_all() -> tf.Tensor:
-        reduced = reduce_gradients([tf.zeros(shape) for shape in shapes], reduce_in)
-        return tf.add_n([tf.reshape(gradient, [-1])[0] for gradient in reduced])  # So that nothing is left out.
+    def reduction(shapes: Sequence[Sequence[int]]) -> tf.types.experimental.ConcreteFunction:
+        def reduce_all() -> tf.Tensor:
+            reduced = reduce_gradients([tf.zeros(shape) for shape in shapes], reduce_in)
+            return tf.add_n([tf.reshape(gradient, [-1])[0] for gradient in reduced])  # So that nothing is left out.
 
-    @tf.function
-    def once() -> tf.Tensor:
-        return devices.strategy.experimental_local_results(devices.strategy.run(reduce_all))[0]
+        @tf.function
+        def once() -> tf.Tensor:
+            return devices.strategy.experimental_local_results(devices.strategy.run(reduce_all))[0]
 
-    once().numpy()  # Traces the graph, and waits for the slowest to come.
-    return statistics.median(_measured_s(once) for _ in range(_NUM_REPETITIONS))
+        return once.get_concrete_function()
+
+    of_gradients = reduction(shapes)
+    reduction([[1]])().numpy()  # Connects the workers, and waits for the slowest to come.
+    return statistics.median(_measured_s(of_gradients) for _ in range(num_repetitions))
 
 
 def dense_gradient_shapes(model: keras.Model) -> list[Sequence[int]]:
@@ -52,7 +59,7 @@ def dense_gradient_shapes(model: keras.Model) -> list[Sequence[int]]:
     return [v.shape for v in model.trainable_variables if id(v) not in tables]
 
 
-def _measured_s(call: tf.types.experimental.GenericFunction) -> float:
+def _measured_s(call: Callable[[], tf.Tensor]) -> float:
     started_at = time.monotonic()
     call().numpy()
     return time.monotonic() - started_at
