@@ -69,15 +69,24 @@ def check_model(learner: Learner, reference: str, inputs: object, label: LabelSp
     sample = tf.nest.map_structure(zeros, inputs)
     path = model_path(reference)
     outputs = call_user_code(path, lambda: learner.model(sample, training=False))
-    found = tuple(getattr(outputs, "shape", ()))
+    wanted = f"{[None, label.num_outputs]}: "
+    wanted += "one logit for each class" if label.task == "classification" else "the predicted number"
+    if not keras.ops.is_tensor(outputs):
+        raise UsageError(
+            f"the model gives a {type(outputs).__name__} for a batch, and not one tensor",
+            where=str(path),
+            why=f"expected {wanted}",
+            next_step="Give keras.Model one output, the one that the label is compared with",
+        )
+    found = tuple(outputs.shape)
     allowed = [(num_examples, label.num_outputs)] + ([(num_examples,)] if label.task == "regression" else [])
     if found not in allowed:
-        what = "one logit for each class" if label.task == "classification" else "the predicted number"
+        without = ", without a softmax at its end" if label.task == "classification" else ""
         raise UsageError(
             f"the model gives shape {[None, *found[1:]]} for a batch",
             where=str(path),
-            why=f"expected {[None, label.num_outputs]}: {what}",
-            next_step="Change the last layer of the model, without a softmax at its end",
+            why=f"expected {wanted}",
+            next_step=f"Change the last layer of the model{without}",
         )
     if not learner.model.trainable_variables:
         raise UsageError(

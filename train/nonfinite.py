@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +14,7 @@ from shardkit import storage
 from shardkit.errors import UsageError
 from train.batch import Batch
 from train.input import BatchInput
-from train.plan import Position, TrainPlan
+from train.plan import TrainPlan
 from train.request import Request
 
 SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or begin again with --clip-norm 1 and another --output"
@@ -49,9 +50,8 @@ def find_bad_batch(
 
     A layer such as a ReLU makes 0 of NaN, so that the loss stays a number while the weights do not.
     """
-    batches = input_.training(plan.position(first_step))
-    for step, batch in zip(range(first_step, num_steps), batches, strict=False):
-        findings = look_at(batch, worker_index * plan.worker_batch_size)
+    steps = range(first_step, num_steps)
+    for step, findings in zip(steps, look_at_all(plan, input_, worker_index, steps), strict=False):
         if any(finding.rows for finding in findings):
             return BadBatch(step + 1, findings)
     return None
@@ -91,23 +91,44 @@ def not_a_number(
         search: Where to look.
         num_steps: Completed ones.
     """
-    first, end = max(0, num_steps - search.num_before), min(plan.num_steps, num_steps + search.num_after)
-    bad = find_bad_batch(plan, input_, worker_index, first, end)
-    position = plan.position((num_steps if bad is None else bad.num_steps) - 1)
-    where = f"batch {position.step + 1:,} of {plan.steps_per_epoch:,} of epoch {position.epoch + 1}"
-    if bad is None and end - first > 1:
-        where = f"one of the batches around {where.removeprefix('batch ')}"
-    findings = look_at(next(iter(input_.training(position))), worker_index * plan.worker_batch_size)
-    why, advice = explain(findings)
+    around = _around(plan, search, num_steps)
+    bad = find_bad_batch(plan, input_, worker_index, around.start, around.stop)
+    steps = around if bad is None else range(bad.num_steps - 1, bad.num_steps)
+    its_batch = "its batch" if len(steps) == 1 else "these batches"
+    if plan.num_workers > 1:
+        its_batch = f"this worker's share of {its_batch}"
+    findings = _merged(look_at_all(plan, input_, worker_index, steps)) if bad is None else bad.findings
+    why, advice = explain(findings, its_batch) if bad is None else explain(findings)
     if is_any(bad is not None) and bad is None:
         why, advice = "inputs in another worker's share are no numbers", "Its log in workers/ names them"
     return UsageError(
         f"the loss is no longer a number at step {num_steps:,}",
-        where=where,
+        where=_named(plan, steps),
         why=why,
         state=what_is_kept(last_step()),
-        next_step=f"{advice}. {how_to_look(request, plan, position)}",
+        next_step=f"{advice}. {how_to_look(request, plan, steps)}",
     )
+
+
+def _around(plan: TrainPlan, search: Search, num_steps: int) -> range:
+    """Returns the steps, counted from 0, whose batches may have made the loss of the last of so many steps."""
+    begin = (num_steps - 1) // plan.steps_per_epoch * plan.steps_per_epoch
+    first = max(begin, num_steps - search.num_before)
+    return range(first, min(begin + plan.steps_per_epoch, num_steps + search.num_after))
+
+
+def _named(plan: TrainPlan, steps: range) -> str:
+    epoch, first = plan.position(steps.start)
+    last = first + len(steps)
+    which = f"batch {last:,}" if len(steps) == 1 else f"one of the batches {first + 1:,} to {last:,}"
+    return f"{which} of {plan.steps_per_epoch:,} of epoch {epoch + 1}"
+
+
+def _merged(of_batches: Iterable[list[Finding]]) -> list[Finding]:
+    largest: dict[str, float] = {}
+    for finding in chain.from_iterable(of_batches):
+        largest[finding.name] = max(largest.get(finding.name, 0.0), finding.largest)
+    return [Finding(name, (), value) for name, value in largest.items()]
 
 
 def what_is_kept(last_step: int | None) -> str:
@@ -132,14 +153,14 @@ def weights_not_finite(
     if last_saved is not None:
         kept = f"They are not saved, and the checkpoint after step {last_saved:,} is kept"
     if bad is not None:
-        position = plan.position(bad.num_steps - 1)
+        step = range(bad.num_steps - 1, bad.num_steps)
         why, advice = explain(bad.findings)
         return UsageError(
             f"the weights are no longer numbers after step {num_steps:,}",
-            where=f"batch {position.step + 1:,} of {plan.steps_per_epoch:,} of epoch {position.epoch + 1}",
+            where=_named(plan, step),
             why=why,
             state=kept,
-            next_step=f"{advice}. {how_to_look(request, plan, position)}",
+            next_step=f"{advice}. {how_to_look(request, plan, step)}",
         )
     return UsageError(
         f"the weights are no longer numbers after step {num_steps:,}",
@@ -164,37 +185,50 @@ def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
     ]
 
 
-def explain(findings: list[Finding]) -> tuple[str, str]:
-    """Returns why a loss is no number, as far as its batch tells, and what to do."""
+def look_at_all(plan: TrainPlan, input_: BatchInput, worker_index: int, steps: range) -> Iterator[list[Finding]]:
+    """Yields what `look_at` finds in this worker's share of the batches of some steps."""
+    for _, batch in zip(steps, input_.training(plan.position(steps.start)), strict=False):
+        yield look_at(batch, worker_index * plan.worker_batch_size)
+
+
+def explain(findings: list[Finding], its_batch: str = "its batch") -> tuple[str, str]:
+    """Returns why a loss is no number, as far as its batch tells, and what to do.
+
+    Args:
+        findings: In its batch, or in several that it may have come from.
+        its_batch: What was looked at.
+    """
     bad = [f"{finding.name!r} in {_shown(finding.rows)}" for finding in findings if finding.rows]
     if bad:
         return (
-            f"inputs in its batch are no numbers: {', '.join(bad)}",
+            f"inputs in {its_batch} are no numbers: {', '.join(bad)}",
             "Convert again without those values, or make the model cope with NaN in its inputs",
         )
     if not findings:
-        return "its batch cannot be the reason, so the weights are", SMALLER_STEPS
+        return f"{its_batch} cannot be the reason, so the weights are", SMALLER_STEPS
     largest = max(findings, key=lambda finding: finding.largest)
-    return f"all inputs in its batch are numbers, up to {largest.largest:.4g} in {largest.name!r}", SMALLER_STEPS
+    return f"all inputs in {its_batch} are numbers, up to {largest.largest:.4g} in {largest.name!r}", SMALLER_STEPS
 
 
-def how_to_look(request: Request, plan: TrainPlan, position: Position) -> str:
-    """Returns a sentence with the lines of Python that give exactly the global batch of a step."""
+def how_to_look(request: Request, plan: TrainPlan, steps: range) -> str:
+    """Returns a sentence with the lines of Python that give exactly the global batches of some steps of one epoch."""
     if request.options.reader != "shardkit":
         return "With --reader shardkit, this error says how to look at the batch"
     if request.options.length_buckets is not None:
         return "Without --length-buckets, this error says how to look at the batch"
-    dataset = request.dataset
+    dataset, position = request.dataset, plan.position(steps.start)
+    is_one = len(steps) == 1
     state = f"{{**batches.state(), 'epoch': {position.epoch}, 'step': {position.step}}}"
     code = (
-        "import shardkit",
+        "import shardkit" if is_one else "import itertools, shardkit",
         f"split = shardkit.open({storage.redact(dataset.url)!r}, {dataset.version})[{request.splits.train!r}]",
         f"batches = split.batches(global_batch_size={plan.global_batch_size}, num_lanes={plan.num_lanes}, "
         f"seed={request.options.seed}, epoch={position.epoch})",
         f"batches.restore({state})",
-        "batch = next(iter(batches))",
+        "batch = next(iter(batches))" if is_one else f"found = list(itertools.islice(batches, {len(steps)}))",
     )
-    return f"To look at the batch in Python, whose rows count from 0: {'; '.join(code)}"
+    what = "the batch" if is_one else "the batches"
+    return f"To look at {what} in Python, whose rows count from 0: {'; '.join(code)}"
 
 
 def _named_inputs(inputs: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:

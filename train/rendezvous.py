@@ -120,7 +120,7 @@ class _Meeting:
         self._own = own
         self._nonces: dict[int, str] = {}
         self._callers: dict[int, str] = {}
-        self._obstacles: dict[int, str] = dict.fromkeys(cluster.peers, "it was not called yet")
+        self._obstacles: dict[int, str] = dict.fromkeys(cluster.peers, "it does not answer")
         self._is_over = asyncio.Event()
         self._trouble: ShardkitError | None = None
 

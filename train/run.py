@@ -120,8 +120,8 @@ def run(
     kind: Callable[..., EpochLoop]
     if cluster.num_servers:
         units, num_workers = make_unit_steps(setup, cluster.num_commanded), cluster.num_commanded
-        has_validation = validation is not None
-        kind = partial(UnitLoop, units=units, num_workers=num_workers, meter=UnitMeter(), has_validation=has_validation)
+        unit_meter, has_validation = UnitMeter(num_workers), validation is not None
+        kind = partial(UnitLoop, units=units, num_workers=num_workers, meter=unit_meter, has_validation=has_validation)
     else:
         batches = setup.input.training(setup.plan.position(start.step))
         kind = partial(StepLoop, steps=make_steps(setup), batches=batches, validation=validation, meter=meter)

@@ -282,6 +282,13 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
     before = msgspec.structs.replace(before, optimizer=msgspec.structs.replace(before.optimizer, learning_rate=rate))
     for name in _IDENTITY:
         old, new = getattr(before, name), getattr(now, name)
+        if name == "fingerprint" and old != new:
+            raise UsageError(
+                "the run that is there was trained on another dataset",
+                where=str(folder),
+                why=f"{before.dataset} in version {before.version} then, {now.dataset} in version {now.version} now",
+                next_step="Name the dataset that the run began with, or choose another --output",
+            )
         if old != new:
             if isinstance(old, OptimizerOptions):
                 name = next(n for n in old.__struct_fields__ if getattr(old, n) != getattr(new, n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from train.rebuild import Rebuilt
 
 PRESENT_SUFFIX = "_present"
 LENGTH_SUFFIX = "_length"
+# Names that TensorFlow's own functions have for arguments beside those of a signature.
+_RESERVED = ("self",)
 
 Answer = dict[str, tf.Tensor]
 
@@ -55,7 +58,8 @@ def argument_names(features: Features) -> dict[str, str]:
     names: dict[str, str] = {}
     for feature in features:
         base = re.sub(r"\W", "_", feature.name, flags=re.ASCII)
-        base = f"f_{base}" if base[:1].isdigit() or base.startswith("_") else base
+        is_usable = base.isidentifier() and not keyword.iskeyword(base) and base not in _RESERVED
+        base = base if is_usable and not base.startswith("_") else f"f_{base}"
         name, number = base, 2
         while taken & _all_arguments(feature, name):
             name, number = f"{base}_{number}", number + 1

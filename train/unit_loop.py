@@ -15,10 +15,17 @@ from train.units import Unit, bounded_size, next_stop, plan_units, steps_a_unit
 
 
 class UnitMeter(Meter):
-    """Measures where the time of workers goes that step side by side; the rate is that of all of them together."""
+    """Measures where the time of workers goes that step side by side; the rate is that of all of them together.
 
-    def __init__(self) -> None:
+    The first unit of each worker is left out: it opens the shards and traces the graph.
+
+    Args:
+        num_workers: That take units.
+    """
+
+    def __init__(self, num_workers: int) -> None:
         super().__init__()
+        self._num_cold = num_workers
         self._wall_s = 0.0
 
     def start_epoch(self) -> None:
@@ -29,18 +36,19 @@ class UnitMeter(Meter):
     def finished_unit(self, result: UnitResult, num_examples: int) -> None:
         """Counts the time since the last mark, in which the workers did a unit of so many examples."""
         now = time.monotonic()
-        if self._is_warm:
+        if self._num_cold:
+            self._num_cold -= 1
+        else:
             self._wall_s += now - self._marked_at
             self.wait_s += result.waited_s
             self.busy_s += result.took_s - result.waited_s
             self.num_steps += result.unit.size
             self.num_examples += num_examples
-        self._is_warm = True
         self._marked_at = now
 
     @property
     def examples_per_s(self) -> float | None:
-        """Examples a second of all workers, None before the second unit."""
+        """Examples a second of all workers, None before each has begun its second unit."""
         return self.num_examples / self._wall_s if self.num_examples and self._wall_s else None
 
 

@@ -100,10 +100,12 @@ def checked_defaults(
     defaults: dict[str, Any] = {}
     for key, value in content.items():
         if key not in known:
+            hint = suggest(key, known).strip() or f"Options are: {', '.join(sorted(known))}"
+            is_section = isinstance(value, dict)
             raise UsageError(
-                f"the {what} has {key!r}, which is no option",
+                f"the {what} has {'the section ' if is_section else ''}{key!r}, which is no option",
                 where=where,
-                next_step=suggest(key, known).strip() or f"Options are: {', '.join(sorted(known))}",
+                next_step="Write the options without sections" if is_section else hint,
             )
         parameter = known[key]
         is_flag, is_multiple = bool(getattr(parameter, "is_flag", False)), bool(getattr(parameter, "multiple", False))
@@ -114,7 +116,9 @@ def checked_defaults(
             raise UsageError(
                 f"{key!r} in the {what} must be {wanted}",
                 where=where,
-                next_step=f"Write {key} = [...]" if is_multiple else f"Write {key} = ..., without brackets",
+                next_step=f"Write {key} = [...]"
+                if is_multiple
+                else f"Write it as --{key} takes it on the command line, in quotes and without brackets",
             )
         if isinstance(value, bool) != is_flag:
             raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from train.batch import Batch
 from train.checkpoints import Checkpoints
+from train.config import TrainOptions
 from train.metrics import EpochMetrics
-from train.nonfinite import explain, look_at
+from train.nonfinite import Search, explain, look_at, not_a_number
 from train.rebuild import rebuild
 from train.request import resolve
 from train.run_folder import RunFolder, list_checkpoints
@@ -131,6 +133,28 @@ def test_a_batch_of_numbers_is_not_blamed() -> None:
     why, advice = explain(findings)
     assert why == "all inputs in its batch are numbers, up to 7e+30 in 'x'"
     assert "--learning-rate" in advice
+
+
+def test_where_several_batches_may_be_the_reason_all_of_them_are_named(write, settings) -> None:
+    data = write(FEATURES, {"train": [{"key": i, "x": 50.0 if i == 30 else 1.0, "y": 1.0} for i in range(100)]})
+    setup = set_up(resolve(TrainOptions(dataset=str(data), output="", **settings)))
+    batches = islice(setup.input.training(setup.plan.position(0)), 10)
+    (largest,) = (i for i, batch in enumerate(batches) if look_at(batch)[0].largest == 50.0)
+    error = not_a_number(
+        setup.request, setup.plan, setup.input, 0, bool, lambda: None, Search(4, 2), min(largest + 2, 10)
+    )
+    found = re.search(r"one of the batches (\d+) to (\d+) of 10 of epoch 1: all inputs in these batches", str(error))
+    assert found is not None, str(error)
+    first, last = map(int, found.groups())
+    assert first <= largest + 1 <= last <= 10
+    code = re.search(r"count from 0: (.*)\.$", str(error))
+    assert code is not None
+    names: dict[str, object] = {}
+    exec(code[1].replace("; ", "\n"), names)  # noqa: S102 - the lines that the user is told to run
+    given = names["found"]
+    assert isinstance(given, list)
+    assert len(given) == last - first + 1
+    assert max(float(batch["x"].max()) for batch in given) == 50.0
 
 
 def test_rows_are_those_of_the_global_batch() -> None:

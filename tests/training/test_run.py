@@ -309,6 +309,11 @@ def test_an_image_that_cannot_be_decoded_is_named(write, tmp_path) -> None:
             "    return keras.Model(i, keras.layers.Dense(5)(keras.layers.Reshape([1])(i)))\n",
             r"gives shape \[None, 5\].*expected \[None, 2\]: one logit for each class",
         ),
+        (
+            "import keras\n\ndef build(f, s, label):\n    i = keras.Input([], name='count')\n"
+            "    x = keras.layers.Dense(2)(keras.layers.Reshape([1])(i))\n    return keras.Model(i, [x, x])\n",
+            r"gives a list for a batch, and not one tensor.*expected \[None, 2\]: one logit for each class",
+        ),
     ],
 )
 def test_a_model_file_that_does_not_work_is_explained(dataset, tmp_path, user_model, source, message) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import keyword
 import shutil
 import subprocess
 import sys
@@ -182,8 +183,20 @@ def test_arguments_are_names_and_none_is_twice(declared) -> None:
     specs = argument_specs(features)
     expected = sum(1 + (f.shape == (None,)) + f.nullable for f in features)
     assert len(specs) == expected
-    assert all(name.isidentifier() and name.isascii() for name in specs)
+    assert all(name.isidentifier() and name.isascii() and not keyword.iskeyword(name) for name in specs)
     assert set(names) == {f.name for f in features}
+
+
+def test_features_may_have_names_that_python_keeps_for_itself(save_dataset, run_training, tmp_path) -> None:
+    names = ("self", "class", "cls", "args", "None", "name", "inputs")
+    features = (*(make_feature(name, "int64") for name in names), make_feature("sides", "bool"))
+    rows = [{**dict.fromkeys(names, i), "sides": i % 2 == 0} for i in range(40)]
+    folder = run_training(save_dataset(features, {"train": rows}), tmp_path / "run", label="sides")
+    export_run(folder, tmp_path / "model", Reporter())
+    ask_features = tf.saved_model.load(str(tmp_path / "model" / "saved_model")).signatures["features"]
+    arguments = argument_names(features[:-1])
+    answer = ask_features(**{arguments[name]: tf.constant([1, 2], tf.int64) for name in names})
+    assert len(answer["prediction"]) == 2
 
 
 def test_a_removed_dataset_has_a_way_out(classified, place, tmp_path) -> None:

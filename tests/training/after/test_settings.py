@@ -62,6 +62,7 @@ def test_every_kind_of_value(ask):
         ("epochs = true", [], "must not be true or false"),
         ("split = 'u'", [], r"Write split = \[...\]"),
         ("config = 'x'", [], "no option"),
+        ("[train]\nepochs = 3", [], "the section 'train', which is no option.*without sections"),
         ("label = ", [], "is no TOML"),
         ("", ["--set", "epochs"], "sets nothing"),
         ("", ["--set", "labels=a"], "Did you mean 'label'"),
