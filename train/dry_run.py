@@ -62,7 +62,7 @@ def dry_run(
         [[f"{number:,}" for number in share] for share in shares],
     )
     num_examples = plan.replica_batch_size // request.options.accumulate
-    estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples)
+    estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples, setup.updater.kept)
     print_table(("memory of a replica", "size", "estimated by"), estimate.lines())
 
 

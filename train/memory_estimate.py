@@ -24,6 +24,7 @@ class MemoryEstimate(NamedTuple):
         num_layers: Whose outputs are counted.
         num_values: Of those outputs an example.
         num_examples: A step.
+        kept: Moving averages and masks of the weights.
     """
 
     parameters: int
@@ -33,11 +34,12 @@ class MemoryEstimate(NamedTuple):
     num_layers: int
     num_values: int
     num_examples: int
+    kept: int = 0
 
     @property
     def total(self) -> int:
         """All that is known."""
-        return self.parameters + self.gradients + self.optimizer + (self.activations or 0)
+        return self.parameters + self.gradients + self.optimizer + self.kept + (self.activations or 0)
 
     def lines(self) -> list[tuple[str, str, str]]:
         """Returns name, size and formula of each part."""
@@ -47,22 +49,27 @@ class MemoryEstimate(NamedTuple):
             if known
             else "the model does not tell the shapes of its layers"
         )
+        kept = [("averages, masks", format_size(self.kept), "of the weights, for --ema and --prune")]
         return [
             ("parameters", format_size(self.parameters), "weights x bytes of their dtype"),
             ("gradients", format_size(self.gradients), "one for each weight that is trained"),
             ("optimizer", format_size(self.optimizer), "its slots"),
+            *(kept if self.kept else []),
             ("activations", format_size(self.activations) if self.activations is not None else "-", formula),
             ("together", format_size(self.total), "at least; libraries and workspace are not counted"),
         ]
 
 
-def estimate_memory(model: keras.Model, optimizer: keras.optimizers.Optimizer, num_examples: int) -> MemoryEstimate:
+def estimate_memory(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, num_examples: int, kept: Iterable[Any] = ()
+) -> MemoryEstimate:
     """Returns what a step takes.
 
     Args:
         model: Built.
         optimizer: Built.
         num_examples: On one replica.
+        kept: Moving averages and masks.
     """
     outputs = list(_outputs(model))
     values = sum(prod(size or 1 for size in t.shape[1:]) for t in outputs)
@@ -75,6 +82,7 @@ def estimate_memory(model: keras.Model, optimizer: keras.optimizers.Optimizer, n
         num_layers=len(outputs),
         num_values=values,
         num_examples=num_examples,
+        kept=_num_bytes(kept),
     )
 
 

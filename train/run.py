@@ -257,7 +257,7 @@ def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:
 
     def more_memory() -> str:
         num_examples = plan.replica_batch_size // accumulate
-        estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples)
+        estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples, setup.updater.kept)
         limit_bytes = None if limit_mib is None else limit_mib * 2**20
         return advise(
             plan.global_batch_size, plan.num_replicas, accumulate, estimate, limit_bytes, is_training=is_training

@@ -63,6 +63,12 @@ class Updater:
         """What the loss is multiplied by."""
         return tf.constant(1.0) if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
 
+    @property
+    def kept(self) -> list[tf.Variable]:
+        """Moving averages and masks, which take memory beside the weights."""
+        averages = [] if self.averages is None else self.averages.values
+        return [*averages, *([] if self.pruning is None else self.pruning.masks.values())]
+
     def check(self) -> None:
         """Checks that updates are made at all.
 

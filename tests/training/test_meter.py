@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from train.asynchronous import UnitResult
 from train.communication import dense_gradient_shapes, measure_all_reduce_s
 from train.devices import Devices
 from train.metrics import Meter, decode_lines
 from train.report import Reporter
+from train.unit_loop import UnitMeter
+from train.units import Unit
 
 
 def spend(seconds: float) -> None:
@@ -91,3 +95,15 @@ def test_tables_of_embeddings_do_not_travel_whole() -> None:
     model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
     assert [tuple(shape) for shape in dense_gradient_shapes(model)] == [(12, 2), (2,)]
     assert measure_all_reduce_s(Devices(tf.distribute.get_strategy(), 1, "1 device"), model, "float32") == 0.0
+
+
+def test_the_first_unit_of_each_worker_counts_nowhere() -> None:
+    meter = UnitMeter(2)
+    meter.start_epoch()
+    for took_s, waited_s in ((9.0, 8.0), (7.0, 6.0)):
+        meter.finished_unit(UnitResult(Unit(0, 4), np.zeros(3), waited_s, took_s), 40)
+    assert meter.examples_per_s is meter.step_ms is meter.waiting_share is None
+    meter.finished_unit(UnitResult(Unit(8, 4), np.zeros(3), 0.1, 0.4), 40)
+    assert meter.waiting_share == pytest.approx(0.25)
+    assert meter.step_ms == pytest.approx(100)
+    assert meter.examples_per_s is not None

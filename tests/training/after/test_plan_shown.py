@@ -16,11 +16,15 @@ from shardkit.reading.dataset import open_splits
 from train.config import TrainOptions
 from train.dry_run import dry_run
 from train.memory_estimate import estimate_memory
+from train.optimizer_options import OptimizerOptions
+from train.optimizers import make_optimizer
 from train.profiler import Profiler
 from train.rebuild import rebuild
 from train.request import resolve
 from train.run_folder import RunFolder
+from train.schedules import plan_schedule
 from train.shares import worker_shares
+from train.updater import Updater
 
 SHARDS = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), min_size=1, max_size=8)
 
@@ -69,6 +73,17 @@ def test_memory_is_that_of_the_variables(classified) -> None:
     assert one.activations >= 4 * (256 + 128)
     assert ten.activations == 10 * one.activations
     assert ten.total == ten.parameters + ten.gradients + ten.optimizer + ten.activations
+
+
+def test_averages_and_masks_take_memory_too(classified) -> None:
+    model = rebuild(classified).learner.model
+    options = OptimizerOptions(name="adamw", learning_rate=1e-3, ema=0.9, sparsity=0.5)
+    schedule = plan_schedule("cosine", options.learning_rate, 10, 2)
+    updater = Updater(make_optimizer(options, schedule), model.trainable_variables, options, 10)
+    plain = estimate_memory(model, updater.optimizer, 1)
+    kept = estimate_memory(model, updater.optimizer, 1, updater.kept)
+    assert plain.gradients < kept.total - plain.total <= 2 * plain.gradients
+    assert {line[0] for line in kept.lines()} - {line[0] for line in plain.lines()} == {"averages, masks"}
 
 
 def test_a_profile_of_steps_that_are_not_there(tmp_path) -> None:
