@@ -319,12 +319,8 @@ def _raise_write_error(error: OSError, path: str) -> NoReturn:
             why=_reason(error),
             next_step="Choose another place, or allow writing there",
         ) from error
-    raise StorageError(
-        "writing failed",
-        where=where,
-        why=_reason(error),
-        next_step="Run the same command again, or choose another place",
-    ) from error
+    again = "Run the same command again, or choose another place"
+    raise StorageError("writing failed", where=where, why=_reason(error), next_step=again) from error
 
 
 def _reason(error: OSError) -> str:
