@@ -61,13 +61,9 @@ class Crew:
         # Its end tells the workers that the supervisor is no more; nobody ever writes.
         self._stdin, self._lifeline = os.pipe()
 
-    def start(self, members: Sequence[Member]) -> StartFailed | None:
-        """Starts all workers; returns why not, if the system refuses one."""
-        for member in members:
-            refusal = self._start_one(member)
-            if refusal is not None:
-                return refusal
-        return None
+    def start(self, members: Sequence[Member]) -> list[StartFailed]:
+        """Starts all workers; returns those that the system refuses, and why."""
+        return [refusal for member in members if (refusal := self._start_one(member)) is not None]
 
     def replace(self, member: Member) -> StartFailed | None:
         """Ends one worker and starts it again; returns why not, if the system refuses."""
@@ -75,8 +71,9 @@ class Crew:
         return self._start_one(member, is_late=True)
 
     def drop(self, index: int) -> None:
-        """Ends one worker with all that it started, at once, and forgets it."""
-        self._workers.pop(index).end()
+        """Ends one worker with all that it started, at once, and forgets it; nothing if it never started."""
+        if (worker := self._workers.pop(index, None)) is not None:
+            worker.end()
 
     def look(self) -> list[WorkerEnded | WorkerFroze]:
         """Returns what happened since the last call; what one worker suffered by another is not told beside that."""

@@ -47,6 +47,12 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
             why="there is one worker" if placement.num_workers == 1 else "several hosts cannot agree on fewer workers",
             next_step="Use --workers-per-host without other hosts, or leave --elastic out",
         )
+    if options.elastic and options.replicas is not None:
+        raise UsageError(
+            "--elastic and --replicas do not go together",
+            why="fewer workers have fewer devices",
+            next_step="Leave --replicas out",
+        )
     check_sync_every(options, placement.num_workers)
     check_asynchronous(options, placement.num_servers)
     if placement.num_workers == 1 and not options.max_restarts:

@@ -84,7 +84,10 @@ def set_up(
         UsageError: If the request fits neither the devices nor the data.
     """
     configure_memory(request.options.memory_limit)
-    devices = choose_devices(request.options.strategy, request.options.replicas, cluster, nonces)
+    is_last = request.options.elastic and cluster.num_workers == 1
+    # The last one of several workers that is left is no longer one of several.
+    strategy = "auto" if is_last else request.options.strategy
+    devices = choose_devices(strategy, request.options.replicas, cluster, nonces)
     plan = make_plan(request, devices.num_replicas, devices.num_workers, shared)
     options = choose_optimizer(request.options, request.defaults, plan.global_batch_size)
     check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)

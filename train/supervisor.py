@@ -133,8 +133,7 @@ class _Supervisor:
             stack.callback(crew.end)
             members = self._members(ports.addresses if is_local else self._orders.placement.workers)
             sizes = {m.log: m.log.stat().st_size for m in members if m.log is not None and m.log.exists()}
-            refusal = crew.start(members)
-            events: list[Event] = [] if refusal is None else [refusal]
+            events: list[Event] = [*crew.start(members)]
             while True:
                 refusals: list[Event] = []
                 for event in causes_first(events):
@@ -181,7 +180,8 @@ class _Supervisor:
             until_s = time.monotonic() + _SETTLE_S
             while time.monotonic() < until_s:
                 time.sleep(_SETTLE_S / 10)
-                events += crew.look()
+                known = {(type(e), getattr(e, "index", None)) for e in events}
+                events += [e for e in crew.look() if (type(e), e.index) not in known]
         if self._stop_at_s is not None and time.monotonic() > self._stop_at_s:
             events.append(GraceOver())
         return events

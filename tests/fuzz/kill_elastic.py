@@ -77,7 +77,7 @@ def lose_a_worker_twice(folder: Path, rng: random.Random) -> bool:
     run = None
     try:
         codes = [unbroken.end()]
-        run = Run(train_command(dataset, cut, *options, "--elastic"), folder / "tmp")
+        run = Run(train_command(dataset, cut, *options, "--elastic", "--strategy", "multi-worker"), folder / "tmp")
         notices = lose_twice(run, rng)
         codes.append(run.end())
         left = run.survivors()[1]

@@ -59,6 +59,7 @@ def test_what_a_supervisor_is_to_keep_running() -> None:
     ("settings", "words"),
     [
         ({"elastic": True}, "there is one worker"),
+        ({"elastic": True, "workers_per_host": 3, "replicas": 3}, "--elastic and --replicas do not go together"),
         ({"elastic": True, "hosts": ("a:1", "b:1"), "host_index": 0}, "several hosts cannot agree"),
         ({"strategy": "single", "workers_per_host": 2}, "--workers-per-host was given"),
         ({"strategy": "mirrored", "hosts": ("a:1", "b:1"), "host_index": 0}, "--hosts was given"),
