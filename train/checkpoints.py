@@ -82,7 +82,8 @@ class Checkpoints:
         """Writes a checkpoint after `step` steps and removes the oldest ones."""
         if self._workers is not None:
             self._workers.save(step)
-        if step == self.last_saved or not self._is_chief:
+        is_there, self.last_saved = step == self.last_saved, step
+        if is_there or not self._is_chief:
             return
         self._step.assign(step)
         self._sums.assign(sums)
@@ -90,7 +91,6 @@ class Checkpoints:
         remove_forgotten(self.folder, self._manager.checkpoints)
         if self._workers is not None:
             self._workers.remove_old()
-        self.last_saved = step
 
     def restore_newest(self) -> Restored | None:
         """Restores the newest checkpoint that is whole; returns None if there is none at all.

@@ -20,6 +20,7 @@ from train.request import Request
 SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or begin again with --clip-norm 1 and another --output"
 
 _MAX_ROWS = 5
+_ELSEWHERE = ("inputs in another worker's share are no numbers", "Its log in workers/ names them")
 
 
 class Finding(NamedTuple):
@@ -50,15 +51,17 @@ def find_bad_batch(
 
     A layer such as a ReLU makes 0 of NaN, so that the loss stays a number while the weights do not.
     """
-    steps = range(first_step, num_steps)
-    for step, findings in zip(steps, look_at_all(plan, input_, worker_index, steps), strict=False):
-        if any(finding.rows for finding in findings):
-            return BadBatch(step + 1, findings)
-    return None
+    return first_bad(look_at_all(plan, input_, worker_index, range(first_step, num_steps)))
+
+
+def first_bad(looked_at: Iterable[tuple[int, list[Finding]]]) -> BadBatch | None:
+    """Returns the first batch that holds inputs which are no numbers, of what `look_at_all` yields."""
+    found = ((step, findings) for step, findings in looked_at if any(finding.rows for finding in findings))
+    return next((BadBatch(step + 1, findings) for step, findings in found), None)
 
 
 class Search(NamedTuple):
-    """Where inputs that are no numbers are looked for.
+    """Where inputs that are no numbers are looked for, beside the batches since all workers last met.
 
     Attributes:
         num_before: Batches up to the last one that was taken.
@@ -92,15 +95,17 @@ def not_a_number(
         num_steps: Completed ones.
     """
     around = _around(plan, search, num_steps)
-    bad = find_bad_batch(plan, input_, worker_index, around.start, around.stop)
+    looked_at = list(look_at_all(plan, input_, worker_index, around))
+    bad = first_bad(looked_at)
     steps = around if bad is None else range(bad.num_steps - 1, bad.num_steps)
     its_batch = "its batch" if len(steps) == 1 else "these batches"
     if plan.num_workers > 1:
         its_batch = f"this worker's share of {its_batch}"
-    findings = _merged(look_at_all(plan, input_, worker_index, steps)) if bad is None else bad.findings
-    why, advice = explain(findings, its_batch) if bad is None else explain(findings)
-    if is_any(bad is not None) and bad is None:
-        why, advice = "inputs in another worker's share are no numbers", "Its log in workers/ names them"
+    is_elsewhere = is_any(bad is not None) and bad is None
+    if bad is not None:
+        why, advice = explain(bad.findings)
+    else:
+        why, advice = _ELSEWHERE if is_elsewhere else explain(_merged(looked_at), its_batch)
     return UsageError(
         f"the loss is no longer a number at step {num_steps:,}",
         where=_named(plan, steps),
@@ -114,6 +119,8 @@ def _around(plan: TrainPlan, search: Search, num_steps: int) -> range:
     """Returns the steps, counted from 0, whose batches may have made the loss of the last of so many steps."""
     begin = (num_steps - 1) // plan.steps_per_epoch * plan.steps_per_epoch
     first = max(begin, num_steps - search.num_before)
+    while first > begin and not plan.is_sync_due(first):
+        first -= 1
     return range(first, min(begin + plan.steps_per_epoch, num_steps + search.num_after))
 
 
@@ -124,9 +131,9 @@ def _named(plan: TrainPlan, steps: range) -> str:
     return f"{which} of {plan.steps_per_epoch:,} of epoch {epoch + 1}"
 
 
-def _merged(of_batches: Iterable[list[Finding]]) -> list[Finding]:
+def _merged(looked_at: Iterable[tuple[int, list[Finding]]]) -> list[Finding]:
     largest: dict[str, float] = {}
-    for finding in chain.from_iterable(of_batches):
+    for finding in chain.from_iterable(findings for _, findings in looked_at):
         largest[finding.name] = max(largest.get(finding.name, 0.0), finding.largest)
     return [Finding(name, (), value) for name, value in largest.items()]
 
@@ -137,7 +144,14 @@ def what_is_kept(last_step: int | None) -> str:
 
 
 def weights_not_finite(
-    name: str | None, num_steps: int, last_saved: int | None, request: Request, plan: TrainPlan, bad: BadBatch | None
+    name: str | None,
+    num_steps: int,
+    last_saved: int | None,
+    request: Request,
+    plan: TrainPlan,
+    bad: BadBatch | None,
+    *,
+    is_elsewhere: bool = False,
 ) -> UsageError:
     """Returns the error for weights that the last of so many steps made infinite or NaN.
 
@@ -148,6 +162,7 @@ def weights_not_finite(
         request: Of the run.
         plan: Sizes and steps.
         bad: The batch with inputs that are no numbers; None if there is none.
+        is_elsewhere: Whether another worker has such a batch, and this one has none.
     """
     kept = what_is_kept(None)
     if last_saved is not None:
@@ -161,6 +176,11 @@ def weights_not_finite(
             why=why,
             state=kept,
             next_step=f"{advice}. {how_to_look(request, plan, step)}",
+        )
+    if is_elsewhere:
+        why, advice = _ELSEWHERE
+        return UsageError(
+            f"the weights are no longer numbers after step {num_steps:,}", why=why, state=kept, next_step=advice
         )
     return UsageError(
         f"the weights are no longer numbers after step {num_steps:,}",
@@ -185,10 +205,12 @@ def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
     ]
 
 
-def look_at_all(plan: TrainPlan, input_: BatchInput, worker_index: int, steps: range) -> Iterator[list[Finding]]:
-    """Yields what `look_at` finds in this worker's share of the batches of some steps."""
-    for _, batch in zip(steps, input_.training(plan.position(steps.start)), strict=False):
-        yield look_at(batch, worker_index * plan.worker_batch_size)
+def look_at_all(
+    plan: TrainPlan, input_: BatchInput, worker_index: int, steps: range
+) -> Iterator[tuple[int, list[Finding]]]:
+    """Yields steps with what `look_at` finds in this worker's share of their batches."""
+    for step, batch in zip(steps, input_.training(plan.position(steps.start)), strict=False):
+        yield step, look_at(batch, worker_index * plan.worker_batch_size)
 
 
 def explain(findings: list[Finding], its_batch: str = "its batch") -> tuple[str, str]:

@@ -9,7 +9,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.reading.order import choose_num_lanes
-from train.syncing import is_sync_due
+from train.syncing import is_sync_due, num_syncs
 
 DEFAULT_LANES = choose_num_lanes(1, 1)
 
@@ -97,6 +97,12 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
     def is_sync_due(self, step: int) -> bool:
         """Returns whether all workers have learned the same after `step` steps."""
         return self.sync_every is None or is_sync_due(step, self.steps_per_epoch, self.sync_every)
+
+    @property
+    def syncs_a_step(self) -> float:
+        """How often all workers meet, on average."""
+        count = self.steps_per_epoch if self.sync_every is None else num_syncs(self.steps_per_epoch, self.sync_every)
+        return count / self.steps_per_epoch
 
     def is_validation_sync_due(self, step: int) -> bool:
         """Returns whether all workers have added up what they found after `step` steps of validation."""

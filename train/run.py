@@ -88,11 +88,10 @@ def run(
     describe(reporter, setup)
     board = Board(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
     with heartbeat.busy("communication", START_LIMIT_S):
-        reduce_in, sync_every = setup.updater.options.reduce_in, setup.plan.sync_every
         # Who averages to send less has no bytes to spare for this.
-        num_repetitions = NUM_REPETITIONS if sync_every is None else 1
-        all_reduce_s = measure_all_reduce_s(setup.devices, model, reduce_in, num_repetitions)
-        meter = Meter(all_reduce_s / (sync_every or 1))
+        num_repetitions = NUM_REPETITIONS if setup.plan.sync_every is None else 1
+        all_reduce_s = measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in, num_repetitions)
+        meter = Meter(all_reduce_s * setup.plan.syncs_a_step)
 
     def save_best(*, is_new: bool) -> bool:
         with heartbeat.busy("checkpoint", START_LIMIT_S):
@@ -106,7 +105,9 @@ def run(
             with heartbeat.busy("search for what is no number", START_LIMIT_S):
                 first = max(checkpoints.last_saved or 0, step - setup.plan.steps_per_epoch)
                 bad = find_bad_batch(setup.plan, setup.input, setup.devices.worker_index, first, step)
-            raise weights_not_finite(found, step, checkpoints.last_step, request, setup.plan, bad)
+                is_elsewhere = agree.any(bad is not None) and bad is None
+            kept = checkpoints.last_step
+            raise weights_not_finite(found, step, kept, request, setup.plan, bad, is_elsewhere=is_elsewhere)
 
     def keep(line: EpochMetrics) -> None:
         setup.updater.check()
@@ -177,7 +178,7 @@ def search_of(setup: Setup, cluster: Cluster) -> Search:
     """Returns where to look for inputs that are no numbers, once the loss is none."""
     plan = setup.plan
     if not cluster.num_servers:
-        return Search(plan.sync_every or 1)
+        return Search()
     # Whatever was under way on any worker may have come first.
     num_around = 2 * NUM_PENDING * cluster.num_commanded * steps_a_unit(plan.steps_per_epoch, cluster.num_commanded)
     return Search(num_around, num_around)

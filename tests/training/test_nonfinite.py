@@ -8,6 +8,7 @@ import textwrap
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +20,7 @@ from train.batch import Batch
 from train.checkpoints import Checkpoints
 from train.config import TrainOptions
 from train.metrics import EpochMetrics
-from train.nonfinite import Search, explain, look_at, not_a_number
+from train.nonfinite import Search, explain, look_at, not_a_number, weights_not_finite
 from train.rebuild import rebuild
 from train.request import resolve
 from train.run_folder import RunFolder, list_checkpoints
@@ -155,6 +156,25 @@ def test_where_several_batches_may_be_the_reason_all_of_them_are_named(write, se
     assert isinstance(given, list)
     assert len(given) == last - first + 1
     assert max(float(batch["x"].max()) for batch in given) == 50.0
+
+
+def test_workers_that_average_look_back_to_where_they_last_met(write, settings) -> None:
+    data = write(FEATURES, {"train": [{"key": i, "x": 1.0, "y": 1.0} for i in range(230)]})
+    setup = set_up(resolve(TrainOptions(dataset=str(data), output="", **settings)))
+    # 23 steps of an epoch have two averages, after 12 and after 23.
+    plan = msgspec.structs.replace(setup.plan, sync_every=8)
+    for step, batches in ((12, "1 to 12"), (23, "13 to 23"), (35, "1 to 12")):
+        assert plan.is_sync_due(step)
+        error = not_a_number(setup.request, plan, setup.input, 0, bool, lambda: None, Search(), step)
+        assert f"one of the batches {batches} of 23" in str(error)
+
+
+def test_what_another_worker_has_is_not_called_too_large_an_update(write, settings) -> None:
+    data = write(FEATURES, {"train": [{"key": i, "x": 1.0, "y": 1.0} for i in range(20)]})
+    setup = set_up(resolve(TrainOptions(dataset=str(data), output="", **settings)))
+    error = weights_not_finite("kernel", 2, None, setup.request, setup.plan, None, is_elsewhere=True)
+    assert "inputs in another worker's share are no numbers" in str(error)
+    assert "too large" not in str(error)
 
 
 def test_rows_are_those_of_the_global_batch() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shardkit.errors import UsageError
 from train.config import TrainOptions
 from train.launch import plan_launch
+from train.plan import plan_training
 from train.syncing import check_one_replica, is_sync_due, num_syncs
 
 
@@ -47,3 +48,13 @@ def test_workers_of_several_devices_are_refused() -> None:
     check_one_replica(2, 2)
     with pytest.raises(UsageError, match="one device each"):
         check_one_replica(4, 2)
+
+
+@given(steps_per_epoch=st.integers(1, 200), every=st.one_of(st.none(), st.integers(1, 50)))
+def test_communication_counts_as_often_as_workers_meet(steps_per_epoch: int, every: int | None) -> None:
+    plan = plan_training(
+        num_train_examples=steps_per_epoch * 4, num_validation_examples=0, num_replicas=2, num_epochs=1,
+        global_batch_size=4, default_batch_size=4, num_workers=2, sync_every=every,
+    )  # fmt: skip
+    met = sum(plan.is_sync_due(step) for step in range(1, steps_per_epoch + 1))
+    assert plan.syncs_a_step == met / steps_per_epoch
