@@ -45,7 +45,9 @@ class LocalSteps:
         self._updater = updater
         averages = [] if updater.averages is None else updater.averages.values
         self._shared = [*_floats(v.value for v in model.variables), *averages]
-        scale = [] if updater.loss_scale is None else list(updater.loss_scale.variables)
+        # With a scale of its own, a worker skips updates that others make, so their number is its own, too.
+        updates = updater.optimizer.iterations.value
+        scale = [] if updater.loss_scale is None else [updates, *updater.loss_scale.variables]
         self._own = [*_floats(v.value for v in updater.optimizer.variables), *scale]
         self._pending = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
 
