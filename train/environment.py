@@ -13,7 +13,7 @@ _SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR", "ABSL_MIN_L
 
 # Seconds after which a thread gives way to another one that waits. The loop shares Python with the threads that prepare
 # its batches, and with the usual 5 ms it began steps so much later (`tests/benchmarks/accelerators_busy.py`).
-SWITCH_INTERVAL_S = 0.0005
+_SWITCH_INTERVAL_S = 0.0005
 
 
 def import_quietly() -> None:
@@ -25,7 +25,7 @@ def import_quietly() -> None:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with native_messages_hidden():
         import keras
         import tensorflow as tf

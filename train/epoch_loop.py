@@ -166,7 +166,7 @@ class EpochLoop(ABC):
         sums, is_over = found
         if is_over:
             self._save(step, of_epoch)
-            self._stop.end()
+            self._end_early(step)
         return summarize(self._layout, sums)
 
     def _checked(self, sums: Sums, num_steps: int) -> Sums:
@@ -182,6 +182,11 @@ class EpochLoop(ABC):
             self._checkpoints.save(step, sums)
             # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
             self._meet(step)
+
+    def _end_early(self, step: int) -> None:
+        """Ends the process after so many steps, because somebody wants it to stop."""
+        self._profiler.close(step)
+        self._stop.end()
 
     def _is_checkpoint_due(self, num_steps: int) -> bool:
         every = self._checkpoint_every

@@ -93,7 +93,7 @@ class StepLoop(EpochLoop):
                     self._save(step + 1, sums)
                     meter.leave_out()
                     if is_stop_wanted or is_wanted_now:
-                        self._stop.end()
+                        self._end_early(step + 1)
                 self._reporter.step(step + 1 - first_step + num_done, mean_loss(sums), meter)
                 self._on_step(step + 1, sums, meter)
         return self._add(sums, before, step + 1)[0]

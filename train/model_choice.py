@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import FeatureStatistics
+from shardkit.sources.audio_files import AudioSource
 from train.choices import IMAGE, TABULAR, is_image
 from train.columns import reason_to_leave_out
 
@@ -32,9 +33,6 @@ _APPLICATION_SIZES = {
     "EfficientNetV2B3": 300, "EfficientNetV2L": 480, "EfficientNetV2M": 480, "EfficientNetV2S": 384,
     "InceptionResNetV2": 299, "InceptionV3": 299, "NASNetLarge": 331, "Xception": 299,
 }  # fmt: skip
-
-# What `shardkit convert --audio samples` writes beside the samples of a file.
-_BESIDE_SAMPLES = {"sample_rate", "num_frames", "channels"}
 
 
 class Defaults(NamedTuple):
@@ -79,6 +77,25 @@ def is_image_array(feature: Feature) -> bool:
 def is_audio(feature: Feature) -> bool:
     """Whether a feature holds one audio file an example."""
     return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("audio/")
+
+
+def is_series(feature: Feature) -> bool:
+    """Whether a feature is a row of numbers, or several numbers at each of its steps."""
+    is_number = feature.dtype.startswith(("float", "int", "uint"))
+    return is_number and len(feature.shape) in (1, 2)
+
+
+def is_tokens(feature: Feature) -> bool:
+    """Whether a feature is text, or a row of strings or integers."""
+    if feature.is_scalar:
+        return feature.dtype == "string"
+    is_token = feature.dtype == "string" or feature.dtype.startswith(("int", "uint"))
+    return len(feature.shape) == 1 and is_token
+
+
+def is_of_any_length(feature: Feature) -> bool:
+    """Whether a feature is a list that the sequence model can take and no table can."""
+    return bool(feature.shape) and feature.num_values is None and (is_series(feature) or is_tokens(feature))
 
 
 def choose_model(wanted: str | None, features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
@@ -127,17 +144,11 @@ def choose_image_size(wanted: int | None, model: str, features: Features) -> int
     return DEFAULT_IMAGE_SIZE
 
 
-def is_of_any_length(feature: Feature) -> bool:
-    """Whether a feature is a list that the sequence model can take and no table can."""
-    is_known = feature.dtype == "string" or feature.dtype.startswith(("float", "int", "uint"))
-    return is_known and len(feature.shape) in (1, 2) and feature.num_values is None
-
-
 def _suitable_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
     if any(is_image(f) or (is_image_array(f) and f.dtype == "uint8") for f in features):
         return IMAGE
     lists = [f for f in features if is_of_any_length(f)]
-    is_decoded = len(lists) == 1 and {f.name for f in features} >= _BESIDE_SAMPLES
+    is_decoded = len(lists) == 1 and {f.name for f in features}.issuperset(AudioSource.numbers)
     if is_decoded or any(map(is_audio, features)):
         return SEQUENCE
     if not statistics or any(reason_to_leave_out(f, statistics.get(f.name)) is None for f in features):

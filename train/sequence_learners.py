@@ -13,10 +13,10 @@ from shardkit.manifest import FeatureStatistics
 from train.columns import reason_to_leave_out
 from train.config import LabelSpec
 from train.learner import Learner
-from train.model_choice import SEQUENCE, TEXT, is_audio
+from train.model_choice import SEQUENCE, TEXT, is_audio, is_series, is_tokens
 from train.sequence_models import signal_model, token_model
-from train.series import NUM_BANDS, is_series, num_channels, prepare_series, sample_rate, series_lengths, uses_spectrum
-from train.tokens import MAX_TOKENS, NUM_SPECIAL, Token, is_tokens, prepare_tokens, scan_tokens, token_lengths
+from train.series import NUM_BANDS, num_channels, prepare_series, sample_rate, series_lengths, uses_spectrum
+from train.tokens import MAX_TOKENS, NUM_SPECIAL, Token, prepare_tokens, scan_tokens, token_lengths
 
 _DECODABLE = ("audio/wav", "audio/x-wav", "audio/wave", "audio/*")
 

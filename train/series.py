@@ -32,12 +32,6 @@ _MAX_DEVIATIONS = 8.0
 Statistics = Mapping[str, FeatureStatistics]
 
 
-def is_series(feature: Feature) -> bool:
-    """Whether a feature is a row of numbers, or several numbers at each of its steps."""
-    is_number = feature.dtype.startswith(("float", "int", "uint"))
-    return is_number and len(feature.shape) in (1, 2)
-
-
 def uses_spectrum(feature: Feature, statistics: Statistics) -> bool:
     """Whether a feature enters as energies in bands of frequency."""
     if is_audio(feature):

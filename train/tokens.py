@@ -31,14 +31,6 @@ _SYMBOL = r"[^\p{L}\p{M}\p{N}\s]"
 Token = str | int
 
 
-def is_tokens(feature: Feature) -> bool:
-    """Whether a feature is text, or a row of strings or integers."""
-    if feature.is_scalar:
-        return feature.dtype == "string"
-    is_token = feature.dtype == "string" or feature.dtype.startswith(("int", "uint"))
-    return len(feature.shape) == 1 and is_token
-
-
 def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """Returns the words of texts in lower case, string `[n, (words)]`; a symbol is a word of its own."""
     lowered = tf.strings.lower(texts, encoding="utf-8")

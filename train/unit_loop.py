@@ -99,7 +99,7 @@ class UnitLoop(EpochLoop):
                     self._save(step, sums)
                     self._unit_meter.leave_out()
                 if self._stop.is_wanted:
-                    self._stop.end()
+                    self._end_early(step)
         return sums
 
     def _evaluate(self, step: int) -> tuple[Sums, bool] | None:

@@ -173,7 +173,8 @@ _TYPED = "shardkit.train.typed"
     "--sync-every",
     type=click.IntRange(min=1),
     metavar="STEPS",
-    help="Let each worker take so many steps on its own, then average the weights; less to send, another result.",
+    help="Let each worker take so many steps on its own, then average the weights; less to send, another result. "
+    "SIGTERM is heeded at the next average.",
 )
 @click.option("--xla", is_flag=True, help="Compile forward and backward together.")
 @click.option("--recompute", is_flag=True, help="Compute activations again in the backward pass, to need less memory.")
