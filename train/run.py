@@ -30,6 +30,7 @@ from train.memory_estimate import estimate_memory
 from train.metrics import EpochMetrics, Meter
 from train.nonfinite import Search, find_bad_batch, not_a_number, weights_not_finite
 from train.parts import make_record
+from train.peers import is_lost_peer
 from train.profiler import Profiler
 from train.progress import best_epoch, choose_monitor, should_stop
 from train.rendezvous import meet
@@ -156,7 +157,11 @@ def run(
     )
     try:
         if setup.is_user_model:
-            call_user_code(model_path(request.model), lambda: loop.run(start))
+            call_user_code(
+                model_path(request.model),
+                lambda: loop.run(start),
+                is_foreign=lambda error: cluster.num_workers > 1 and is_lost_peer(error),
+            )
         else:
             loop.run(start)
     except Exception:

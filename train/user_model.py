@@ -70,13 +70,22 @@ def model_path(reference: str) -> Path:
     return Path(reference.rpartition(":")[0]).expanduser().absolute()
 
 
-def call_user_code(path: Path, call: Callable[[], Any]) -> Any:
-    """Calls code of the user and turns what it raises into an error that names its line."""
+def call_user_code(path: Path, call: Callable[[], Any], is_foreign: Callable[[Exception], bool] | None = None) -> Any:
+    """Calls code of the user and turns what it raises into an error that names its line.
+
+    Args:
+        path: Of its file.
+        call: The call.
+        is_foreign: Returns whether the cause of an error lies elsewhere, so that it is left as it is; None if it never
+            does.
+    """
     try:
         return call()
     except ShardkitError:
         raise
     except Exception as error:
+        if is_foreign is not None and is_foreign(error):
+            raise
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
         if isinstance(error, SyntaxError) and error.lineno:
             lines.append(error.lineno)

@@ -21,6 +21,8 @@ from workers import (
     train_command,
 )
 
+from train.exits import EXIT_PEER_LOST
+
 # Without kinks, at which hundreds of steps would turn rounding errors into other weights.
 LINEAR = """
 import keras
@@ -100,6 +102,19 @@ def test_a_lost_worker_costs_nothing_but_time(labelled, tmp_path) -> None:
     run_workers(2, *settings[:-3], "--output", tmp_path / "whole", folder=tmp_path)
     assert_same(tmp_path / "whole", tmp_path / "cut")
     assert learned(tmp_path / "whole") == learned(tmp_path / "cut")
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_not_the_fault_of_a_model_of_the_users_own(labelled, tmp_path) -> None:
+    (tmp_path / "linear.py").write_text(LINEAR)
+    settings = (labelled, *SETTINGS, "--model", f"{tmp_path}/linear.py:build", "--epochs", 400, "--output")
+    workers = start_workers(2, *settings, tmp_path / "run", folder=tmp_path)
+    assert workers[1].stderr is not None
+    assert any(line.startswith("epoch 1 of") for line in workers[1].stderr)
+    workers[1].kill()
+    (code, _, said), _ = finish_all(workers)
+    assert code == EXIT_PEER_LOST, said
+    assert said.endswith("lost: another worker is gone.\n")
 
 
 def workers_of(supervisor: subprocess.Popen[str]) -> list[int]:
