@@ -67,6 +67,8 @@ def gradient_function(
             loss += penalty(model) / (num_replicas() * num_micro_batches)
             scaled_loss = loss * loss_scale
         gradients = tape.gradient(scaled_loss, model.trainable_variables)
+        if forward is not None:
+            gradients = _all_at_once(gradients)
         return Backward(gradients, objective.sums(batch, outputs))
 
     if num_micro_batches == 1 and not xla:
@@ -182,6 +184,15 @@ def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
 def penalty(model: keras.Model) -> tf.Tensor:
     """Returns the sum of the losses that layers add by themselves, such as weight regularization."""
     return tf.add_n([tf.cast(loss, tf.float32) for loss in model.losses]) if model.losses else tf.constant(0.0)
+
+
+def _all_at_once(gradients: Sequence[Gradient]) -> list[Gradient]:
+    """Returns gradients of which none is there before all are.
+
+    TensorFlow's dependency optimizer forgets that what reads a weight for the second time comes before what updates
+    it: measured with 2.21, one first step in ten read the scale of a batch normalization after its update.
+    """
+    return list(tf.tuple(list(gradients)))
 
 
 def _add(first: Backward, second: Backward) -> Backward:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -32,9 +32,9 @@ def recomputing(model: keras.Model) -> Forward:
     Raises:
         UsageError: If the model cannot be cut, or adds losses of activations by itself.
     """
-    model = _as_functional(model)
-    cuts = choose_cuts(find_cuts(model))
-    if len(cuts) < 2:
+    graph = trace_calls(model)
+    cuts = [] if graph is None else choose_cuts(find_cuts(graph))
+    if graph is None or len(cuts) < 2:
         raise UsageError(
             "the model has no blocks that could be computed again",
             why="it is no functional model in which one tensor alone goes from layer to layer",
@@ -45,8 +45,9 @@ def recomputing(model: keras.Model) -> Forward:
             "the model has losses of activations, which get no gradients when activations are computed again",
             next_step="Leave out --recompute or activity_regularizer",
         )
-    head, tail = keras.Model(model.input, cuts[0]), keras.Model(cuts[-1], model.output)
-    blocks = [keras.Model(start, end) for start, end in pairwise(cuts)]
+    head = keras.Model(graph.inputs, cuts[0].tensor)
+    tail = _build_block(graph.calls[cuts[-1].end :], cuts[-1].tensor, graph.outputs)
+    blocks = [_build_block(graph.calls[a.end : b.end], a.tensor, b.tensor) for a, b in pairwise(cuts)]
 
     def forward(inputs: Any) -> tf.Tensor:
         hidden = head(inputs, training=True)
@@ -57,33 +58,72 @@ def recomputing(model: keras.Model) -> Forward:
     return forward
 
 
-def find_cuts(model: keras.Model) -> list[keras.KerasTensor]:
-    """Returns the tensors that everything after them is computed from, in order; none for a model without a graph."""
-    model = _as_functional(model)
-    operations = list(getattr(model, "operations", ()))
-    if not operations:
-        return []
+class Call(NamedTuple):
+    """One call of a layer, or of another operation, and what came of it."""
+
+    layer: keras.Operation
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+class CallGraph(NamedTuple):
+    """The calls of a model in the order of running, with its inputs and outputs in their own structure."""
+
+    inputs: Any
+    outputs: Any
+    calls: list[Call]
+
+
+class Cut(NamedTuple):
+    """A place where one tensor alone goes on, and the number of calls before it."""
+
+    tensor: keras.KerasTensor
+    end: int
+
+
+def trace_calls(model: keras.Model) -> CallGraph | None:
+    """Returns the calls of a model's own layers on fresh inputs; None for a model without a graph.
+
+    What a layer says of its input and output is of its first call, in this model or in another one.
+    """
+    if isinstance(model, keras.Sequential) and getattr(model, "inputs", None):
+        model = keras.Model(model.inputs[0], model.outputs[0])
+    if not getattr(model, "operations", ()):
+        return None
+    calls: list[Call] = []
+
+    def call(layer: keras.Operation, *args: Any, **kwargs: Any) -> Any:
+        result = layer(*args, **kwargs)
+        calls.append(Call(layer, args, kwargs, result))
+        return result
+
+    again = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+    return CallGraph(again.input, again.output, calls)
+
+
+def find_cuts(graph: CallGraph) -> list[Cut]:
+    """Returns the places whose tensor everything after them is computed from, in order."""
+    first, last = _tensors_of(graph.inputs), _tensors_of(graph.outputs)
     last_use: dict[int, int] = {}
-    for position, operation in enumerate(operations):
-        last_use.update((id(t), position) for t in tf.nest.flatten(operation.input))
-    last_use.update((id(t), len(operations)) for t in tf.nest.flatten(model.output))
-    live = {id(t): t for t in model.inputs}
-    cuts: list[keras.KerasTensor] = []
-    for position, operation in enumerate(operations):
-        live.update((id(t), t) for t in tf.nest.flatten(operation.output))
+    for position, call in enumerate(graph.calls):
+        last_use.update((id(t), position) for t in _tensors_of((call.args, call.kwargs)))
+    last_use.update((id(t), len(graph.calls)) for t in last)
+    live = {id(t): t for t in first}
+    cuts: list[Cut] = []
+    for position, call in enumerate(graph.calls):
+        live.update((id(t), t) for t in _tensors_of(call.result))
         live = {key: t for key, t in live.items() if last_use.get(key, -1) > position}
-        if len(live) == 1 and position < len(operations) - 1:
+        if len(live) == 1 and position < len(graph.calls) - 1:
             (only,) = live.values()
-            is_new = all(only is not t for t in (*model.inputs, *cuts))
+            is_new = all(only is not t for t in (*first, *(c.tensor for c in cuts)))
             if is_new and tf.as_dtype(only.dtype).is_floating:
-                cuts.append(only)
+                cuts.append(Cut(only, position + 1))
     return cuts
 
 
-def _as_functional(model: keras.Model) -> keras.Model:
-    if isinstance(model, keras.Sequential) and getattr(model, "inputs", None):
-        return keras.Model(model.inputs[0], model.outputs[0])
-    return model
+def _tensors_of(values: Any) -> list[keras.KerasTensor]:
+    return [t for t in keras.tree.flatten(values) if isinstance(t, keras.KerasTensor)]
 
 
 def choose_cuts(cuts: Sequence[Any]) -> list[Any]:
@@ -92,6 +132,23 @@ def choose_cuts(cuts: Sequence[Any]) -> list[Any]:
         return list(cuts)
     num_blocks = max(1, math.isqrt(len(cuts) - 1))
     return [cuts[round(i * (len(cuts) - 1) / num_blocks)] for i in range(num_blocks + 1)]
+
+
+def _build_block(calls: Sequence[Call], start: keras.KerasTensor, end: Any) -> keras.Model:
+    """Returns the model of some calls.
+
+    Keras itself makes a model out of the middle of another one only where no layer is called twice.
+    """
+    fresh = keras.Input(batch_shape=start.shape, dtype=start.dtype)
+    now = {id(start): fresh}
+
+    def renew(values: Any) -> Any:
+        return keras.tree.map_structure(lambda v: now.get(id(v), v), values)
+
+    for call in calls:
+        result = call.layer(*renew(call.args), **renew(call.kwargs))
+        now.update(zip(map(id, _tensors_of(call.result)), _tensors_of(result), strict=True))
+    return keras.Model(fresh, renew(end))
 
 
 def _run_block(block: keras.Model, inputs: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 
 import keras
 import numpy as np
@@ -13,8 +15,16 @@ from hypothesis import strategies as st
 from keras import layers
 
 from shardkit.errors import UsageError
-from train.gradients import check_compilable
-from train.recompute import choose_cuts, find_cuts, recomputing
+from train.batch import Batch
+from train.config import LabelSpec
+from train.gradients import check_compilable, gradient_function
+from train.objectives import Classification
+from train.optimizer_options import OptimizerOptions
+from train.optimizers import make_optimizer
+from train.recompute import choose_cuts, find_cuts, recomputing, trace_calls
+from train.schedules import plan_schedule
+from train.step import train_step
+from train.updater import Updater
 
 
 def residual_model(num_blocks: int) -> keras.Model:
@@ -55,12 +65,79 @@ def test_gradients_and_state_are_those_of_the_plain_model() -> None:
     assert num_again >= num_plain + 5
 
 
+def test_what_is_computed_again_reads_no_updated_weight() -> None:
+    num_runs = 0
+
+    def be_late_when_computed_again() -> float:
+        nonlocal num_runs
+        num_runs += 1
+        if num_runs == 2:
+            time.sleep(0.5)
+        return 0.0
+
+    class Late(layers.Layer):
+        def build(self, shape: tuple[int, ...]) -> None:
+            self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([tf.py_function(be_late_when_computed_again, [], tf.float32)]):
+                return x * tf.convert_to_tensor(self.scale)
+
+    keras.utils.set_random_seed(1)
+    sizes = [layers.Dense(8), layers.Dense(8, activation="relu"), Late(), layers.Dense(8), layers.Dense(3)]
+    model = keras.Sequential([keras.Input([4]), *sizes])
+    options = OptimizerOptions(name="sgd", learning_rate=0.1)
+    optimizer = make_optimizer(options, plan_schedule("constant", options.learning_rate, 8, 0))
+    updater = Updater(optimizer, model.trainable_variables, options, 8)
+    objective = Classification(LabelSpec(name="y", task="classification", classes=("a", "b", "c")))
+    draw = np.random.default_rng(1)
+    batch = Batch(
+        tf.constant(draw.normal(size=(16, 4)), tf.float32),
+        tf.constant(draw.integers(0, 3, 16), tf.int32),
+        tf.ones([16]),
+    )
+    initial = [v.numpy() for v in model.variables]
+    results = []
+    for forward in (None, recomputing(model)):
+        for variable, value in zip(model.variables, initial, strict=True):
+            variable.assign(value)
+        backward = gradient_function(model, objective, forward=forward)
+        num_runs = 0
+        tf.function(partial(train_step, backward, updater, objective))(batch)
+        results.append([v.numpy() for v in model.variables])
+    assert num_runs == 2
+    for once, again in zip(*results, strict=True):
+        np.testing.assert_allclose(again, once, rtol=1e-6, atol=1e-7)
+
+
+def count_cuts(model: keras.Model) -> int:
+    graph = trace_calls(model)
+    assert graph is not None
+    return len(find_cuts(graph))
+
+
 def test_a_model_is_cut_between_its_blocks() -> None:
     model = residual_model(4)
-    sums = [layer.output for layer in model.layers if isinstance(layer, layers.Add)]
-    assert [id(t) for t in find_cuts(model)] == [id(model.layers[1].output), *map(id, sums)]
-    sequential = keras.Sequential([keras.Input([3]), *(layers.Dense(3) for _ in range(5))])
-    assert [id(t) for t in find_cuts(sequential)] == [id(layer.output) for layer in sequential.layers[:-1]]
+    num_sums = sum(isinstance(layer, layers.Add) for layer in model.layers)
+    assert count_cuts(model) == 1 + num_sums
+    assert count_cuts(keras.Sequential([keras.Input([3]), *(layers.Dense(3) for _ in range(5))])) == 4
+
+
+def test_layers_that_were_called_elsewhere_or_twice_are_cut_where_they_stand() -> None:
+    grown = keras.Sequential([keras.Input([8]), *(layers.Dense(8) for _ in range(4))])
+    grown.add(layers.Dense(1))
+    inputs = keras.Input([8])
+    hidden, shared = inputs, layers.Dense(8, activation="tanh")
+    for _ in range(5):
+        hidden = shared(hidden)
+    twice = keras.Model(inputs, layers.Dense(1)(hidden))
+    outer = keras.Model(inputs, layers.Dense(1)(layers.Dense(8)(grown(layers.Dense(8)(inputs)))))
+    for model, num_cuts in ((grown, 4), (twice, 5), (outer, 3)):
+        assert count_cuts(model) == num_cuts
+        plain, _ = two_steps(model, lambda x, model=model: model(x, training=True))
+        again, _ = two_steps(model, recomputing(model))
+        for a, b in zip(plain, again, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 @given(st.integers(2, 1000))
