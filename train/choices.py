@@ -8,7 +8,9 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import Manifest
 
-VALIDATION_SPLITS = ("validation", "test", "valid", "val", "eval", "dev")
+TEST_SPLIT = "test"
+# The test split comes last: checkpoints are chosen by validation, and what was chosen by is no test any more.
+VALIDATION_SPLITS = ("validation", "valid", "val", "dev", "eval", TEST_SPLIT)
 TABULAR = "tabular"
 IMAGE = "image"
 

@@ -7,7 +7,7 @@ from shardkit.dataset import Dataset
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import Manifest
-from train.choices import VALIDATION_SPLITS
+from train.choices import TEST_SPLIT, VALIDATION_SPLITS
 
 
 def choose_split(manifest: Manifest, wanted: str | None, validated: str | None) -> str:
@@ -16,14 +16,15 @@ def choose_split(manifest: Manifest, wanted: str | None, validated: str | None) 
     Args:
         manifest: Of the dataset.
         wanted: As typed; None leaves the choice to the names that there are.
-        validated: Which the run validated on; it comes first where the dataset has it.
+        validated: Which the run validated on; it comes first where the dataset has it and no split for testing.
 
     Raises:
         UsageError: If there is no such split, it holds no examples, or none can be chosen.
     """
     sizes = {s.name: s.num_examples for s in manifest.splits}
     if wanted is None:
-        wanted = next((s for s in (validated, *VALIDATION_SPLITS) if s is not None and sizes.get(s)), None)
+        preferred = (TEST_SPLIT, validated, *VALIDATION_SPLITS)
+        wanted = next((s for s in preferred if s is not None and sizes.get(s)), None)
     if wanted is None and len(sizes) == 1:
         wanted = next(iter(sizes))
     if wanted is None:

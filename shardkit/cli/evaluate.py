@@ -21,7 +21,11 @@ from shardkit.cli.trained import check_trainer, open_split, open_trained, traine
 )
 @click.argument("dataset")
 @trained_options()
-@click.option("--split", metavar="NAME", help="That which the run validated on, or that kind, if not given.")
+@click.option(
+    "--split",
+    metavar="NAME",
+    help="If not given, test if there is one, else that which the run validated on, or that kind.",
+)
 @click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
 @click.option("--json", "as_json", is_flag=True, help="Print the metrics as one JSON document.")
 def command(

@@ -29,7 +29,11 @@ FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
 @click.argument("dataset")
 @click.argument("output")
 @trained_options()
-@click.option("--split", metavar="NAME", help="That which the run validated on, or that kind, if not given.")
+@click.option(
+    "--split",
+    metavar="NAME",
+    help="If not given, test if there is one, else that which the run validated on, or that kind.",
+)
 @click.option("--keep", metavar="A,B,...", help="Features that are copied beside the predictions.")
 @click.option("--global-batch-size", type=click.IntRange(min=1), help="Examples at a time; as in training.")
 def command(

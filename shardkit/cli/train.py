@@ -237,7 +237,7 @@ _TYPED = "shardkit.train.typed"
 @click.option(
     "--validation-split",
     metavar="NAME",
-    help="The first of validation, test, valid and val that there is if not given.",
+    help="The first of validation, valid, val, dev, eval and test that there is if not given.",
 )
 @click.option(
     "--image-size",

@@ -15,6 +15,7 @@ from shardkit.statistics import StatisticsCollector
 from train.choices import choose_features, choose_splits
 from train.columns import choose_columns, wants_vocabulary
 from train.labels import choose_task, classification_label, listed_values, note_on_classes, regression_label
+from train.suitable import choose_split
 
 AGE = make_feature("age", "int64")
 CITY = make_feature("city", "string", nullable=True)
@@ -49,6 +50,7 @@ def manifest(splits: dict[str, int], features: tuple[Feature, ...] = (AGE, CITY,
         ({"train": 9, "test": 1}, ("train", "test")),
         ({"train": 9, "test": 1, "validation": 1}, ("train", "validation")),
         ({"train": 9, "test": 0, "val": 1}, ("train", "val")),
+        ({"train": 9, "test": 1, "val": 1}, ("train", "val")),
         ({"train": 9, "holdout": 1}, ("train", None)),
         ({"everything": 9}, ("everything", None)),
         ({"test": 9}, ("test", None)),
@@ -57,6 +59,21 @@ def manifest(splits: dict[str, int], features: tuple[Feature, ...] = (AGE, CITY,
 def test_splits_are_found_by_name(splits: dict[str, int], expected: tuple[str, str | None]) -> None:
     found = choose_splits(manifest(splits), None, None)
     assert (found.train, found.validation) == expected
+
+
+@pytest.mark.parametrize(
+    ("splits", "validated", "expected"),
+    [
+        ({"train": 9, "test": 1, "val": 1}, "val", "test"),
+        ({"train": 9, "test": 0, "val": 1}, "val", "val"),
+        ({"train": 9, "holdout": 1}, "holdout", "holdout"),
+        ({"train": 9, "dev": 1}, None, "dev"),
+    ],
+)
+def test_a_trained_model_is_tested_on_what_it_was_not_chosen_by(
+    splits: dict[str, int], validated: str | None, expected: str
+) -> None:
+    assert choose_split(manifest(splits), None, validated) == expected
 
 
 def test_splits_that_are_not_there_are_named() -> None:
