@@ -15,6 +15,7 @@ what state the destination is in, and what to do next; parts that do not apply a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 
@@ -157,3 +158,11 @@ def missing_extra(extra: str, package: str) -> UsageError:
         f"this needs the package {package}, which is not installed",
         next_step=f"Run: pip install 'shardkit[{extra}]'",
     )
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Returns the sentence that offers the nearest known word, with a space before it; empty if none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

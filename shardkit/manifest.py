@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardkit.accounting import Accounting, Count, Document
-from shardkit.errors import DamageError, ShardkitError, UsageError
+from shardkit.errors import DamageError, ShardkitError, UsageError, suggest
 from shardkit.features import Feature
 from shardkit.naming import check_relative_path
 
@@ -180,7 +180,10 @@ class Manifest(Document, frozen=True, kw_only=True):
             if split.name == name:
                 return split
         known = ", ".join(s.name for s in self.splits)
-        raise UsageError(f"the dataset has no split {name!r}", next_step=f"It has: {known}")
+        raise UsageError(
+            f"the dataset has no split {name!r}",
+            next_step=f"It has: {known}.{suggest(name, (x.name for x in self.splits))}",
+        )
 
     def feature(self, name: str) -> Feature:
         """Returns the feature of that name.
@@ -192,7 +195,10 @@ class Manifest(Document, frozen=True, kw_only=True):
             if feature.name == name:
                 return feature
         known = ", ".join(f.name for f in self.features)
-        raise UsageError(f"the dataset has no feature {name!r}", next_step=f"It has: {known}")
+        raise UsageError(
+            f"the dataset has no feature {name!r}",
+            next_step=f"It has: {known}.{suggest(name, (x.name for x in self.features))}",
+        )
 
 
 class ShardInfo(Document, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ def command(
         path = Path(output)
         check_rows_file(path, features)
         num_rows = write_rows(path, features, batches)
-        click.echo(f"{num_rows:,} predictions in {output}", err=True)
+        click.echo(f"{num_rows:,} predictions of split {name} in {output}", err=True)
         return
     import tempfile
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from shardkit.cli.shell import suggest
+from shardkit.errors import suggest
 
 NOT_IN_A_FILE = frozenset({"config", "set", "debug", "help"})
 _FROM_FILE = "shardkit.settings.file"

@@ -78,6 +78,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.table and not name.startswith("-"):
+            from shardkit.errors import suggest
+
             raise click.UsageError(f"There is no command {name!r}.{suggest(name, self.table)}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -138,14 +140,6 @@ def debug_option() -> click.Option:
         callback=remember,
         help="Show the traceback below an error message.",
     )
-
-
-def suggest(word: str, known: Mapping[str, object]) -> str:
-    """Returns the sentence that offers the nearest known word, with a space before it; empty if none is near."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def install_signal_handlers() -> None:

@@ -378,5 +378,5 @@ def test_asking_for_what_is_not_there_names_what_is():
     assert MANIFEST.feature("name").dtype == "string"
     with pytest.raises(UsageError, match=r"no split 'val'\. It has: train, test"):
         MANIFEST.split("val")
-    with pytest.raises(UsageError, match=r"no feature 'agee'\. It has: age, name"):
+    with pytest.raises(UsageError, match=r"no feature 'agee'\. It has: age, name\. Did you mean 'age'\?$"):
         MANIFEST.feature("agee")
