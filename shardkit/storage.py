@@ -10,34 +10,36 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
-import fsspec
 import msgspec
 
-from shardkit.errors import ConflictError, OutOfSpaceError, StorageError, UnsafeError, UsageError, missing_extra
+from shardkit.errors import OutOfSpaceError, StorageError, UsageError
 from shardkit.local_files import LocalFile, find_local_file, list_local_files
 from shardkit.regular_files import open_regular
-from shardkit.store_answers import failure_of, version_of
+from shardkit.stores.clients import client_of
+from shardkit.stores.locations import is_local, join, local_path, normalize, protocol_of, redact, without_scheme
+from shardkit.stores.objects import (
+    ObjectInfo,
+    check_own,
+    create_object,
+    delete_object,
+    expand_objects,
+    list_folder,
+    object_exists,
+    put_object,
+    read_object,
+    read_object_range,
+    stat_object,
+)
 from shardkit.temporary_files import copy_whole, fsync_folder, remove_dead, temporary_beside
 from shardkit.units import format_size
 
-_PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
-# Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
-_READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
-# Of each protocol the extra and the package that it takes.
-_EXTRAS = {
-    **dict.fromkeys(["http", "https"], ("http", "aiohttp")),
-    "s3": ("s3", "s3fs"),
-    **dict.fromkeys(["gs", "gcs"], ("gcs", "gcsfs")),
-    **dict.fromkeys(["az", "abfs", "abfss"], ("azure", "adlfs")),
-}
+__all__ = ["is_local", "join", "local_path", "normalize", "protocol_of", "redact"]
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -63,65 +65,6 @@ class InputFiles(NamedTuple):
     circles: list[tuple[str, str]]
 
 
-def protocol_of(path: str, *, is_written: bool = True) -> str:
-    """Returns the protocol of a path, `file` for plain local paths; datasets are read over more than is written to.
-
-    Raises:
-        UnsafeError: If the protocol is not one that shardkit uses, or protocols are chained with `::`.
-    """
-    match = _PROTOCOL.match(path)
-    protocol = match.group(1).lower() if match else "file"
-    is_refused = protocol not in _ALLOWED_PROTOCOLS and (is_written or protocol not in _READ_ONLY_PROTOCOLS)
-    if is_refused or ("://" in path and "::" in path):
-        raise UnsafeError(
-            f"the location {redact(path)!r} is refused",
-            why="only local paths, s3, gs, az, abfs and hdfs are read",
-        )
-    return protocol
-
-
-def is_local(path: str) -> bool:
-    """Whether a path lies on a mounted file system."""
-    return path.startswith("/") or protocol_of(path, is_written=False) == "file"
-
-
-def local_path(path: str) -> Path:
-    """Returns a local location as an absolute path.
-
-    Raises:
-        UsageError: If it starts with the home folder of somebody unknown.
-    """
-    try:
-        return Path(_without_scheme(path)).expanduser().absolute()
-    except RuntimeError as error:
-        raise UsageError(
-            f"the location {path!r} is refused",
-            why="there is no such home folder",
-            next_step="Write the path out instead of ~",
-        ) from error
-
-
-def _without_scheme(path: str) -> str:
-    return re.sub("^file://", "", path, flags=re.IGNORECASE)
-
-
-def normalize(path: str | os.PathLike[str]) -> str:
-    """Returns an absolute local path, or the URL without a final slash."""
-    path = os.fspath(path)
-    return str(local_path(path)) if is_local(path) else path.rstrip("/")
-
-
-def join(base: str, *parts: str) -> str:
-    """Returns `base/part/...`."""
-    return "/".join([base.rstrip("/"), *parts])
-
-
-def redact(text: str) -> str:
-    """Returns text without user names, passwords and query strings in the URLs that it holds."""
-    text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
-    return re.sub(r"(://[^\s?]+)\?\S+", r"\1?***", text)
-
-
 def expand_input(pattern: str) -> InputFiles:
     """Returns the files that one input argument names: a file, all files below a folder, or a glob, sorted by path.
 
@@ -132,8 +75,8 @@ def expand_input(pattern: str) -> InputFiles:
         UsageError: If nothing is there, or if anything that is may not be read or is no regular file.
     """
     if not is_local(pattern):
-        return InputFiles(_expand_remote(pattern), [])
-    files, circles = list_local_files(_without_scheme(pattern))
+        return InputFiles([_info_of_object(found) for found in expand_objects(pattern)], [])
+    files, circles = list_local_files(without_scheme(pattern))
     return InputFiles([_info_of(file) for file in files], circles)
 
 
@@ -144,8 +87,7 @@ def stat_file(path: str) -> FileInfo:
         UsageError: If it is missing or may not be read.
     """
     if not is_local(path):
-        info = _ask(path, "info")
-        return FileInfo(path=path, num_bytes=int(info["size"]), version=version_of(info))
+        return _info_of_object(stat_object(path))
     return _info_of(find_local_file(str(local_path(path))))
 
 
@@ -153,7 +95,7 @@ def open_read(path: str) -> BinaryIO:
     """Opens a file for reading bytes; seekable. What is no regular file is refused, not waited for."""
     if is_local(path):
         return open_regular(local_path(path))
-    return cast(BinaryIO, filesystem_of(path).open(path, "rb"))
+    return cast(BinaryIO, client_of(path).open(path, "rb"))
 
 
 def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
@@ -165,7 +107,7 @@ def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
     if is_local(path):
         with open_read(path) if is_stored else local_path(path).open("rb") as file:
             return file.read()
-    return cast(bytes, _ask(path, "cat_file"))
+    return read_object(path)
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -174,17 +116,12 @@ def read_range(path: str, start: int, num_bytes: int) -> bytes:
     Raises:
         StorageError: If the store gives fewer.
     """
-    if is_local(path):
-        with local_path(path).open("rb") as file:
-            data = os.pread(file.fileno(), num_bytes, start)
-    else:
-        data = cast(bytes, _ask(path, "cat_file", start=start, end=start + num_bytes))
+    if not is_local(path):
+        return read_object_range(path, start, num_bytes)
+    with local_path(path).open("rb") as file:
+        data = os.pread(file.fileno(), num_bytes, start)
     if len(data) != num_bytes:
-        raise StorageError(
-            "the store gave a short answer",
-            where=redact(path),
-            why=f"{len(data)} of {num_bytes} bytes",
-        )
+        raise StorageError("the disk gave a short answer", where=path, why=f"{len(data)} of {num_bytes} bytes")
     return data
 
 
@@ -195,15 +132,12 @@ def list_names(folder: str) -> list[str]:
             return sorted(os.listdir(local_path(folder)))  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError):
             return []
-    try:
-        return sorted(p.rstrip("/").rsplit("/", 1)[-1] for p in _ask(folder, "ls", detail=False))
-    except FileNotFoundError:
-        return []
+    return list_folder(folder)
 
 
 def exists(path: str) -> bool:
     """Whether a file or folder is there."""
-    return local_path(path).exists() if is_local(path) else bool(_ask(path, "exists"))
+    return local_path(path).exists() if is_local(path) else object_exists(path)
 
 
 def put_file(local: Path, destination: str) -> None:
@@ -216,7 +150,7 @@ def put_file(local: Path, destination: str) -> None:
         OutOfSpaceError, StorageError, UsageError: If the store cannot take it.
     """
     if not is_local(destination):
-        filesystem_of(destination, is_written=True).put_file(str(local), destination)
+        put_object(local, destination)
         return
     target = local_path(destination)
     with translate_os_errors(target):
@@ -240,10 +174,7 @@ def commit_exclusive(path: str, content: bytes) -> None:
         ConflictError: If the file exists with other content.
     """
     if not is_local(path):
-        try:
-            filesystem_of(path, is_written=True).pipe_file(path, content, mode="create")
-        except FileExistsError:
-            _check_own_commit(path, content)
+        create_object(path, content)
         return
     target = local_path(path)
     with translate_os_errors(target):
@@ -255,8 +186,21 @@ def commit_exclusive(path: str, content: bytes) -> None:
             try:
                 os.link(temporary, target)
             except FileExistsError:
-                _check_own_commit(path, content)
+                check_own(path, content, read_bytes(path))
         fsync_folder(target.parent)
+
+
+def delete_file(path: str) -> None:
+    """Deletes a file; it may be gone already.
+
+    Raises:
+        StorageError, UsageError: If it cannot be deleted.
+    """
+    if not is_local(path):
+        delete_object(path)
+        return
+    with translate_os_errors(path):
+        local_path(path).unlink(missing_ok=True)
 
 
 def make_folder(path: str) -> None:
@@ -331,69 +275,11 @@ def _info_of(file: LocalFile) -> FileInfo:
     return FileInfo(path=file.path, num_bytes=file.num_bytes, version=str(file.modified_ns), identity=file.identity)
 
 
-def _expand_remote(pattern: str) -> list[FileInfo]:
-    protocol = protocol_of(pattern)
-    is_folder = not any(c in pattern for c in "*?[") and _ask(pattern, "isdir")
-    found = _ask(pattern, "find" if is_folder else "glob", detail=True)
-    files = [
-        FileInfo(path=f"{protocol}://{path}", num_bytes=int(info["size"]), version=version_of(info))
-        for path, info in sorted(found.items())
-        if info["type"] == "file"
-    ]
-    if not files:
-        raise UsageError(
-            f"no file matches {redact(pattern)!r}", next_step="Check the bucket, the path and the pattern, and quote it"
-        )
-    return files
-
-
-def _ask(path: str, method: str, **options: Any) -> Any:
-    """Returns what a store's file system answers about a path.
-
-    Raises:
-        FileNotFoundError: If it is missing.
-        StorageError: For whatever else the client's library raises.
-    """
-    filesystem = filesystem_of(path)
-    try:
-        return getattr(filesystem, method)(path, **options)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise failure_of(error, redact(path), redact(str(error))) from error
-
-
-def _check_own_commit(path: str, content: bytes) -> None:
-    # An answer may be lost after the store applied the write: the commit that is there decides, not the answer.
-    if read_bytes(path) != content:
-        raise ConflictError(
-            "another conversion committed first",
-            where=redact(path),
-            state="Its dataset is whole and untouched",
-            next_step="Run again with --overwrite to make the next version, or choose another destination",
-        )
+def _info_of_object(found: ObjectInfo) -> FileInfo:
+    return FileInfo(path=found.path, num_bytes=found.num_bytes, version=found.version)
 
 
 def remove_dead_temporaries(folder: str) -> None:
     """Removes what processes that were killed while they wrote left in a local folder, and nobody will ever finish."""
     if is_local(folder):
         remove_dead(local_path(folder))
-
-
-def filesystem_of(path: str, *, is_written: bool = False) -> Any:
-    """Returns the fsspec file system of a path; nothing else may touch it but what sends requests.
-
-    Raises:
-        UsageError: If its backend is not installed.
-    """
-    protocol = protocol_of(path, is_written=is_written)
-    try:
-        return fsspec.filesystem(protocol)
-    except (ImportError, ValueError) as error:
-        if protocol in _EXTRAS:
-            raise missing_extra(*_EXTRAS[protocol]) from error
-        raise UsageError(
-            f"{protocol}:// needs an fsspec backend that is not installed",
-            why=str(error),
-            next_step="Install the package that the reason names",
-        ) from error

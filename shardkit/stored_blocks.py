@@ -21,7 +21,7 @@ from shardkit.dataset import Dataset
 from shardkit.ending import current_ending
 from shardkit.errors import DamageError, ShardkitError, StorageError
 from shardkit.regular_files import KeptFile, NotRegularError, keep_regular
-from shardkit.store_requests import request_range
+from shardkit.stores.ranges import request_range
 from shardkit.units import MiB
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ ALLOWED_IMPORTERS = {
     "jax": ("shardkit/adapters/",),
     "click": ("shardkit/cli/",),
     "rich": ("shardkit/cli/", "train/report.py"),
-    "fsspec": ("shardkit/storage.py",),
+    "fsspec": ("shardkit/stores/clients.py",),
     "pickle": (),
 }
 

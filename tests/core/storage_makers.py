@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from shardkit import storage
+from shardkit.stores.clients import client_of
 
 
 @contextlib.contextmanager
@@ -13,7 +13,7 @@ def memory_store():
     """Yields the URL of an empty folder of an object store that lives in this process."""
     url = "memory://shardkit-test"
     yield url
-    filesystem = storage.filesystem_of(url)
+    filesystem = client_of(url)
     if filesystem.exists(url):
         filesystem.rm(url, recursive=True)
 

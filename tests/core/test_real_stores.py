@@ -14,11 +14,12 @@ import pytest
 from range_server import serve
 
 import shardkit
-from shardkit import storage, store_requests, stored_blocks
+from shardkit import storage, stored_blocks
 from shardkit.blocks import list_blocks, read_block
 from shardkit.dataset import open_dataset
 from shardkit.errors import DamageError
 from shardkit.features import arrow_schema, make_feature
+from shardkit.stores.clients import client_of
 from shardkit.testing import write_dataset
 
 FEATURES = (make_feature("id", "int64"), make_feature("words", "int64", (None,)))
@@ -62,7 +63,7 @@ def served_by_s3(folder):
         forget_clients("s3")
         # All servers of a process serve the same buckets.
         bucket = f"bucket-{next(NUMBERS)}"
-        storage.filesystem_of("s3://").mkdir(bucket)
+        client_of("s3://").mkdir(bucket)
         for path in folder.rglob("*"):
             if path.is_file():
                 storage.put_file(path, f"s3://{bucket}/{path.relative_to(folder)}")
@@ -81,8 +82,7 @@ def served_by_http(folder):
 
 def forget_clients(protocol):
     """A client of a server before must not be asked for this one."""
-    type(storage.filesystem_of(f"{protocol}://")).clear_instance_cache()
-    store_requests._shared_filesystem.cache_clear()
+    type(client_of(f"{protocol}://")).clear_instance_cache()
 
 
 SERVED = {"s3": served_by_s3, "http": served_by_http}

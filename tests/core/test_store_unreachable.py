@@ -10,9 +10,9 @@ from fsspec.asyn import AsyncFileSystem
 from range_server import serve
 
 import shardkit
-from shardkit import store_requests
 from shardkit.errors import StorageError
 from shardkit.features import arrow_schema, make_feature
+from shardkit.stores import ranges, requests
 from shardkit.testing import write_dataset
 
 
@@ -23,7 +23,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_store_that_does_not_answer_is_named_without_its_secrets(folder):
+def test_a_store_that_does_not_answer_is_named_without_its_secrets(folder, monkeypatch):
+    monkeypatch.setenv(requests.DEADLINE_VARIABLE, "0.2")
     with serve(folder) as server:
         address = server.url.removeprefix("http://")
         opened = shardkit.open(server.url)
@@ -63,9 +64,9 @@ class Failing(AsyncFileSystem):
 
 def test_a_request_that_fails_when_nobody_waits_any_more_is_silent(monkeypatch, caplog):
     store = Failing()
-    monkeypatch.setattr(store_requests, "_shared_filesystem", lambda *_: store)
+    monkeypatch.setattr(requests, "client_of", lambda *_, **__: store)
     with pytest.raises(StorageError):
-        store_requests.request_range("s3://bucket/x", 0, 9, timeout_s=60, is_over=store.is_asked.is_set)
+        ranges.request_range("s3://bucket/x", 0, 9, timeout_s=60, is_over=store.is_asked.is_set)
     assert store.has_failed.wait(60)
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), store.loop).result()
     gc.collect()

@@ -1,0 +1,106 @@
+"""What stores and the libraries of their clients answer, each in a way of its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from shardkit.errors import StorageError
+
+# Nothing changes by asking again: the request, the credentials or the installation are wrong, or the answer is final.
+_FINAL = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    NotImplementedError,
+    ImportError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
+# Of client libraries that need not be installed.
+_FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"})
+_REFUSED_STATUS = (401, 403)
+# Of those that blame the client: too slow, in conflict with another request, too early, too many.
+_PASSING_STATUS = (408, 409, 425, 429)
+
+
+def version_of(info: dict[str, Any]) -> str:
+    """Returns what changes when a file does, of what a store tells about it; empty if it tells nothing such."""
+    for key in ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "created"):
+        if found := info.get(key):
+            # Listing and asking for one file may give the same time as a number and as a datetime.
+            return str(found.timestamp() if isinstance(found, datetime) else found)
+    return ""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may be answered later on."""
+    chain = list(_chain(error))
+    if any(isinstance(e, _FINAL) or type(e).__name__ in _FINAL_NAMES for e in chain):
+        return False
+    status = status_of(error)
+    return status is None or status >= 500 or status in _PASSING_STATUS
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the store knows who asks, or that it does not, and says no."""
+    chain = list(_chain(error))
+    is_named = any(isinstance(e, PermissionError) or type(e).__name__ in _FINAL_NAMES for e in chain)
+    return is_named or status_of(error) in _REFUSED_STATUS
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether the store says that something is not there."""
+    return isinstance(error, FileNotFoundError) or status_of(error) == 404
+
+
+def status_of(error: BaseException) -> int | None:
+    """Returns the HTTP status that an error of a client's library tells of, None if there was no answer."""
+    for one in _chain(error):
+        response = getattr(one, "response", None)
+        metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
+        found = (metadata.get("HTTPStatusCode"), getattr(one, "status_code", None), getattr(one, "code", None))
+        for status in (*found, getattr(one, "status", None)):
+            if isinstance(status, int) and 100 <= status < 600:
+                return status
+            if isinstance(status, str) and status.isdecimal() and len(status) == 3:
+                return int(status)
+    return None
+
+
+def failure_of(error: BaseException, where: str, why: str, *, is_written: bool = False) -> StorageError:
+    """Returns the error for what a client's library raised when it was asked.
+
+    Args:
+        error: Of whatever class: they have none in common.
+        where: What was asked for, without secrets.
+        why: What the library says, without secrets.
+        is_written: Whether it was asked to write.
+    """
+    if is_refusal(error):
+        right = "write" if is_written else "read"
+        return StorageError(
+            f"the store refuses to be {'written to' if is_written else 'read'}",
+            where=where,
+            why=why or "permission denied",
+            next_step=f"Check that your credentials may {right} it, then run the same again",
+        )
+    return StorageError(
+        "the store does not answer",
+        where=where,
+        why=f"{type(error).__name__}: {why}" if why else type(error).__name__,
+        next_step="Check the address, your credentials and the network, then run the same again",
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__

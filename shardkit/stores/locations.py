@@ -1,0 +1,74 @@
+"""Paths and URLs as text: which store one names, and how it is shown without secrets. No I/O."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from shardkit.errors import UnsafeError, UsageError
+
+_PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
+# Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
+_READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
+
+
+def protocol_of(path: str, *, is_written: bool = True) -> str:
+    """Returns the protocol of a path, `file` for plain local paths; datasets are read over more than is written to.
+
+    Raises:
+        UnsafeError: If the protocol is not one that shardkit uses, or protocols are chained with `::`.
+    """
+    match = _PROTOCOL.match(path)
+    protocol = match.group(1).lower() if match else "file"
+    is_refused = protocol not in _ALLOWED_PROTOCOLS and (is_written or protocol not in _READ_ONLY_PROTOCOLS)
+    if is_refused or ("://" in path and "::" in path):
+        raise UnsafeError(
+            f"the location {redact(path)!r} is refused",
+            why="only local paths, s3, gs, az, abfs and hdfs are read",
+        )
+    return protocol
+
+
+def is_local(path: str) -> bool:
+    """Whether a path lies on a mounted file system."""
+    return path.startswith("/") or protocol_of(path, is_written=False) == "file"
+
+
+def local_path(path: str) -> Path:
+    """Returns a local location as an absolute path.
+
+    Raises:
+        UsageError: If it starts with the home folder of somebody unknown.
+    """
+    try:
+        return Path(without_scheme(path)).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(
+            f"the location {path!r} is refused",
+            why="there is no such home folder",
+            next_step="Write the path out instead of ~",
+        ) from error
+
+
+def without_scheme(path: str) -> str:
+    """Returns a local path without `file://`."""
+    return re.sub("^file://", "", path, flags=re.IGNORECASE)
+
+
+def normalize(path: str | os.PathLike[str]) -> str:
+    """Returns an absolute local path, or the URL without a final slash."""
+    path = os.fspath(path)
+    return str(local_path(path)) if is_local(path) else path.rstrip("/")
+
+
+def join(base: str, *parts: str) -> str:
+    """Returns `base/part/...`."""
+    return "/".join([base.rstrip("/"), *parts])
+
+
+def redact(text: str) -> str:
+    """Returns text without user names, passwords and query strings in the URLs that it holds."""
+    text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
+    return re.sub(r"(://[^\s?]+)\?\S+", r"\1?***", text)

@@ -1,0 +1,247 @@
+"""What is done with the objects of a store: each is put whole or not at all, and the store says what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from shardkit.errors import ConflictError, ShardkitError, StorageError, UsageError
+from shardkit.stores.answers import is_missing, version_of
+from shardkit.stores.clients import client_of
+from shardkit.stores.locations import protocol_of, redact
+from shardkit.stores.requests import TIMEOUT_S, ask, call, patiently
+from shardkit.units import MiB
+
+# Of a bucket of a million objects.
+_LISTING_TIMEOUT_S = 600.0
+# A slow uplink, in bytes a second: what is slower than that hangs.
+_SLOWEST = 0.25 * MiB
+# s3fs keeps `max_concurrency` parts in memory: 64 MiB where its own choice takes twice the file.
+_PART_BYTES, _NUM_PARTS_AT_ONCE, _MOST_PARTS = 16 * MiB, 4, 9_000
+
+
+class ObjectInfo(NamedTuple):
+    """An object as its store describes it: URL, size, and what changes when it does."""
+
+    path: str
+    num_bytes: int
+    version: str
+
+
+def stat_object(path: str) -> ObjectInfo:
+    """Returns what the store tells about an object.
+
+    Raises:
+        FileNotFoundError: If it is missing.
+        StorageError: If the store kept failing.
+    """
+    info = _ask_afresh(path, "info")
+    return ObjectInfo(path, int(info["size"]), version_of(info))
+
+
+def object_exists(path: str) -> bool:
+    """Whether an object or a folder is there."""
+    return bool(_ask_afresh(path, "exists"))
+
+
+def read_object(path: str) -> bytes:
+    """Returns a whole object.
+
+    Raises:
+        FileNotFoundError: If it is missing.
+        StorageError: If the store kept failing.
+    """
+    return cast(bytes, ask(path, "cat_file"))
+
+
+def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
+    """Returns exactly `num_bytes` bytes from `start`.
+
+    Raises:
+        FileNotFoundError: If the object is missing.
+        StorageError: If the store kept failing, or giving fewer bytes.
+    """
+
+    def request() -> bytes:
+        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes))
+        if len(data) != num_bytes:
+            raise StorageError(
+                "the store gave a short answer", where=redact(path), why=f"{len(data)} of {num_bytes} bytes"
+            )
+        return data
+
+    return patiently(request, path)
+
+
+def list_folder(folder: str) -> list[str]:
+    """Returns the sorted names in a folder, empty if there is no such folder.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    try:
+        found = _ask_afresh(folder, "ls", detail=False, timeout_s=_LISTING_TIMEOUT_S)
+    except FileNotFoundError:
+        return []
+    names = {path.rstrip("/").rsplit("/", 1)[-1] for path in found if not _is_same(path, folder)}
+    return sorted(names)
+
+
+def expand_objects(pattern: str) -> list[ObjectInfo]:
+    """Returns the objects below a folder, or those that a glob matches, sorted.
+
+    Raises:
+        UsageError: If there are none.
+        StorageError: If the store kept failing.
+    """
+    protocol = protocol_of(pattern)
+    is_folder = not any(c in pattern for c in "*?[") and _ask_afresh(pattern, "isdir")
+    found = _ask_afresh(pattern, "find" if is_folder else "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S)
+    files = [
+        ObjectInfo(f"{protocol}://{path}", int(info["size"]), version_of(info))
+        for path, info in sorted(found.items())
+        if info["type"] == "file"
+    ]
+    if not files:
+        raise UsageError(
+            f"no file matches {redact(pattern)!r}", next_step="Check the bucket, the path and the pattern, and quote it"
+        )
+    return files
+
+
+def put_object(local: Path, path: str) -> None:
+    """Puts a local file, over what is there; contents are a pure function of the name, so twins do no harm.
+
+    Raises:
+        StorageError: If the store kept failing.
+        UsageError: If there is no such bucket.
+    """
+    num_bytes = local.stat().st_size
+    limit_s = TIMEOUT_S + num_bytes / _SLOWEST
+
+    def request() -> None:
+        try:
+            call(
+                path, "put_file", str(local), path, is_written=True, timeout_s=limit_s, **_part_options(path, num_bytes)
+            )
+        except ShardkitError:
+            _abort_uploads(path)
+            raise
+        found = stat_object(path).num_bytes
+        if found != num_bytes:
+            raise StorageError("a file was cut off on its way", where=redact(path), why=f"{found} of {num_bytes} bytes")
+
+    try:
+        patiently(request, path, is_written=True)
+    except FileNotFoundError as error:
+        raise _no_bucket(path) from error
+
+
+def create_object(path: str, content: bytes) -> None:
+    """Creates an object that must not be there yet; of several writers with different contents one wins.
+
+    An answer may be lost after the store applied the write, and clients' libraries then ask again by themselves and
+    are told that it exists: the object that is there decides, not the answer.
+
+    Raises:
+        ConflictError: If it is there with other content.
+        StorageError: If the store kept failing; the object may be there then, or come to be.
+        UsageError: If there is no such bucket.
+    """
+
+    def request() -> None:
+        # Some servers know no conditions, and take what they were to refuse: asked before and after.
+        if (found := _read_if_there(path)) is not None:
+            check_own(path, content, found)
+            return
+        try:
+            call(path, "pipe_file", path, content, is_written=True, mode="create")
+        except Exception as error:
+            if is_missing(error):
+                raise _no_bucket(path) from error
+            found = _read_if_there(path)
+            if found is None and isinstance(error, FileExistsError):
+                raise StorageError(
+                    "the store contradicts itself", where=redact(path), why="it is there and not"
+                ) from error
+            if found is None:
+                raise
+            check_own(path, content, found)
+            return
+        check_own(path, content, read_object(path))
+
+    patiently(request, path, is_written=True)
+
+
+def delete_object(path: str) -> None:
+    """Deletes an object; it may be gone already.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    try:
+        ask(path, "rm_file", is_written=True)
+    except FileNotFoundError:
+        return
+
+
+def _ask_afresh(path: str, method: str, **options: Any) -> Any:
+    # What a client listed before is not what is there now: other processes write.
+    client_of(path).invalidate_cache()
+    return ask(path, method, **options)
+
+
+def _is_same(path: str, folder: str) -> bool:
+    """Whether what a store lists is the folder itself: some keep an empty object of its name."""
+    return path.strip("/") == folder.partition("://")[2].strip("/")
+
+
+def _read_if_there(path: str) -> bytes | None:
+    try:
+        return read_object(path)
+    except FileNotFoundError:
+        return None
+
+
+def check_own(path: str, content: bytes, found: bytes) -> None:
+    """Checks that a commit that is there is one's own.
+
+    Raises:
+        ConflictError: If it is not.
+    """
+    if found != content:
+        raise ConflictError(
+            "another conversion committed first",
+            where=redact(path),
+            state="Its dataset is whole and untouched",
+            next_step="Run again with --overwrite to make the next version, or choose another destination",
+        )
+
+
+def _no_bucket(path: str) -> UsageError:
+    bucket = path.partition("://")[2].partition("/")[0]
+    return UsageError(
+        f"there is no bucket or container {bucket!r}",
+        where=redact(path),
+        next_step="Make it first, or check its name, the endpoint and the credentials",
+    )
+
+
+def _part_options(path: str, num_bytes: int) -> dict[str, Any]:
+    if protocol_of(path) != "s3":
+        return {}
+    return {"chunksize": max(_PART_BYTES, -(-num_bytes // _MOST_PARTS)), "max_concurrency": _NUM_PARTS_AT_ONCE}
+
+
+def _abort_uploads(path: str) -> None:
+    """Aborts what a put that timed out left on S3, where unfinished uploads are kept, and paid for, until then."""
+    if protocol_of(path) != "s3":
+        return
+    bucket, _, key = path.partition("://")[2].partition("/")
+    try:
+        listed = call(path, "call_s3", "list_multipart_uploads", Bucket=bucket, Prefix=key)
+        for upload in listed.get("Uploads", ()):
+            if upload["Key"] == key:
+                call(path, "call_s3", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
+    except Exception:  # noqa: BLE001 - the put's own failure is told; a lifecycle rule removes what stays
+        return

@@ -1,0 +1,183 @@
+"""What every store has to do, asked through the one door: the same on a folder, in memory, and on four servers."""
+
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shardkit import storage
+from shardkit.errors import ConflictError, StorageError, UsageError
+
+NUM_WRITERS = 8
+NUM_ROUNDS = 20
+
+
+def put(path, content, tmp_path):
+    local = tmp_path / "content"
+    local.write_bytes(content)
+    storage.put_file(local, path)
+
+
+def test_what_was_put_is_read_whole_and_in_ranges(place, tmp_path):
+    content = bytes(range(256)) * 1000
+    path = storage.join(place, "data", "a.bin")
+    put(path, content, tmp_path)
+    assert storage.exists(path)
+    assert storage.stat_file(path).num_bytes == len(content)
+    assert storage.read_bytes(path) == content
+    for start, num_bytes in ((0, 1), (0, len(content)), (255, 3), (len(content) - 7, 7)):
+        assert storage.read_range(path, start, num_bytes) == content[start : start + num_bytes]
+    with storage.open_read(path) as file:
+        file.seek(1000)
+        assert file.read(5) == content[1000:1005]
+
+
+def test_an_empty_file_is_a_file(place, tmp_path):
+    path = storage.join(place, "empty")
+    put(path, b"", tmp_path)
+    assert storage.stat_file(path).num_bytes == 0
+    assert storage.read_bytes(path) == b""
+
+
+def test_a_file_of_many_parts_arrives_whole(place, tmp_path):
+    content = b"".join(i.to_bytes(4, "little") for i in range(10 * 2**20 + 1))
+    path = storage.join(place, "large.bin")
+    put(path, content, tmp_path)
+    assert storage.stat_file(path).num_bytes == len(content)
+    for start in (0, 16 * 2**20 - 2, len(content) - 4):
+        assert storage.read_range(path, start, 4) == content[start : start + 4]
+
+
+def test_a_range_that_is_not_there_is_no_short_answer(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.3")
+    path = storage.join(place, "a")
+    put(path, b"abc", tmp_path)
+    with pytest.raises(StorageError):
+        storage.read_range(path, 1, 5)
+
+
+def test_damage_is_put_right_by_the_next_one_who_puts_it(place, tmp_path):
+    path = storage.join(place, "a")
+    put(path, b"damaged", tmp_path)
+    (tmp_path / "content").unlink()
+    put(path, b"right", tmp_path)
+    assert storage.read_bytes(path) == b"right"
+
+
+def test_what_is_missing_is_missing(place):
+    path = storage.join(place, "nothing")
+    assert not storage.exists(path)
+    assert storage.list_names(path) == []
+    with pytest.raises(FileNotFoundError):
+        storage.read_bytes(path)
+    storage.delete_file(path)
+
+
+def test_names_are_listed_as_they_are_now(place, tmp_path):
+    for name in ("b", "a", "c/d"):
+        put(storage.join(place, name), b"x", tmp_path)
+    assert storage.list_names(place) == ["a", "b", "c"]
+    put(storage.join(place, "e"), b"x", tmp_path)
+    storage.delete_file(storage.join(place, "a"))
+    assert storage.list_names(place) == ["b", "c", "e"]
+    assert not storage.exists(storage.join(place, "a"))
+
+
+def test_what_another_process_wrote_is_listed(server, tmp_path):
+    folder = f"{server.url}/{tmp_path.name}"
+    put(f"{folder}/00000001.json", b"1", tmp_path)
+    assert storage.list_names(folder) == ["00000001.json"]
+    code = f"from shardkit import storage; storage.commit_exclusive({f'{folder}/00000002.json'!r}, b'2')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert storage.list_names(folder) == ["00000001.json", "00000002.json"]
+
+
+def test_inputs_are_found_by_name_folder_and_glob(place, tmp_path):
+    for name in ("raw/a.csv", "raw/b.csv", "raw/deep/c.csv", "raw/d.txt"):
+        put(storage.join(place, name), b"x,y\n1,2\n", tmp_path)
+    raw = storage.join(place, "raw")
+
+    def names(pattern):
+        return [file.path.partition("raw/")[2] for file in storage.expand_input(pattern).files]
+
+    assert names(raw) == ["a.csv", "b.csv", "d.txt", "deep/c.csv"]
+    assert names(f"{raw}/*.csv") == ["a.csv", "b.csv"]
+    assert names(f"{raw}/**/*.csv") == ["a.csv", "b.csv", "deep/c.csv"]
+    assert names(f"{raw}/a.csv") == ["a.csv"]
+    with pytest.raises(UsageError):
+        names(f"{raw}/*.parquet")
+
+
+def test_what_changed_has_another_version(place, tmp_path):
+    path = storage.join(place, "a")
+    put(path, b"one", tmp_path)
+    before = storage.stat_file(path).version
+    assert before
+    assert storage.stat_file(path).version == before
+    storage.delete_file(path)
+    (tmp_path / "content").unlink()
+    put(path, b"two", tmp_path)
+    assert storage.stat_file(path).version != before
+
+
+def test_a_commit_is_made_once(place):
+    path = storage.join(place, "manifests", "00000001.json")
+    storage.commit_exclusive(path, b"mine")
+    # As when the first answer was lost.
+    storage.commit_exclusive(path, b"mine")
+    with pytest.raises(ConflictError, match="another conversion committed first"):
+        storage.commit_exclusive(path, b"theirs")
+    assert storage.read_bytes(path) == b"mine"
+
+
+def race(folder, number, barrier, results):
+    for round_number in range(NUM_ROUNDS):
+        barrier.wait()
+        try:
+            storage.commit_exclusive(f"{folder}/{round_number}", f"writer {number}".encode())
+        except ConflictError:
+            continue
+        results.put((round_number, number))
+
+
+def test_of_many_processes_that_commit_one_wins(server, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    folder = f"{server.url}/{tmp_path.name}"
+    barrier, results = context.Barrier(NUM_WRITERS), context.Queue()
+    writers = [context.Process(target=race, args=(folder, i, barrier, results)) for i in range(NUM_WRITERS)]
+    for writer in writers:
+        writer.start()
+    winners = [results.get(timeout=100) for _ in range(NUM_ROUNDS)]
+    for writer in writers:
+        writer.join()
+    assert [w.exitcode for w in writers] == [0] * NUM_WRITERS
+    assert results.empty()
+    assert sorted(round_number for round_number, _ in winners) == list(range(NUM_ROUNDS))
+    for round_number, number in winners:
+        assert storage.read_bytes(f"{folder}/{round_number}") == f"writer {number}".encode()
+
+
+def test_many_threads_put_and_read(place, tmp_path):
+    def work(number):
+        path = storage.join(place, f"{number:03}")
+        local = Path(tmp_path, f"{number}")
+        local.write_bytes(str(number).encode() * 1000)
+        storage.put_file(local, path)
+        return storage.read_bytes(path)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(40))) == [str(i).encode() * 1000 for i in range(40)]
+    assert len(storage.list_names(place)) == 40
+
+
+def test_a_bucket_that_is_not_there_is_named(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "2")
+    if server.name == "seaweedfs":
+        pytest.skip("it makes each bucket that is named")
+    nowhere = server.url + "-that-is-missing"
+    for write in (lambda: put(f"{nowhere}/a", b"x", tmp_path), lambda: storage.commit_exclusive(f"{nowhere}/a", b"x")):
+        with pytest.raises(UsageError, match="there is no bucket or container 'shardkit-tests-that-is-missing'"):
+            write()
