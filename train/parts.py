@@ -9,6 +9,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.errors import UsageError
+from shardkit.stores.options import without_values
 from train.class_weights import BALANCED, choose_class_weights, complete_counts
 from train.config import ClassValue, LabelSpec, TrainOptions
 from train.labels import classification_label, listed_values, regression_label
@@ -109,5 +110,5 @@ def without_passwords(options: TrainOptions) -> TrainOptions:
         options,
         dataset=storage.redact(options.dataset),
         output=storage.redact(options.output),
-        command=tuple(map(storage.redact, options.command)),
+        command=tuple(map(storage.redact, without_values(options.command))),
     )

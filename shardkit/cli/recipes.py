@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from shardkit.manifest import Manifest
 
 # What a recipe cannot hold: where it comes from, and what says nothing about the dataset.
-NOT_IN_A_RECIPE = frozenset({"recipe", "debug", "help", "workers", "max-memory", "overwrite", "dry-run", "work-dir"})
+NOT_IN_A_RECIPE = frozenset(
+    {"recipe", "debug", "help", "storage-options", "workers", "max-memory", "overwrite", "dry-run", "work-dir"}
+)
 
 
 def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:

@@ -12,7 +12,7 @@ import click
 
 from shardkit.errors import suggest
 
-NOT_IN_A_FILE = frozenset({"config", "set", "debug", "help"})
+NOT_IN_A_FILE = frozenset({"config", "set", "debug", "help", "storage-options"})
 _FROM_FILE = "shardkit.settings.file"
 _FROM_TEXTS = "shardkit.settings.texts"
 _TRUTHS = {"true": True, "false": False}

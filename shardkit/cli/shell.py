@@ -7,7 +7,8 @@ A command module `shardkit/cli/NAME.py` holds one attribute `command`, made with
         shardkit inspect out/adult --shards
     ''')
 
-The epilog is printed under "Examples:", line by line, never wrapped. Every such command also takes `--debug`.
+The epilog is printed under "Examples:", line by line, never wrapped. Every such command also takes
+`--storage-options` and `--debug`.
 A command of many options shows them under headings, with `headings={"Data": ("--label", "--features"), ...}`.
 A command that is interrupted may add what the user has to know with `KeyboardInterrupt.add_note`.
 """
@@ -92,7 +93,7 @@ class LazyGroup(click.Group):
 
 
 class ExampleCommand(click.Command):
-    """A command whose epilog is its examples, and that takes `--debug`.
+    """A command whose epilog is its examples, and that takes `--storage-options` and `--debug`.
 
     Args:
         headings: Options by the heading that they stand under in the help; those without one come last.
@@ -101,7 +102,7 @@ class ExampleCommand(click.Command):
     def __init__(self, *args: Any, headings: Mapping[str, Sequence[str]] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.headings = headings or {}
-        self.params.append(debug_option())
+        self.params += [storage_option(), debug_option()]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self.headings:
@@ -139,6 +140,27 @@ def debug_option() -> click.Option:
         expose_value=False,
         callback=remember,
         help="Show the traceback below an error message.",
+    )
+
+
+def storage_option() -> click.Option:
+    """Returns the option `--storage-options`. It sets an environment variable, so that workers see it as well."""
+
+    def remember(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> None:
+        if texts:
+            from shardkit.stores.options import remember_options
+
+            remember_options(texts)
+
+    return click.Option(
+        ["--storage-options"],
+        multiple=True,
+        metavar="[STORE:]KEY=VALUE",
+        is_eager=True,
+        expose_value=False,
+        callback=remember,
+        help="What the client of a store is made with, such as endpoint_url=http://host:9000 or gs:anon=true. Repeat "
+        "for more. Credentials are better left to the environment and profiles of each store.",
     )
 
 

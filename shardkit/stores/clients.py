@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Collection
 from typing import Any
 
 import fsspec
 
-from shardkit.errors import UsageError, missing_extra
+from shardkit.errors import UsageError, missing_extra, suggest
 from shardkit.stores.locations import protocol_of
+from shardkit.stores.options import options_for
 
 # Of each protocol the extra and the package that it takes.
 _EXTRAS = {
@@ -24,11 +28,14 @@ def client_of(path: str, *, is_written: bool = False) -> Any:
     fsspec keeps one for each process and thread, and makes new ones after a fork.
 
     Raises:
-        UsageError: If its backend is not installed.
+        UsageError: If its backend is not installed, or is given an option that it does not know.
     """
     protocol = protocol_of(path, is_written=is_written)
     try:
-        return fsspec.filesystem(protocol)
+        options = options_for(protocol)
+        if options:
+            _check_names(protocol, tuple(options))
+        return fsspec.filesystem(protocol, **options)
     except (ImportError, ValueError) as error:
         if protocol in _EXTRAS:
             raise missing_extra(*_EXTRAS[protocol]) from error
@@ -37,3 +44,16 @@ def client_of(path: str, *, is_written: bool = False) -> Any:
             why=str(error),
             next_step="Install the package that the reason names",
         ) from error
+
+
+@functools.lru_cache(maxsize=16)
+def _check_names(protocol: str, names: Collection[str]) -> None:
+    kinds = fsspec.get_filesystem_class(protocol).__mro__
+    known = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters if name != "self"}
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the client of {protocol}:// has no option {name!r}",
+                next_step=suggest(name, known).strip()
+                or f"Take it out of --storage-options, or name the store that it is for: STORE:{name}=...",
+            )

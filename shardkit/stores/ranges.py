@@ -7,6 +7,7 @@ from typing import cast
 
 from shardkit.errors import StorageError
 from shardkit.stores.locations import redact
+from shardkit.stores.options import hide_secrets
 from shardkit.stores.requests import call
 
 
@@ -32,5 +33,5 @@ def request_range(
     except (FileNotFoundError, PermissionError, StorageError):
         raise
     except Exception as error:  # Of the client's library: they have no common class.
-        why = redact(f"{type(error).__name__}: {error}")
+        why = redact(hide_secrets(f"{type(error).__name__}: {error}"))
         raise StorageError("a request failed", where=redact(path), why=why) from error

@@ -18,6 +18,7 @@ from shardkit.errors import ShardkitError, StorageError, UsageError
 from shardkit.stores.answers import failure_of, is_missing, is_passing
 from shardkit.stores.clients import client_of
 from shardkit.stores.locations import protocol_of, redact
+from shardkit.stores.options import hide_secrets
 
 # Of one request of a few bytes, or of a block.
 TIMEOUT_S = 60.0
@@ -82,7 +83,7 @@ def patiently(request: Callable[[], _Answer], path: str, *, is_written: bool = F
         if is_missing(error):
             _known.add(key)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), redact(path)) from error
-        raise failure_of(error, redact(path), redact(str(error)), is_written=is_written) from error
+        raise failure_of(error, redact(path), redact(hide_secrets(str(error))), is_written=is_written) from error
     _known.add(key)
     return answer
 

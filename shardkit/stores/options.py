@@ -1,0 +1,132 @@
+"""What the user says a store's client is to be made with: parsed, handed to worker processes, and never shown.
+
+They travel in an environment variable, as credentials do: neither a command line of a worker, nor a manifest, nor the
+graph of a job holds them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from shardkit.errors import UsageError
+
+VARIABLE = "SHARDKIT_STORAGE_OPTIONS"
+EVERY_STORE = "*"
+# Of each name that options can be given under, the protocols that are meant.
+STORES = {
+    "s3": ("s3",),
+    "gs": ("gs", "gcs"),
+    "az": ("az", "abfs", "abfss"),
+    "hdfs": ("hdfs",),
+    "http": ("http", "https"),
+}
+
+_SHORTEST_SECRET = 4
+_SECRET_NAME = re.compile("key|secret|token|pass|cred|connection|sas|sign", re.IGNORECASE)
+
+
+def parse_options(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Returns options by store, `*` for all, of texts such as `anon=true` and `s3:endpoint_url=http://host:9000`.
+
+    Values that are JSON other than text are what they say; all others are text.
+
+    Raises:
+        UsageError: If one names no option; does not repeat the value, which may be secret.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        store, colon, key = name.rpartition(":")
+        if not equals or not key.isidentifier():
+            raise UsageError(
+                "--storage-options needs a name and a value",
+                next_step="Write it like --storage-options endpoint_url=http://localhost:9000",
+            )
+        if colon and store not in STORES:
+            raise UsageError(
+                f"there is no store {store!r} to give options to", next_step=f"Stores are {', '.join(STORES)}"
+            )
+        found.setdefault(store or EVERY_STORE, {})[key] = _value_of(key, value)
+    return found
+
+
+def remember_options(texts: Iterable[str]) -> None:
+    """Makes this process and those that it starts give options to the clients of stores.
+
+    Raises:
+        UsageError: If one names no option.
+    """
+    if options := parse_options(texts):
+        os.environ[VARIABLE] = json.dumps(options)
+
+
+def options_for(protocol: str) -> dict[str, Any]:
+    """Returns what the client of a protocol is to be made with.
+
+    Raises:
+        UsageError: If `SHARDKIT_STORAGE_OPTIONS` holds anything but options by store.
+    """
+    by_store = _parsed(os.environ.get(VARIABLE, ""))
+    names = [EVERY_STORE, *(name for name, protocols in STORES.items() if protocol in protocols)]
+    return {key: value for name in names for key, value in by_store.get(name, {}).items()}
+
+
+def hide_secrets(text: str) -> str:
+    """Returns text without the values of options that may be credentials."""
+    secrets = {s for options in _parsed(os.environ.get(VARIABLE, "")).values() for s in _secrets_of(options)}
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def without_values(arguments: Iterable[str]) -> Iterator[str]:
+    """Yields the words of a command line, `--storage-options` with the names of what was given only."""
+    is_value = False
+    for word in arguments:
+        if is_value or word.startswith("--storage-options="):
+            name, equals, rest = word.partition("=")
+            yield f"{name}={rest.partition('=')[0]}=***" if not is_value else f"{name}=***" if equals else "***"
+            is_value = False
+        else:
+            is_value = word == "--storage-options"
+            yield word
+
+
+def _value_of(key: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    # A key of digits is a text all the same.
+    return (
+        text if isinstance(value, int | float) and not isinstance(value, bool) and _SECRET_NAME.search(key) else value
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> Mapping[str, Mapping[str, Any]]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
+        raise UsageError(
+            f"{VARIABLE} is no JSON of options by store",
+            next_step='Set it like {"s3": {"anon": true}}, with "*" for all stores, or unset it',
+        )
+    return found
+
+
+def _secrets_of(options: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in options.items():
+        if isinstance(value, dict):
+            yield from _secrets_of(value)
+        elif isinstance(value, str) and _SECRET_NAME.search(key) and len(value) >= _SHORTEST_SECRET:
+            yield value
