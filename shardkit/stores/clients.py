@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Collection
 from typing import Any
 
 import fsspec
 
 from shardkit.errors import UsageError, missing_extra, suggest
-from shardkit.stores.locations import protocol_of
-from shardkit.stores.options import options_for
+from shardkit.stores.locations import protocol_of, redact
+from shardkit.stores.options import hide_secrets, options_for
 
 # Of each protocol the extra and the package that it takes.
 _EXTRAS = {
+    "hdfs": ("hdfs", "hdfs_native"),
     **dict.fromkeys(["http", "https"], ("http", "aiohttp")),
     "s3": ("s3", "s3fs"),
     **dict.fromkeys(["gs", "gcs"], ("gcs", "gcsfs")),
     **dict.fromkeys(["az", "abfs", "abfss"], ("azure", "adlfs")),
 }
+
+# Their URLs name a host or an account, not only a bucket.
+_SAY_WHERE = frozenset({"hdfs", "az", "abfs", "abfss"})
+
+# They tell of what is tried again, in their own words and with their tracebacks, where nobody listens.
+for _name in ("s3fs", "gcsfs", "adlfs", "azure", "fsspec", "botocore", "aiobotocore"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+# fsspec's own takes a Java machine and Hadoop's libraries.
+fsspec.register_implementation("hdfs", "hdfs_native.fsspec.HdfsFileSystem", clobber=True)
 
 
 def client_of(path: str, *, is_written: bool = False) -> Any:
@@ -28,14 +40,31 @@ def client_of(path: str, *, is_written: bool = False) -> Any:
     fsspec keeps one for each process and thread, and makes new ones after a fork.
 
     Raises:
-        UsageError: If its backend is not installed, or is given an option that it does not know.
+        UsageError: If its backend is not installed, lacks what it needs to know, or is given an option that it does
+            not know.
     """
     protocol = protocol_of(path, is_written=is_written)
+    kind = _kind_of(protocol)
+    options = options_for(protocol)
+    if options:
+        _check_names(protocol, tuple(options))
+    if protocol in _SAY_WHERE:
+        options = {**kind._get_kwargs_from_urls(path), **options}
     try:
-        options = options_for(protocol)
-        if options:
-            _check_names(protocol, tuple(options))
         return fsspec.filesystem(protocol, **options)
+    except Exception as error:  # Of the client's library: they have no common class.
+        raise UsageError(
+            f"the client of {protocol}:// cannot be made",
+            why=redact(hide_secrets(str(error))),
+            next_step="Set what it needs in the environment or a profile, as that store's own tools read it, or with "
+            "--storage-options",
+        ) from error
+
+
+@functools.lru_cache(maxsize=16)
+def _kind_of(protocol: str) -> Any:
+    try:
+        return fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
         if protocol in _EXTRAS:
             raise missing_extra(*_EXTRAS[protocol]) from error
@@ -48,7 +77,7 @@ def client_of(path: str, *, is_written: bool = False) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _check_names(protocol: str, names: Collection[str]) -> None:
-    kinds = fsspec.get_filesystem_class(protocol).__mro__
+    kinds = _kind_of(protocol).__mro__
     known = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters if name != "self"}
     for name in names:
         if name not in known:

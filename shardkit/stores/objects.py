@@ -62,8 +62,9 @@ def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
         StorageError: If the store kept failing, or giving fewer bytes.
     """
 
-    def request() -> bytes:
-        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes))
+    def request(left_s: float) -> bytes:
+        limit_s = min(TIMEOUT_S, max(left_s, 1.0))
+        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes, timeout_s=limit_s))
         if len(data) != num_bytes:
             raise StorageError(
                 "the store gave a short answer", where=redact(path), why=f"{len(data)} of {num_bytes} bytes"
@@ -119,7 +120,7 @@ def put_object(local: Path, path: str) -> None:
     num_bytes = local.stat().st_size
     limit_s = TIMEOUT_S + num_bytes / _SLOWEST
 
-    def request() -> None:
+    def request(_left_s: float) -> None:
         try:
             call(
                 path, "put_file", str(local), path, is_written=True, timeout_s=limit_s, **_part_options(path, num_bytes)
@@ -149,7 +150,7 @@ def create_object(path: str, content: bytes) -> None:
         UsageError: If there is no such bucket.
     """
 
-    def request() -> None:
+    def request(_left_s: float) -> None:
         # Some servers know no conditions, and take what they were to refuse: asked before and after.
         if (found := _read_if_there(path)) is not None:
             check_own(path, content, found)

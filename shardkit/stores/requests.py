@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from shardkit.ending import current_ending
@@ -29,6 +33,7 @@ FIRST_DEADLINE_S = 15.0
 DEADLINE_VARIABLE = "SHARDKIT_STORAGE_DEADLINE"
 
 _FIRST_PAUSE_S = 0.1
+_SHORTEST_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 _POLL_S = 0.5
 _Answer = TypeVar("_Answer")
@@ -36,7 +41,9 @@ _Answer = TypeVar("_Answer")
 _known: set[tuple[int, str]] = set()
 
 
-def ask(path: str, method: str, *args: Any, is_written: bool = False, **options: Any) -> Any:
+def ask(
+    path: str, method: str, *args: Any, is_written: bool = False, timeout_s: float = TIMEOUT_S, **options: Any
+) -> Any:
     """Returns what a store's client answers about a path, asked again until the deadline.
 
     Args:
@@ -44,17 +51,28 @@ def ask(path: str, method: str, *args: Any, is_written: bool = False, **options:
         method: Of the fsspec file system.
         args: Instead of the path alone.
         is_written: Whether it changes the store.
+        timeout_s: How long one answer may take.
         options: By name.
 
     Raises:
         FileNotFoundError, FileExistsError: If the store says so.
         StorageError: If it refuses, or whatever else it answers until the deadline.
     """
-    return patiently(lambda: call(path, method, *args, is_written=is_written, **options), path, is_written=is_written)
+
+    def request(left_s: float) -> Any:
+        limit_s = min(timeout_s, max(left_s, _SHORTEST_S))
+        return call(path, method, *args, is_written=is_written, timeout_s=limit_s, **options)
+
+    return patiently(request, path, is_written=is_written)
 
 
-def patiently(request: Callable[[], _Answer], path: str, *, is_written: bool = False) -> _Answer:
+def patiently(request: Callable[[float], _Answer], path: str, *, is_written: bool = False) -> _Answer:
     """Returns what a request gives, made again until the deadline while its errors may pass.
+
+    Args:
+        request: Makes it, given the seconds until the deadline.
+        path: URL, for messages.
+        is_written: Whether it changes the store.
 
     Raises:
         FileNotFoundError, FileExistsError: At once.
@@ -73,7 +91,8 @@ def patiently(request: Callable[[], _Answer], path: str, *, is_written: bool = F
         reraise=True,
     )
     try:
-        answer = retrying(request)
+        end = time.monotonic() + deadline_s
+        answer = retrying(lambda: request(end - time.monotonic()))
     except FileExistsError:
         _known.add(key)
         raise
@@ -114,23 +133,33 @@ def call(
     """
     client = client_of(path, is_written=is_written)
     arguments = args or (path,)
-    request = getattr(client, f"_{method}", None) if client.async_impl else None
-    if request is None:
+    if client.async_impl and (request := getattr(client, f"_{method}", None)) is not None:
+        answer = asyncio.run_coroutine_threadsafe(_limited(request, timeout_s, *arguments, **options), client.loop)
+    elif client.protocol == "memory":
         return getattr(client, method)(*arguments, **options)
-    limited = _limited(request, timeout_s, *arguments, **options)
-    answer = asyncio.run_coroutine_threadsafe(limited, client.loop)
+    else:
+        answer = _in_a_thread(partial(getattr(client, method), *arguments, **options))
+    # The client's own limit comes first, and ends what it does.
+    end = time.monotonic() + timeout_s + _POLL_S
     try:
-        while not wait([answer], _POLL_S).done:
-            if is_over():
-                answer.cancel()
-        found = answer.result()
+        found: Any = TimeoutError()
+        while time.monotonic() < end and not is_over():
+            if wait([answer], _POLL_S).done:
+                found = answer.result()
+                break
     except CancelledError as error:
         raise StorageError("a request was given up", where=redact(path)) from error
-    except BaseException:
+    finally:
         answer.cancel()
-        raise
+    if isinstance(found, TimeoutError) and is_over():
+        raise StorageError("a request was given up", where=redact(path))
     if isinstance(found, TimeoutError):
-        raise StorageError("a request failed", where=redact(path), why=f"no answer in {timeout_s:.0f} s") from found
+        raise StorageError(
+            "the store does not answer",
+            where=redact(path),
+            why=f"no answer in {timeout_s:.0f} s",
+            next_step="Check the address, your credentials and the network, then run the same again",
+        ) from found
     if isinstance(found, Exception):
         raise found
     return found
@@ -156,6 +185,22 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ShardkitError):
         return isinstance(error, StorageError)
     return isinstance(error, Exception) and is_passing(error)
+
+
+def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
+    """Starts what cannot be given a time limit; it is left alone when that is over."""
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            found = request()
+        except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
+            found = error
+        with suppress(InvalidStateError):
+            answer.set_result(found)
+
+    threading.Thread(target=work, name="shardkit-request", daemon=True).start()
+    return answer
 
 
 async def _limited(request: Callable[..., Any], timeout_s: float, *args: Any, **options: Any) -> Any:

@@ -248,10 +248,10 @@ def test_protocols(path, protocol):
     assert storage.is_local(path) == (protocol == "file")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("adlfs") is not None, reason="the backend is installed")
+@pytest.mark.skipif(importlib.util.find_spec("hdfs_native") is not None, reason="the backend is installed")
 def test_a_missing_backend_is_named():
-    with pytest.raises(UsageError, match=r"needs the package adlfs.*shardkit\[azure\]"):
-        storage.exists("abfss://container@account/x")
+    with pytest.raises(UsageError, match=r"needs the package hdfs_native.*shardkit\[hdfs\]"):
+        storage.exists("hdfs://namenode:8020/x")
 
 
 def test_locations_in_their_one_form(tmp_path, monkeypatch):
