@@ -133,7 +133,9 @@ def _find_moto() -> list[str] | None:
 
 
 def _find_seaweed() -> list[str] | None:
-    return [weed] if (weed := shutil.which("weed")) and _has("s3fs") else None
+    # A virtual environment need not be on PATH for its pytest to run.
+    beside = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
+    return [weed] if (weed := shutil.which("weed", path=beside)) and _has("s3fs") else None
 
 
 def _seaweed_arguments(folder: Path, port: int) -> list[str]:
