@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from contenders import NUM_ROUNDS, race
 
 from shardkit import storage
 from shardkit.errors import ConflictError, StorageError, UsageError
 
 NUM_WRITERS = 8
-NUM_ROUNDS = 20
 
 
 def put(path, content, tmp_path):
@@ -131,16 +131,6 @@ def test_a_commit_is_made_once(place):
     with pytest.raises(ConflictError, match="another conversion committed first"):
         storage.commit_exclusive(path, b"theirs")
     assert storage.read_bytes(path) == b"mine"
-
-
-def race(folder, number, barrier, results):
-    for round_number in range(NUM_ROUNDS):
-        barrier.wait()
-        try:
-            storage.commit_exclusive(f"{folder}/{round_number}", f"writer {number}".encode())
-        except ConflictError:
-            continue
-        results.put((round_number, number))
 
 
 def test_of_many_processes_that_commit_one_wins(server, tmp_path):
