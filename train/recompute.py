@@ -83,7 +83,7 @@ class Cut(NamedTuple):
 
 
 def trace_calls(model: keras.Model) -> CallGraph | None:
-    """Returns the calls of a model's own layers on fresh inputs; None for a model without a graph.
+    """Returns the calls of a model's layers, those of models inside of it too, on fresh inputs; None without a graph.
 
     What a layer says of its input and output is of its first call, in this model or in another one.
     """
@@ -94,9 +94,15 @@ def trace_calls(model: keras.Model) -> CallGraph | None:
     calls: list[Call] = []
 
     def call(layer: keras.Operation, *args: Any, **kwargs: Any) -> Any:
-        result = layer(*args, **kwargs)
-        calls.append(Call(layer, args, kwargs, result))
-        return result
+        # A model inside of this one, such as those of keras.applications, is where most of the memory goes. One that
+        # is told how to run, as by training=False, is left as it is.
+        is_told = len(args) != 1 or any(value is not None for value in kwargs.values())
+        inner = None if is_told or not isinstance(layer, keras.Model) else trace_calls(layer)
+        if inner is None:
+            result = layer(*args, **kwargs)
+            calls.append(Call(layer, args, kwargs, result))
+            return result
+        return _replay(inner.calls, inner.inputs, args[0], inner.outputs, call)
 
     again = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
     return CallGraph(again.input, again.output, calls)
@@ -140,15 +146,21 @@ def _build_block(calls: Sequence[Call], start: keras.KerasTensor, end: Any) -> k
     Keras itself makes a model out of the middle of another one only where no layer is called twice.
     """
     fresh = keras.Input(batch_shape=start.shape, dtype=start.dtype)
-    now = {id(start): fresh}
+    end_of_it = _replay(calls, start, fresh, end, lambda layer, *args, **kwargs: layer(*args, **kwargs))
+    return keras.Model(fresh, end_of_it)
+
+
+def _replay(calls: Sequence[Call], start: Any, fresh: Any, end: Any, call: Callable[..., Any]) -> Any:
+    """Makes calls again, from other tensors in the place of `start`, and returns what came in the place of `end`."""
+    now = dict(zip(map(id, _tensors_of(start)), _tensors_of(fresh), strict=True))
 
     def renew(values: Any) -> Any:
         return keras.tree.map_structure(lambda v: now.get(id(v), v), values)
 
-    for call in calls:
-        result = call.layer(*renew(call.args), **renew(call.kwargs))
-        now.update(zip(map(id, _tensors_of(call.result)), _tensors_of(result), strict=True))
-    return keras.Model(fresh, renew(end))
+    for one in calls:
+        result = call(one.layer, *renew(one.args), **renew(one.kwargs))
+        now.update(zip(map(id, _tensors_of(one.result)), _tensors_of(result), strict=True))
+    return renew(end)
 
 
 def _run_block(block: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
