@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
 from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
 
+from shardkit.units import MiB
 from train.config import Precision
 from train.devices import Devices
 from train.gradients import all_layers, reduce_gradients
 
-NUM_REPETITIONS = 3
+# Of few bytes, where one that met a busy machine takes many times as long; and of many, which take their time.
+NUM_REPETITIONS, NUM_LARGE_REPETITIONS, LARGE_BYTES = 15, 3, 16 * MiB
 
 
 def measure_all_reduce_s(
-    devices: Devices, model: keras.Model, reduce_in: Precision, num_repetitions: int = NUM_REPETITIONS
+    devices: Devices, model: keras.Model, reduce_in: Precision, num_repetitions: int | None = None
 ) -> float:
     """Returns the seconds in which all workers add up as many bytes as the gradients of a step have.
 
     Inside of a step, communication cannot be told from the rest: one graph does both, and may do both at once. So this
-    is what it would take alone, with nothing to overlap it: the median of a few repetitions of the same reduction of
-    the same shapes. Tables of embeddings are not in it: of those only the rows of a batch travel. All workers must call
-    this at the same point; 0 for one worker.
+    is what it would take alone, with nothing to overlap it: the fastest of some repetitions of the same reduction of
+    the same shapes, for whatever else the machine does makes it longer only. Tables of embeddings are not in it: of
+    those only the rows of a batch travel. All workers must call this at the same point; 0 for one worker.
 
     Args:
         devices: Of all workers.
         model: Whose gradients are meant.
         reduce_in: Type that they travel in.
-        num_repetitions: How often it is tried.
+        num_repetitions: How often it is tried; if not given, as often as there is time for so many bytes.
     """
     shapes = dense_gradient_shapes(model)
     if devices.num_workers == 1 or not shapes:
@@ -49,7 +51,10 @@ def measure_all_reduce_s(
 
     of_gradients = reduction(shapes)
     reduction([[1]])().numpy()  # Connects the workers, and waits for the slowest to come.
-    return statistics.median(_measured_s(of_gradients) for _ in range(num_repetitions))
+    if num_repetitions is None:
+        num_bytes = sum(math.prod(shape) for shape in shapes) * tf.as_dtype(reduce_in).size
+        num_repetitions = NUM_REPETITIONS if num_bytes < LARGE_BYTES else NUM_LARGE_REPETITIONS
+    return min(_measured_s(of_gradients) for _ in range(num_repetitions))
 
 
 def dense_gradient_shapes(model: keras.Model) -> list[Sequence[int]]:

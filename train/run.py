@@ -15,7 +15,7 @@ from train.best import keep_best
 from train.board import Board
 from train.checkpoints import Checkpoints, Restored
 from train.cluster import Cluster
-from train.communication import NUM_REPETITIONS, measure_all_reduce_s
+from train.communication import measure_all_reduce_s
 from train.describe import conclude, describe
 from train.devices import ALONE
 from train.epoch_loop import EpochLoop
@@ -90,7 +90,7 @@ def run(
     board = Board(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
     with heartbeat.busy("communication", START_LIMIT_S):
         # Who averages to send less has no bytes to spare for this.
-        num_repetitions = NUM_REPETITIONS if setup.plan.sync_every is None else 1
+        num_repetitions = None if setup.plan.sync_every is None else 1
         all_reduce_s = measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in, num_repetitions)
         meter = Meter(all_reduce_s * setup.plan.syncs_a_step)
 

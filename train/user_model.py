@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -22,6 +23,17 @@ from train.config import LabelSpec
 PRESENCE_SUFFIX = ".present"
 
 BuildModel = Callable[[Features, Mapping[str, FeatureStatistics], LabelSpec], keras.Model]
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+# Colours, and what TensorFlow and Keras put before the message.
+_DECORATION = re.compile(r"\x1b\[\d*m|\{\{function_node [^}]*\}\}|Exception encountered when calling [^\n]*")
+_LONGEST_REASON = 400
+_ARGUMENTS = "Arguments received by"
+# What they put around the message that was raised.
+_OF_THE_FRAMEWORK = (
+    'File "', "in user code:", "Graph execution error:", "Detected at node", "[[",
+    "Stack trace for op definition",
+)  # fmt: skip
 
 
 def load_build_function(reference: str) -> BuildModel:
@@ -89,13 +101,34 @@ def call_user_code(path: Path, call: Callable[[], Any], is_foreign: Callable[[Ex
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
         if isinstance(error, SyntaxError) and error.lineno:
             lines.append(error.lineno)
+        # TensorFlow tells frames of a graph in the text.
+        lines = lines or [int(n) for file, n in _FRAME.findall(str(error)) if Path(file) == path]
         where = f"{path}, line {lines[-1]}" if lines else str(path)
         raise UsageError(
             "the model file failed",
             where=where,
-            why=f"{type(error).__name__}: {error}",
-            next_step="Correct the line that is named",
+            why=in_short(error),
+            next_step="Correct the line that is named"
+            if lines
+            else "Correct what the reason names; --debug shows where it was raised",
         ) from error
+
+
+def in_short(error: Exception) -> str:
+    """Returns kind and message of an error, without the frames and arguments that TensorFlow and Keras put in."""
+    kept: list[str] = []
+    is_source = False
+    for line in _DECORATION.sub("", str(error)).splitlines():
+        text = line.strip()
+        if text.startswith(_ARGUMENTS):
+            break
+        if text and not is_source and not text.startswith(_OF_THE_FRAMEWORK):
+            kept.append(text)
+        is_source = text.startswith('File "')
+    message = " ".join(kept)
+    kind = f"{type(error).__name__}: "
+    message = message if re.match(r"\w+(Error|Exception): ", message) else kind + message
+    return message if len(message) <= _LONGEST_REASON else message[:_LONGEST_REASON] + " ..."
 
 
 def wanted_inputs(model: keras.Model) -> tuple[str, ...] | None:
