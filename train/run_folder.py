@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -203,10 +204,11 @@ def read_trained(folder: RunFolder) -> tuple[RunRecord, LearnerRecipe]:
 
 
 def check_target(target: Path) -> None:
-    """Checks that there is nothing yet.
+    """Checks that there is nothing yet, and that something can be made there.
 
     Raises:
-        ConflictError: If there is.
+        ConflictError: If there is something.
+        UsageError, OutOfSpaceError: If nothing can be written there.
     """
     if target.exists() or target.is_symlink():
         raise ConflictError(
@@ -215,6 +217,13 @@ def check_target(target: Path) -> None:
             state="It is untouched",
             next_step="Remove it, or name another place",
         )
+    with storage.translate_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            tempfile.TemporaryFile(dir=target.parent).close()
+        except OSError as error:
+            error.filename = str(target)
+            raise
 
 
 def list_checkpoints(folder: Path) -> list[int]:

@@ -355,10 +355,15 @@ def export(folder: RunFolder, target: str) -> None:
     from train.environment import import_quietly
 
     import_quietly()
+    from shardkit.errors import ShardkitError
     from train.export import export_run
     from train.report import Reporter
 
-    export_run(folder, Path(target), Reporter())
+    try:
+        export_run(folder, Path(target), Reporter())
+    except ShardkitError as error:
+        error.with_state(f"The trained model is kept in {folder.path}; shardkit export writes it elsewhere")
+        raise
 
 
 def worker_command(ctx: click.Context) -> tuple[str, ...]:

@@ -121,6 +121,7 @@ def test_a_stopped_run_says_how_to_go_on(dataset, tmp_path, number: signal.Signa
         (("--label", "label", "--validation-split", "dev"), 2, "It has: train, test"),
         (("--label", "label", "--model", "resnet"), 2, "no model 'resnet'"),
         (("--label", "x", "--task", "classification"), 2, "classes are strings"),
+        (("--label", "label", "--export", "/dev/null/model"), 2, "cannot write there in /dev/null"),
     ],
 )
 def test_what_the_manifest_contradicts_is_refused_and_leaves_nothing(
