@@ -28,4 +28,4 @@ def test_every_option_stands_there_once_and_under_its_heading():
 
 
 def test_an_option_that_is_about_training_has_a_heading():
-    assert sections()[OTHER_OPTIONS] == ["--config", "--set", "--debug", "--help"]
+    assert sections()[OTHER_OPTIONS] == ["--config", "--set", "--storage-options", "--debug", "--help"]
