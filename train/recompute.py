@@ -37,7 +37,7 @@ def recomputing(model: keras.Model) -> Forward:
     if graph is None or len(cuts) < 2:
         raise UsageError(
             "the model has no blocks that could be computed again",
-            why="it is no functional model in which one tensor alone goes from layer to layer",
+            why="nowhere in it, or in one place only, does one tensor alone go from layer to layer",
             next_step="Leave out --recompute; --accumulate needs less memory, too",
         )
     if any(layer.activity_regularizer is not None for layer in all_layers(model)):

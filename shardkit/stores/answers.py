@@ -69,6 +69,9 @@ def status_of(error: BaseException) -> int | None:
                 return status
             if isinstance(status, str) and status.isdecimal() and len(status) == 3:
                 return int(status)
+        # gcsfs says this one status in words alone.
+        if isinstance(one, OSError) and str(one).startswith("Forbidden: "):
+            return 403
     return None
 
 

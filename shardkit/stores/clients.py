@@ -78,7 +78,8 @@ def _kind_of(protocol: str) -> Any:
 @functools.lru_cache(maxsize=16)
 def _check_names(protocol: str, names: Collection[str]) -> None:
     kinds = _kind_of(protocol).__mro__
-    known = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters if name != "self"}
+    parameters = [p for kind in kinds for p in inspect.signature(kind.__init__).parameters.values()]
+    known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {"self"}
     for name in names:
         if name not in known:
             raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -9,11 +10,13 @@ from shardkit.errors import ConflictError, ShardkitError, StorageError, UsageErr
 from shardkit.stores.answers import is_missing, version_of
 from shardkit.stores.clients import client_of
 from shardkit.stores.locations import protocol_of, redact
-from shardkit.stores.requests import TIMEOUT_S, ask, call, patiently
+from shardkit.stores.requests import TIMEOUT_S, ask, call, patiently, within
 from shardkit.units import MiB
 
 # Of a bucket of a million objects.
 _LISTING_TIMEOUT_S = 600.0
+# A store that is away is not waited for only to tidy up in it.
+_ABORT_TIMEOUT_S = 5.0
 # A slow uplink, in bytes a second: what is slower than that hangs.
 _SLOWEST = 0.25 * MiB
 # s3fs keeps `max_concurrency` parts in memory: 64 MiB where its own choice takes twice the file.
@@ -63,8 +66,7 @@ def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
     """
 
     def request(left_s: float) -> bytes:
-        limit_s = min(TIMEOUT_S, max(left_s, 1.0))
-        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes, timeout_s=limit_s))
+        data = cast(bytes, call(path, "cat_file", start=start, end=start + num_bytes, timeout_s=within(left_s)))
         if len(data) != num_bytes:
             raise StorageError(
                 "the store gave a short answer", where=redact(path), why=f"{len(data)} of {num_bytes} bytes"
@@ -120,7 +122,7 @@ def put_object(local: Path, path: str) -> None:
     num_bytes = local.stat().st_size
     limit_s = TIMEOUT_S + num_bytes / _SLOWEST
 
-    def request(_left_s: float) -> None:
+    def request(left_s: float) -> None:
         try:
             call(
                 path, "put_file", str(local), path, is_written=True, timeout_s=limit_s, **_part_options(path, num_bytes)
@@ -128,7 +130,8 @@ def put_object(local: Path, path: str) -> None:
         except ShardkitError:
             _abort_uploads(path)
             raise
-        found = stat_object(path).num_bytes
+        client_of(path).invalidate_cache()
+        found = int(call(path, "info", timeout_s=within(left_s))["size"])
         if found != num_bytes:
             raise StorageError("a file was cut off on its way", where=redact(path), why=f"{found} of {num_bytes} bytes")
 
@@ -150,17 +153,18 @@ def create_object(path: str, content: bytes) -> None:
         UsageError: If there is no such bucket.
     """
 
-    def request(_left_s: float) -> None:
-        # Some servers know no conditions, and take what they were to refuse: asked before and after.
-        if (found := _read_if_there(path)) is not None:
+    def request(left_s: float) -> None:
+        # Some servers know no conditions, and take what they were to refuse: asked before and after. Each is asked
+        # once: whoever fails, all of it is done again until the one deadline.
+        if (found := _read_once(path, left_s)) is not None:
             check_own(path, content, found)
             return
         try:
-            call(path, "pipe_file", path, content, is_written=True, mode="create")
+            call(path, "pipe_file", path, content, is_written=True, timeout_s=within(left_s), mode="create")
         except Exception as error:
             if is_missing(error):
                 raise _no_bucket(path) from error
-            found = _read_if_there(path)
+            found = _read_once(path, left_s)
             if found is None and isinstance(error, FileExistsError):
                 raise StorageError(
                     "the store contradicts itself", where=redact(path), why="it is there and not"
@@ -169,7 +173,9 @@ def create_object(path: str, content: bytes) -> None:
                 raise
             check_own(path, content, found)
             return
-        check_own(path, content, read_object(path))
+        if (found := _read_once(path, left_s)) is None:
+            raise StorageError("the store contradicts itself", where=redact(path), why="what it took is not there")
+        check_own(path, content, found)
 
     patiently(request, path, is_written=True)
 
@@ -197,11 +203,13 @@ def _is_same(path: str, folder: str) -> bool:
     return path.strip("/") == folder.partition("://")[2].strip("/")
 
 
-def _read_if_there(path: str) -> bytes | None:
+def _read_once(path: str, left_s: float) -> bytes | None:
     try:
-        return read_object(path)
-    except FileNotFoundError:
-        return None
+        return cast(bytes, call(path, "cat_file", timeout_s=within(left_s)))
+    except Exception as error:
+        if is_missing(error):
+            return None
+        raise
 
 
 def check_own(path: str, content: bytes, found: bytes) -> None:
@@ -239,10 +247,11 @@ def _abort_uploads(path: str) -> None:
     if protocol_of(path) != "s3":
         return
     bucket, _, key = path.partition("://")[2].partition("/")
+    ask_s3 = partial(call, path, "call_s3", timeout_s=_ABORT_TIMEOUT_S)
     try:
-        listed = call(path, "call_s3", "list_multipart_uploads", Bucket=bucket, Prefix=key)
+        listed = ask_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
         for upload in listed.get("Uploads", ()):
             if upload["Key"] == key:
-                call(path, "call_s3", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
+                ask_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
     except Exception:  # noqa: BLE001 - the put's own failure is told; a lifecycle rule removes what stays
         return

@@ -60,8 +60,7 @@ def ask(
     """
 
     def request(left_s: float) -> Any:
-        limit_s = min(timeout_s, max(left_s, _SHORTEST_S))
-        return call(path, method, *args, is_written=is_written, timeout_s=limit_s, **options)
+        return call(path, method, *args, is_written=is_written, timeout_s=within(left_s, timeout_s), **options)
 
     return patiently(request, path, is_written=is_written)
 
@@ -163,6 +162,11 @@ def call(
     if isinstance(found, Exception):
         raise found
     return found
+
+
+def within(left_s: float, timeout_s: float = TIMEOUT_S) -> float:
+    """Returns how long one answer may take, given the seconds until the deadline."""
+    return min(timeout_s, max(left_s, _SHORTEST_S))
 
 
 def deadline() -> float:

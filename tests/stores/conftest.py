@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shardkit.stores.clients import client_of
-
 sys.path.append(str(Path(__file__).parent))
 
-from servers import KINDS, serve
+from servers import KINDS, serve, use
 
 NUMBERS = itertools.count()
 
@@ -52,10 +50,3 @@ def place(request, tmp_path, servers_by_name, monkeypatch):
     found = servers_by_name(request.param)
     use(found, monkeypatch)
     return f"{found.url}/{name}"
-
-
-def use(server, monkeypatch):
-    """Makes this process find a server, and no client of another one."""
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    type(client_of(server.url)).clear_instance_cache()

@@ -19,6 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from shardkit.stores.clients import client_of
+
 START_LIMIT_S = 60.0
 BUCKET = "shardkit-tests"
 # That of Azurite's documentation: not a secret.
@@ -91,6 +95,13 @@ def serve(name: str, folder: Path) -> Iterator[Server]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this process find a server, and no client of another one."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    type(client_of(server.url)).clear_instance_cache()
 
 
 def free_port() -> int:

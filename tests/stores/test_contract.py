@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from contenders import NUM_ROUNDS, race
+from servers import use
 
 from shardkit import storage
 from shardkit.errors import ConflictError, StorageError, UsageError
+from shardkit.stores import objects
+from shardkit.stores.clients import client_of
 
 NUM_WRITERS = 8
 
@@ -49,6 +52,22 @@ def test_a_file_of_many_parts_arrives_whole(place, tmp_path):
     assert storage.stat_file(path).num_bytes == len(content)
     for start in (0, 16 * 2**20 - 2, len(content) - 4):
         assert storage.read_range(path, start, 4) == content[start : start + 4]
+
+
+def test_a_put_that_is_given_up_leaves_no_upload_behind(servers_by_name, tmp_path, monkeypatch):
+    server = servers_by_name("moto")
+    use(server, monkeypatch)
+    path = f"{server.url}/{tmp_path.name}/large"
+    (tmp_path / "content").write_bytes(bytes(80 * 2**20))
+    monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.1")
+    with monkeypatch.context() as hasty:
+        hasty.setattr(objects, "TIMEOUT_S", 0.1)
+        hasty.setattr(objects, "_SLOWEST", float("inf"))
+        with pytest.raises(StorageError, match="no answer in"):
+            storage.put_file(tmp_path / "content", path)
+    assert not storage.exists(path)
+    bucket, _, key = path.removeprefix("s3://").partition("/")
+    assert "Uploads" not in client_of(path).call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
 
 
 def test_a_range_that_is_not_there_is_no_short_answer(place, tmp_path, monkeypatch):
