@@ -8,6 +8,7 @@ Every transform wraps the function of `shardkit.conversion` that has its name in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -21,7 +22,7 @@ from shardkit.conversion.commit import commit_dataset
 from shardkit.conversion.extract import extract_split, load_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.order import work_order
-from shardkit.conversion.plan import Plan, load_plan, write_whole
+from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole
 from shardkit.conversion.progress import Progress
 from shardkit.conversion.spool import Segment
 from shardkit.conversion.survey import mark_rows, needs_survey, survey_split
@@ -43,7 +44,7 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
     Args:
         pipeline: To add to.
         plan_path: Of the plan, where every worker can read it.
-        num_threads: Pieces of work that one worker process does at the same time.
+        num_threads: Pieces of work that one worker process does at the same time; 0 leaves that to the engine.
     """
     plan = load_plan(plan_path)
     # Keys are dealt to processes in turn and never rebalanced.
@@ -76,18 +77,20 @@ class _PlannedDoFn(ThreadedDoFn):
 
     def __init__(self, plan_path: str, num_threads: int = 1) -> None:
         super().__init__(num_threads)
-        self._num_threads = num_threads
+        self._threads_a_piece = max(1, num_threads)
         self._plan_path = plan_path
 
     def setup(self) -> None:
-        self._plan = load_plan(self._plan_path)
+        with reported(Path(self._plan_path).parent):
+            check_tools(self._plan_path)
+            self._plan = load_plan(self._plan_path)
         self._progress = Progress(self._plan.work_path("progress"))
 
 
 class _ExtractSplit(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
         input_split_index, _ = element
-        with reported(self._plan):
+        with reported(self._plan.work_dir):
             extract_split(self._plan, input_split_index, self._progress)
         yield _ALL, input_split_index
 
@@ -101,14 +104,14 @@ class _ExtractSplit(_PlannedDoFn):
 class _SurveySplit(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
         input_split_index, _ = element
-        with reported(self._plan):
+        with reported(self._plan.work_dir):
             survey_split(self._plan, input_split_index, self._progress)
         yield _ALL, input_split_index
 
 
 class _MarkRows(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[int, bytes]]:
-        with reported(self._plan):
+        with reported(self._plan.work_dir):
             mark_rows(self._plan)
         for input_split in work_order(self._plan.input_splits, self._plan.files):
             yield input_split.index, b""
@@ -116,10 +119,10 @@ class _MarkRows(_PlannedDoFn):
 
 class _LayOutShards(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[UnitKey, bytes]]:
-        with reported(self._plan):
+        with reported(self._plan.work_dir):
             extracted = load_extracted(self._plan)
             check_bad_rows(self._plan, extracted)
-            layout = plan_layout(self._plan, extracted, self._num_threads)
+            layout = plan_layout(self._plan, extracted, self._threads_a_piece)
             runs = [run for part in extracted for run in runs_of(self._plan, part)]
             # Together, because every element has its price; in portions, because the whole may be large.
             for first in range(0, len(runs), _RUNS_A_PORTION):
@@ -133,12 +136,12 @@ class _LayOutShards(_PlannedDoFn):
 class _WriteShards(_PlannedDoFn):
     def work(self, element: tuple[UnitKey, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
         (position, unit_index), encoded = element
-        with reported(self._plan):
+        with reported(self._plan.work_dir):
             split = _split_layout(self._plan, position)
             units = write_units(split)
             segments = [s for packed in encoded for s in _unpack(self._plan, packed)]
             # Few units leave threads without a unit of their own: those compress blocks.
-            num_threads = self._num_threads if len(units) < 2 * self._num_threads else 1
+            num_threads = self._threads_a_piece if len(units) < 2 * self._threads_a_piece else 1
             shards = write_shards(self._plan, split, units[unit_index], segments, self._progress, num_threads)
         for shard in shards:
             yield _ALL, msgspec.msgpack.encode(shard)
@@ -147,7 +150,7 @@ class _WriteShards(_PlannedDoFn):
 class _CommitDataset(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[None]:
         _, rows = element
-        with reported(self._plan):
+        with reported(self._plan.work_dir):
             shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows if row != _NO_SHARD]
             committed = commit_dataset(self._plan, load_layout(self._plan), load_extracted(self._plan), shards)
             write_whole(self._plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))

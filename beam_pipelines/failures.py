@@ -10,12 +10,13 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
 from shardkit import storage
 from shardkit.conversion.plan import Plan
-from shardkit.conversion.prepare import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
+from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
 from shardkit.errors import OutOfSpaceError, ShardkitError
 
 NO_MEMORY = "there is not enough memory"
@@ -29,14 +30,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def reported(plan: Plan) -> Iterator[None]:
+def reported(work_dir: str | Path) -> Iterator[None]:
     """Leaves the first error that passes through in the work folder."""
     try:
         yield
     except Exception as error:
         # The longest message and its traceback must fit into what is reserved.
         text = traceback.format_exc()[-FAILURE_RESERVE_BYTES // 8 :]
-        _leave(plan, msgspec.json.encode(Failure(error=_parts_of(error, plan), traceback=text)))
+        _leave(Path(work_dir), msgspec.json.encode(Failure(error=_parts_of(error, work_dir), traceback=text)))
         raise
 
 
@@ -48,10 +49,10 @@ def read_failure(plan: Plan) -> Failure | None:
         return None
 
 
-def _parts_of(error: Exception, plan: Plan) -> dict[str, str | None] | None:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] | None:
+    if isinstance(error, OSError) and (error.errno in (errno.ENOSPC, errno.EDQUOT) or _is_of_work(error, work_dir)):
         try:
-            with storage.translate_os_errors(plan.work_dir):
+            with storage.translate_os_errors(work_dir):
                 raise error
         except ShardkitError as known:
             return known.to_dict()
@@ -64,15 +65,20 @@ def _parts_of(error: Exception, plan: Plan) -> dict[str, str | None] | None:
     return error.to_dict() if isinstance(error, ShardkitError) else None
 
 
-def _leave(plan: Plan, content: bytes) -> None:
+def _is_of_work(error: OSError, work_dir: str | Path) -> bool:
+    # A disk that fails is nobody's bug.
+    return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename).startswith(str(work_dir))
+
+
+def _leave(folder: Path, content: bytes) -> None:
     # On a full disk no file can be made, so there is one already; whoever gives it another name was first.
-    claimed = plan.work_path(f"{FAILURE_FILE}.{os.getpid()}")
+    claimed = folder / f"{FAILURE_FILE}.{os.getpid()}"
     try:
-        plan.work_path(FAILURE_RESERVE_FILE).rename(claimed)
+        (folder / FAILURE_RESERVE_FILE).rename(claimed)
         with claimed.open("r+b") as file:
             file.write(content)
             file.truncate()
-        claimed.rename(plan.work_path(FAILURE_FILE))
+        claimed.rename(folder / FAILURE_FILE)
     except OSError:
         # Another worker failed first, or the disk is broken: the run ends with an error all the same.
         pass

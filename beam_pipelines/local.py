@@ -51,7 +51,7 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
     environment = None
     if num_processes > 1:
         environment = SubprocessSDKEnvironment.from_command_string(worker_command())
-    with _quiet_beam(), _temporary_files_in(plan.work_path("tmp")), _watched_workers(on_lost_worker):
+    with quiet_beam(), temporary_files_in(plan.work_path("tmp")), _watched_workers(on_lost_worker):
         try:
             pipeline = beam.Pipeline(FnApiRunner(default_environment=environment), options)
             convert_pipeline(pipeline, plan_path, num_threads)
@@ -77,7 +77,8 @@ def stop_workers() -> None:
 
 
 @contextlib.contextmanager
-def _quiet_beam() -> Iterator[None]:
+def quiet_beam() -> Iterator[None]:
+    """Keeps what Beam logs from the user during the block."""
     # What matters reaches the command as an error; the rest is the runner talking to itself.
     previous = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -88,7 +89,8 @@ def _quiet_beam() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _temporary_files_in(folder: Path) -> Iterator[None]:
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Lets temporary files of the block go into a folder."""
     # Beam makes folders for its staging that a killed process would leave behind; here the next run finds them.
     folder.mkdir(parents=True, exist_ok=True)
     previous = tempfile.tempdir

@@ -7,7 +7,7 @@ everything that is imported. Whoever is free takes the next piece: uneven pieces
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +19,10 @@ class ThreadedDoFn(beam.DoFn):
     """A step whose `work` runs on threads; its results leave when the bundle ends.
 
     For steps whose elements and results are small, and whose windows do not matter.
+
+    Args:
+        num_threads: Pieces of work at the same time. 0 does each in the thread of the engine and gives its results at
+            once: Dask's runner drops what leaves at the end of a bundle.
     """
 
     def __init__(self, num_threads: int = 1) -> None:
@@ -30,17 +34,22 @@ class ThreadedDoFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Starts the threads, which sleep until there is work."""
-        self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="shardkit")
         self._results: list[Future[list[Any]]] = []
         self._failed = threading.Event()
+        if self._num_threads:
+            self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="shardkit")
 
-    def process(self, element: Any) -> None:
-        """Hands one element to the threads."""
+    def process(self, element: Any) -> Iterable[Any]:
+        """Hands one element to the threads, or returns its results."""
+        if not self._num_threads:
+            return self.work(element)
         self._results.append(self._pool.submit(self._work_unless_failed, element))
+        return ()
 
     def finish_bundle(self) -> Iterator[Any]:
         """Yields all results, or raises what the first piece of work that failed raised."""
-        self._pool.shutdown()
+        if self._num_threads:
+            self._pool.shutdown()
         failures = [error for result in self._results if (error := result.exception()) is not None]
         if failures:
             raise failures[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from functools import cached_property
@@ -15,11 +16,11 @@ from shardkit.manifest import (
     Manifest,
     ShardInfo,
     decode_manifest,
-    decode_shard_table,
     manifest_path,
     parse_manifest_name,
 )
 from shardkit.regular_files import NotRegularError
+from shardkit.shard_table import ShardTable, decode_shard_table
 
 _RENEW = (
     "run the same `shardkit convert` again with --overwrite, or `shardkit index` where files of others were indexed"
@@ -36,10 +37,10 @@ class Dataset:
         block_cache: Where blocks that were read from a store are kept; None keeps none.
 
     Args:
-        shards: Those of the shard table, where it is not stored; None reads it when it is needed.
+        shards: The shard table, where it is not stored; None reads it when it is needed.
     """
 
-    def __init__(self, url: str, version: int, manifest: Manifest, shards: tuple[ShardInfo, ...] | None = None) -> None:
+    def __init__(self, url: str, version: int, manifest: Manifest, shards: ShardTable | None = None) -> None:
         self.url = url
         self.version = version
         self.manifest = manifest
@@ -48,17 +49,17 @@ class Dataset:
             self.shards = shards
 
     @cached_property
-    def shards(self) -> tuple[ShardInfo, ...]:
+    def shards(self) -> ShardTable:
         """All shards, by split in the manifest's order, then by index. Loads the shard table.
 
         Raises:
-            DamageError: If the table is missing or does not agree with the manifest.
+            DamageError: If the table is missing or does not agree with the manifest. Blocks that do not add up to their
+                shard are noticed when they are read.
         """
         path = storage.join(self.url, self.manifest.shard_table.path)
         where = storage.redact(path)
         try:
-            raw = storage.read_bytes(path, is_stored=True)
-            return tuple(decode_shard_table(raw, self.manifest, where))
+            return storage.read_decoded(path, lambda raw: decode_shard_table(raw, self.manifest, where))
         except FileNotFoundError as error:
             raise DamageError("the shard table is missing", where=where, next_step=self.check_step) from error
         except DamageError as error:
@@ -75,14 +76,15 @@ class Dataset:
             return f"If files changed, open them anew; to check them and keep what is found: shardkit index {location}"
         return f"Run: shardkit verify {location}"
 
-    def split_shards(self, split: str) -> tuple[ShardInfo, ...]:
+    def split_shards(self, split: str) -> ShardTable:
         """Returns the shards of one split, in order.
 
         Raises:
             UsageError: If there is no such split.
         """
-        name = self.manifest.split(split).name
-        return tuple(s for s in self.shards if s.split == name)
+        own = self.manifest.split(split)
+        start = sum(s.num_shards for s in itertools.takewhile(lambda s: s.name != own.name, self.manifest.splits))
+        return self.shards.part(start, start + own.num_shards)
 
     def shard_url(self, shard: ShardInfo) -> str:
         """Returns where a shard lies."""
@@ -124,7 +126,7 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
     older = [v for v in versions if v < chosen]
     hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}. Or" if older else "To make it anew,"
     try:
-        manifest = decode_manifest(storage.read_bytes(path, is_stored=True), where)
+        manifest = storage.read_decoded(path, lambda raw: decode_manifest(raw, where))
     except (DamageError, UnsafeError) as error:
         raise error.with_state("Nothing was changed", f"{hint} {_RENEW}") from error
     except OSError as error:

@@ -6,6 +6,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +95,26 @@ def other_names(paths: Iterable[str]) -> dict[str, str]:
         kept = place if place in names else min(names)
         found |= {name: kept for name in names if name != kept}
     return found
+
+
+def walk_files(folder: str) -> list[tuple[str, int, float]]:
+    """Returns path, size and time of all files below a folder, sorted; links as they are, and into none."""
+    found: list[tuple[str, int, float]] = []
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                        continue
+                    # Whoever is at work there may have removed it.
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((entry.path, status.st_size, status.st_mtime))
+        except FileNotFoundError:
+            continue
+    return sorted(found)
 
 
 def _matches(folder: str, pattern: str, circles: list[tuple[str, str]]) -> Iterator[str]:

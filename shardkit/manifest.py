@@ -8,14 +8,10 @@ a reader may pass over what it does not know. Counts of the shard table are chec
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardkit.accounting import Accounting, Count, Document
 from shardkit.errors import DamageError, ShardkitError, UsageError, suggest
@@ -233,24 +229,6 @@ class ShardInfo(Document, frozen=True, kw_only=True):
     block_crc32c: tuple[Count, ...]
 
 
-SHARD_TABLE_SCHEMA = pa.schema(
-    [
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("shard_index", pa.int64(), nullable=False),
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("num_examples", pa.int64(), nullable=False),
-        pa.field("num_bytes", pa.int64(), nullable=False),
-        pa.field("num_uncompressed_bytes", pa.int64(), nullable=False),
-        pa.field("crc32c", pa.uint32(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-        pa.field("block_num_bytes", pa.list_(pa.int64()), nullable=False),
-        pa.field("block_num_uncompressed_bytes", pa.list_(pa.int64()), nullable=False),
-        pa.field("block_num_examples", pa.list_(pa.int64()), nullable=False),
-        pa.field("block_crc32c", pa.list_(pa.uint32()), nullable=False),
-    ]
-)
-
-
 def manifest_path(version: int) -> str:
     """Returns the path of a manifest, relative to the dataset."""
     return f"{MANIFESTS_DIR}/{version:08d}.json"
@@ -309,80 +287,6 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
 
 def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()
-
-
-def encode_shard_table(shards: list[ShardInfo]) -> bytes:
-    """Returns the shard table as Parquet, the same bytes for the same rows."""
-    table = pa.Table.from_pylist([msgspec.to_builtins(s) for s in shards], schema=SHARD_TABLE_SCHEMA)
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", row_group_size=65_536, store_schema=False)
-    return sink.getvalue()
-
-
-def decode_shard_table(raw: bytes, manifest: Manifest, where: str) -> list[ShardInfo]:
-    """Returns the shards of a manifest, by split in its order, then by index.
-
-    The table's hash, the manifest's totals and the blocks of every shard are checked against each other.
-
-    Raises:
-        DamageError: If anything does not agree.
-        UnsafeError: If a path leads out of the dataset.
-    """
-    if hashlib.sha256(raw).hexdigest() != manifest.shard_table.sha256:
-        raise DamageError("the shard table is not the one that the manifest names", where=where)
-    try:
-        # Arrow's threads are not joined when the process ends: now and then they abort it (apache/arrow#34314).
-        file = pq.ParquetFile(pa.BufferReader(raw), pre_buffer=False)
-        rows = file.read(use_threads=False).to_pylist()
-        shards = [msgspec.convert(row, ShardInfo) for row in rows]
-    except (pa.ArrowException, msgspec.ValidationError, OSError) as error:
-        raise DamageError("the shard table cannot be read", where=where, why=str(error)) from error
-    _check_listing(manifest, shards, where)
-    for shard in shards:
-        check_relative_path(shard.path, where)
-        _check_blocks(shard, where)
-    _check_totals(manifest.splits, shards, where)
-    return shards
-
-
-def _check_listing(manifest: Manifest, shards: Sequence[ShardInfo], where: str) -> None:
-    stated = {manifest.shard_table.num_rows, sum(split.num_shards for split in manifest.splits)}
-    # Only equal counts make it safe to spell out what is expected: a hostile count may be 2**63.
-    if stated != {len(shards)} or [(s.split, s.shard_index) for s in shards] != [
-        (split.name, index) for split in manifest.splits for index in range(split.num_shards)
-    ]:
-        raise DamageError("the shard table does not list the shards that the manifest counts", where=where)
-    if len({s.path for s in shards}) != len(shards):
-        raise DamageError("the shard table lists a file twice", where=where)
-
-
-def _check_blocks(shard: ShardInfo, where: str) -> None:
-    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples, shard.block_crc32c)
-    if (
-        len(set(map(len, columns))) != 1
-        or sum(shard.block_num_examples) != shard.num_examples
-        or sum(shard.block_num_uncompressed_bytes) != shard.num_uncompressed_bytes
-        or sum(shard.block_num_bytes) > shard.num_bytes
-    ):
-        raise DamageError(f"the blocks of {shard.path} do not add up to the shard", where=where)
-
-
-def _check_totals(splits: Sequence[SplitInfo], shards: Sequence[ShardInfo], where: str) -> None:
-    for split in splits:
-        own = [s for s in shards if s.split == split.name]
-        found = (
-            len(own),
-            sum(s.num_examples for s in own),
-            sum(s.num_bytes for s in own),
-            sum(s.num_uncompressed_bytes for s in own),
-        )
-        stated = (split.num_shards, split.num_examples, split.num_bytes, split.num_uncompressed_bytes)
-        if found != stated:
-            raise DamageError(
-                f"the totals of split {split.name!r} do not agree",
-                where=where,
-                why=f"{stated} against {found}",
-            )
 
 
 def _refuse_repeated(kind: str, names: list[str]) -> None:

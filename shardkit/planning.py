@@ -19,6 +19,8 @@ from shardkit.units import MiB, format_size
 
 MIN_GROUP_BYTES = 8 * MiB
 MAX_GROUP_BYTES = 24 * MiB
+# So many pieces does each run fall into: of many more, each would be a crumb, and the runner holds a line for each.
+MAX_GROUPS = 1024
 MAX_SHARDS = 1_000_000
 _GROUPS_A_UNIT = 4
 # What holds the interpreter is small enough for this many threads.
@@ -161,13 +163,15 @@ def parse_shares(
     return tuple(SplitShare(name=name, fraction=f) for name, f in zip(names, fractions, strict=True))
 
 
-def choose_group_bytes(num_bytes: int) -> int:
+def choose_group_bytes(num_bytes: int, *, shuffle: bool) -> int:
     """Returns the size of the groups of all splits together: no core waits long for the last one.
 
     Args:
         num_bytes: Framed bytes of all splits.
+        shuffle: Whether every run has a piece of every group.
     """
-    return max(MIN_GROUP_BYTES, min(num_bytes // 32, MAX_GROUP_BYTES))
+    wanted = max(MIN_GROUP_BYTES, min(num_bytes // 32, MAX_GROUP_BYTES))
+    return max(wanted, -(-num_bytes // MAX_GROUPS)) if shuffle else wanted
 
 
 def form_groups(totals: BucketTotals, group_bytes: int) -> tuple[GroupLayout, ...]:

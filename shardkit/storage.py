@@ -11,35 +11,55 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from shardkit.errors import OutOfSpaceError, StorageError, UsageError
-from shardkit.local_files import LocalFile, find_local_file, list_local_files
+from shardkit.errors import DamageError, StorageError
+from shardkit.local_files import LocalFile, find_local_file, list_local_files, walk_files
 from shardkit.regular_files import open_regular
-from shardkit.stores.clients import client_of
+from shardkit.stores.files import open_object
 from shardkit.stores.locations import is_local, join, local_path, normalize, protocol_of, redact, without_scheme
 from shardkit.stores.objects import (
     ObjectInfo,
     check_own,
     create_object,
+    create_once,
     delete_object,
     expand_objects,
     list_folder,
+    list_objects,
     object_exists,
     put_object,
     read_object,
     read_object_range,
+    read_object_range_once,
+    remove_objects,
     stat_object,
 )
+from shardkit.stores.uploads import abort_upload, can_give_up, given_up_object, list_uploads
 from shardkit.temporary_files import copy_whole, fsync_folder, remove_dead, temporary_beside
-from shardkit.units import format_size
+from shardkit.units import MiB
+from shardkit.write_errors import free_bytes, translate_os_errors
 
-__all__ = ["is_local", "join", "local_path", "normalize", "protocol_of", "redact"]
+__all__ = [
+    "abort_upload",
+    "can_give_up",
+    "free_bytes",
+    "is_local",
+    "join",
+    "list_uploads",
+    "local_path",
+    "normalize",
+    "protocol_of",
+    "redact",
+    "translate_os_errors",
+]
+
+_Decoded = TypeVar("_Decoded")
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -56,6 +76,14 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_bytes: int
     version: str
     identity: int = 0
+
+
+class StoredFile(NamedTuple):
+    """A file that was found: where, its size, and when it was written, in seconds since 1970, if that is told."""
+
+    path: str
+    num_bytes: int
+    modified_at: float | None
 
 
 class InputFiles(NamedTuple):
@@ -95,7 +123,7 @@ def open_read(path: str) -> BinaryIO:
     """Opens a file for reading bytes; seekable. What is no regular file is refused, not waited for."""
     if is_local(path):
         return open_regular(local_path(path))
-    return cast(BinaryIO, client_of(path).open(path, "rb"))
+    return open_object(path)
 
 
 def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
@@ -108,6 +136,26 @@ def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
         with open_read(path) if is_stored else local_path(path).open("rb") as file:
             return file.read()
     return read_object(path)
+
+
+def read_decoded(path: str, decode: Callable[[bytes], _Decoded]) -> _Decoded:
+    """Returns what `decode` makes of a file of a dataset; what it refuses of a store's answer is asked for again.
+
+    A store, or what lies between, may cut an answer off or turn a bit; damage is what is the same twice.
+
+    Raises:
+        DamageError: If the file itself is damaged.
+        FileNotFoundError: If it is missing.
+    """
+    previous = None
+    while True:
+        content = read_bytes(path, is_stored=True)
+        try:
+            return decode(content)
+        except DamageError:
+            if is_local(path) or content == previous:
+                raise
+            previous = content
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -125,6 +173,19 @@ def read_range(path: str, start: int, num_bytes: int) -> bytes:
     return data
 
 
+def read_range_once(path: str, start: int, num_bytes: int) -> bytes:
+    """Returns what the store gives for a range, whatever its length is, for those who want to know.
+
+    Raises:
+        FileNotFoundError: If the file is missing.
+        StorageError: If the store refuses.
+    """
+    if not is_local(path):
+        return read_object_range_once(path, start, num_bytes)
+    with local_path(path).open("rb") as file:
+        return os.pread(file.fileno(), num_bytes, start)
+
+
 def list_names(folder: str) -> list[str]:
     """Returns the sorted names in a folder, empty if there is no such folder."""
     if is_local(folder):
@@ -133,6 +194,18 @@ def list_names(folder: str) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             return []
     return list_folder(folder)
+
+
+def list_files(folder: str) -> list[StoredFile]:
+    """Returns all files below a folder, hidden ones as well, empty if there is no such folder. No link is followed.
+
+    Raises:
+        StorageError: If they cannot be listed.
+    """
+    if not is_local(folder):
+        return [StoredFile(path, num_bytes, modified_at) for path, num_bytes, modified_at in list_objects(folder)]
+    with translate_os_errors(folder):
+        return [StoredFile(*found) for found in walk_files(str(local_path(folder)))]
 
 
 def exists(path: str) -> bool:
@@ -176,7 +249,22 @@ def commit_exclusive(path: str, content: bytes) -> None:
     if not is_local(path):
         create_object(path, content)
         return
-    target = local_path(path)
+    if not _link_whole(local_path(path), content):
+        check_own(path, content, read_bytes(path))
+
+
+def try_create(path: str, content: bytes) -> bool:
+    """Tells the store once to create a file that must not exist, and returns whether it says that it did.
+
+    For those who want to know what a store promises; a commit is made by `commit_exclusive`.
+
+    Raises:
+        OutOfSpaceError, StorageError, UsageError: If the store cannot take it.
+    """
+    return _link_whole(local_path(path), content) if is_local(path) else create_once(path, content)
+
+
+def _link_whole(target: Path, content: bytes) -> bool:
     with translate_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(target) as (temporary, file):
@@ -185,9 +273,11 @@ def commit_exclusive(path: str, content: bytes) -> None:
             os.fsync(file.fileno())
             try:
                 os.link(temporary, target)
+                is_new = True
             except FileExistsError:
-                check_own(path, content, read_bytes(path))
+                is_new = False
         fsync_folder(target.parent)
+    return is_new
 
 
 def delete_file(path: str) -> None:
@@ -203,6 +293,41 @@ def delete_file(path: str) -> None:
         local_path(path).unlink(missing_ok=True)
 
 
+def remove_folder(path: str) -> None:
+    """Removes a folder and all below it, unfinished uploads as well; it may be gone already.
+
+    Raises:
+        StorageError, UsageError: If anything of it cannot be removed.
+    """
+    if is_local(path):
+        with translate_os_errors(path), suppress(FileNotFoundError):
+            shutil.rmtree(local_path(path))
+        return
+    remove_objects(path)
+    for upload in list_uploads(path):
+        abort_upload(upload)
+
+
+@contextmanager
+def given_up_upload(path: str) -> Iterator[None]:
+    """Sends a part of a file, and gives it up at the end of the context: at no time is anything to be seen of it.
+
+    Raises:
+        StorageError: If the store does not take the part.
+    """
+    if not is_local(path):
+        with given_up_object(path):
+            yield
+        return
+    target = local_path(path)
+    with translate_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_beside(target) as (_, file):
+        file.write(bytes(MiB))
+        file.flush()
+        yield
+
+
 def make_folder(path: str) -> None:
     """Creates a local folder and its parents; object stores have none.
 
@@ -215,60 +340,10 @@ def make_folder(path: str) -> None:
             target.mkdir(parents=True, exist_ok=True)
 
 
-def free_bytes(path: str) -> int | None:
-    """Returns the free space where a path lies, None where the store does not tell."""
-    if not is_local(path):
-        return None
-    target = local_path(path)
-    while not target.exists():
-        target = target.parent
-    return shutil.disk_usage(target).free
-
-
 def hash_file(path: str) -> str:
     """Returns the SHA-256 of a file, hexadecimal."""
     with open_read(path) as file:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
-
-
-@contextmanager
-def translate_os_errors(path: Path | str) -> Iterator[None]:
-    """Turns operating system errors while writing `path` into errors that a user understands.
-
-    Raises:
-        OutOfSpaceError: If the disk or the quota is full; names the path and what is free.
-        UsageError: If the path may not be written.
-        StorageError: For everything else.
-    """
-    try:
-        yield
-    except OSError as error:
-        _raise_write_error(error, str(path))
-
-
-def _raise_write_error(error: OSError, path: str) -> NoReturn:
-    where = str(error.filename or path)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        free = free_bytes(path)
-        raise OutOfSpaceError(
-            "no space left",
-            where=where,
-            why=f"{format_size(free or 0)} free there",
-            next_step="Free some space or choose another place, then run the same command again",
-        ) from error
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
-        raise UsageError(
-            "cannot write there",
-            where=where,
-            why=_reason(error),
-            next_step="Choose another place, or allow writing there",
-        ) from error
-    again = "Run the same command again, or choose another place"
-    raise StorageError("writing failed", where=where, why=_reason(error), next_step=again) from error
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 def _info_of(file: LocalFile) -> FileInfo:

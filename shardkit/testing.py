@@ -23,10 +23,10 @@ from shardkit.manifest import (
     ShardTableInfo,
     SplitInfo,
     encode_manifest,
-    encode_shard_table,
     manifest_path,
     shard_table_path,
 )
+from shardkit.shard_table import encode_shard_table
 from shardkit.statistics import StatisticsCollector, merge_statistics
 
 FINGERPRINT = "0123456789abcdef0123456789abcdef"

@@ -11,13 +11,18 @@ KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 TiB = 1024 * GiB
+PiB = 1024 * TiB
+EiB = 1024 * PiB
 
 _UNITS = {
     "": 1, "b": 1,
     "k": KiB, "kib": KiB, "m": MiB, "mib": MiB, "g": GiB, "gib": GiB, "t": TiB, "tib": TiB,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "p": PiB, "pib": PiB, "e": EiB, "eib": EiB,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15, "eb": 10**18,
 }  # fmt: skip
-_SHOWN = ((TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
+_SHOWN = ((EiB, "EiB"), (PiB, "PiB"), (TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
+_DURATION = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smhdwSMHDW]?)\s*")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\s*")
 
 
@@ -35,6 +40,18 @@ def parse_size(text: str) -> int:
     if num_bytes < 1:
         raise UsageError(f"{text!r} is not a size", next_step="Write it like 128MiB, 1.5GB or 4096")
     return num_bytes
+
+
+def parse_duration(text: str) -> float:
+    """Returns the seconds that text such as `7d`, `12h`, `30m`, `90s` or `0` names.
+
+    Raises:
+        UsageError: If the text is not a duration.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or (not match.group(2) and float(match.group(1))):
+        raise UsageError(f"{text!r} is not a duration", next_step="Write it like 7d, 12h, 30m or 90s")
+    return float(match.group(1)) * _SECONDS[match.group(2).lower() or "s"]
 
 
 def format_size(num_bytes: float) -> str:

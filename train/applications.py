@@ -12,8 +12,12 @@ from train.images import NUM_CHANNELS
 from train.models import BATCH_NORM_MOMENTUM, outputs_layer
 
 
-def application_model(name: str, image_size: int, label: LabelSpec, num_replicas: int) -> keras.Model:
-    """Returns a model of `keras.applications` over float32 images `[image_size, image_size, 3]` from 0 to 255.
+def application_model(
+    name: str, image_size: int, label: LabelSpec, num_replicas: int, num_channels: int = NUM_CHANNELS
+) -> keras.Model:
+    """Returns a model of `keras.applications` over float32 images `[image_size, image_size, num_channels]`, 0 to 255.
+
+    Grey images stand for colours whose parts are the same.
 
     Batch normalization is over the global batch, and its statistics settle within the few steps that a small dataset
     has; with the momentum of some of these models they would take thousands.
@@ -23,9 +27,10 @@ def application_model(name: str, image_size: int, label: LabelSpec, num_replicas
     """
     build = getattr(keras.applications, name)
     scaling = importlib.import_module(f"keras.applications.{build.__module__.rpartition('.')[2]}")
-    images = keras.Input([image_size, image_size, NUM_CHANNELS], name="image")
+    images = keras.Input([image_size, image_size, num_channels], name="image")
+    shape = (image_size, image_size, NUM_CHANNELS)
     try:
-        body = build(include_top=False, weights=None, input_shape=images.shape[1:], pooling="avg")
+        body = build(include_top=False, weights=None, input_shape=shape, pooling="avg")
     except ValueError as error:
         raise UsageError(
             f"{name} cannot take images of {image_size} x {image_size} pixels",
@@ -41,5 +46,6 @@ def application_model(name: str, image_size: int, label: LabelSpec, num_replicas
         return type(layer).from_config(settings)
 
     body = keras.models.clone_model(body, clone_function=renewed)
-    hidden = body(scaling.preprocess_input(images))
+    colors = images if num_channels == NUM_CHANNELS else keras.layers.Concatenate()([images] * NUM_CHANNELS)
+    hidden = body(scaling.preprocess_input(colors))
     return keras.Model({"image": images}, outputs_layer(hidden, label), name=name.lower())

@@ -29,6 +29,11 @@ def choose_splits(manifest: Manifest, train_split: str | None, validation_split:
         UsageError: If a named split does not exist, or none can be chosen.
     """
     sizes = {s.name: s.num_examples for s in manifest.splits}
+    if not any(sizes.values()):
+        raise UsageError(
+            "the dataset holds no examples",
+            next_step="Convert inputs that hold rows; shardkit inspect DATASET shows what became of those there were",
+        )
     if train_split is None:
         if "train" not in sizes and len(sizes) != 1:
             raise UsageError(

@@ -10,11 +10,13 @@ import keras
 from shardkit import storage
 from shardkit.units import format_number
 from train.gradients import all_layers
-from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen
+from train.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unseen, notes_on_unlabelled
 from train.metrics import EpochMetrics
+from train.objectives import Classification
 from train.optimizer_options import OptimizerOptions, describe_optimizer
 from train.plan import TrainPlan
 from train.precision import note_on_outputs
+from train.progress import choose_monitor
 from train.report import Reporter
 from train.setup import Setup
 from train.syncing import can_sync, num_syncs
@@ -48,24 +50,32 @@ def describe(reporter: Reporter, setup: Setup) -> None:
     reporter.say(
         describe_optimizer(
             setup.updater.options,
+            setup.schedule.num_warm_up_steps,
             request.options.scale_learning_rate,
             plan.global_batch_size,
             request.defaults.global_batch_size,
         )
     )
+    if (loss := _loss(setup)) is not None:
+        reporter.say(f"loss  {loss}")
+    if (patience := request.options.early_stopping) is not None:
+        has_validation = request.splits.validation is not None
+        monitor = choose_monitor(request.options.monitor, setup.objective.layout, has_validation=has_validation)
+        reporter.say(f"ends early after {format_number(patience, 'epoch')} without a better {monitor}")
     if plan.sync_every is not None:
         syncs = num_syncs(plan.steps_per_epoch, plan.sync_every)
-        reporter.say(f"workers step on their own and average their weights {format_number(syncs, 'time')} an epoch")
+        reporter.say(
+            f"workers step on their own and average their weights {format_number(syncs, 'time')} an epoch, every "
+            f"{format_number(max(1, round(plan.steps_per_epoch / syncs)), 'step')} or so"
+        )
     if request.splits.validation is None:
         reporter.note("no split to validate on, so there will be train metrics only; convert with --split test=0.1")
     else:
         reporter.say(
-            f"{request.splits.validation}  {plan.num_validation_examples:,} examples, validated after each epoch"
+            f"{request.splits.validation}  {format_number(plan.num_validation_examples, 'example')}, validated after "
+            "each epoch"
         )
-    for split, count in label.num_unlabelled.items():
-        if count:
-            reporter.note(f"{count:,} examples of {split} have no label; they have weight 0")
-    own_notes = [text for text in (note_on_classes(label), note_on_unseen(label)) if text]
+    own_notes = [*notes_on_unlabelled(label), *filter(None, (note_on_classes(label), note_on_unseen(label)))]
     for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
         reporter.note(text)
 
@@ -85,8 +95,23 @@ def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], f
     if patience is not None and epochs and epochs[-1].step < setup.plan.num_steps:
         reporter.say(f"ended early: {monitor} has not improved for {format_number(patience, 'epoch')}")
     own = [line for line in epochs if line.step > first_step]
-    if (verdict := give_verdict(own, circumstances(setup))) is not None:
+    steps = setup.plan.steps_per_epoch
+    first_part = 1.0 - first_step % steps / steps
+    if (verdict := give_verdict(own, circumstances(setup), first_part)) is not None:
         reporter.say(f"verdict     {verdict}")
+
+
+def _loss(setup: Setup) -> str | None:
+    """Returns what the loss minds beside the labels, None if nothing."""
+    objective, label = setup.objective, setup.label
+    if not isinstance(objective, Classification):
+        return None
+    parts = [f"label smoothing {objective.label_smoothing:g}"] if objective.label_smoothing else []
+    if objective.class_weights is not None:
+        pairs = [f"{n} {weight:.4g}" for n, weight in zip(label.class_names, objective.class_weights, strict=True)]
+        more = ", ..." if len(pairs) > MAX_NAMES_SHOWN else ""
+        parts.append(f"class weights {', '.join(pairs[:MAX_NAMES_SHOWN])}{more}")
+    return "  ".join(parts) or None
 
 
 def circumstances(setup: Setup) -> Circumstances:

@@ -62,7 +62,10 @@ def dry_run(
         [[f"{number:,}" for number in share] for share in shares],
     )
     num_examples = plan.replica_batch_size // request.options.accumulate
-    estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples, setup.updater.kept)
+    recompute = request.options.recompute
+    estimate = estimate_memory(
+        setup.learner.model, setup.updater.optimizer, num_examples, setup.updater.kept, recompute=recompute
+    )
     print_table(("memory of a replica", "size", "estimated by"), estimate.lines())
 
 
@@ -86,12 +89,11 @@ def _together(devices: Devices, replicas: int | None, num_workers: int) -> Devic
 
 
 def _shares(request: Request, plan: TrainPlan, buckets: SplitBuckets | None) -> tuple[WorkerShare, ...]:
-    shards = request.dataset.split_shards(request.splits.train)
-    blocks = [shard.block_num_examples for shard in shards]
+    blocks = request.dataset.split_shards(request.splits.train).block_examples()
     if buckets is not None:
-        return bucketed_shares(blocks, buckets, plan, request.options.seed)
+        return bucketed_shares(*blocks, buckets, plan, request.options.seed)
     return worker_shares(
-        blocks,
+        *blocks,
         global_batch_size=plan.global_batch_size,
         num_workers=plan.num_workers,
         seed=request.options.seed,

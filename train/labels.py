@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.manifest import FeatureStatistics
+from shardkit.units import format_number
 from train.config import ClassValue, LabelSpec, Task, TaskChoice
 
 MAX_CLASSES = 10_000
@@ -95,7 +96,7 @@ def classification_label(
         names = tuple(str(c) for c in classes)
     if len(classes) < 2:
         raise UsageError(
-            f"the label {feature.name!r} has {len(classes)} distinct values",
+            f"the label {feature.name!r} has {format_number(len(classes), 'distinct value')}",
             why="there is nothing to tell apart",
             next_step="Choose another --label, or --task regression for numbers",
         )
@@ -134,6 +135,18 @@ def regression_label(feature: Feature, train_split: str, statistics: Mapping[str
         std=float(own.std or 1.0),
         num_unlabelled={split: s.num_nulls + s.num_nans + s.num_infs for split, s in statistics.items()},
     )
+
+
+def notes_on_unlabelled(label: LabelSpec) -> list[str]:
+    """Returns what to tell the user of each split where examples have no usable label."""
+    kind = "" if label.task == "classification" else " that is a finite number"
+    return [
+        f"1 example of {split} has no label{kind}; it has weight 0"
+        if count == 1
+        else f"{count:,} examples of {split} have no label{kind}; they have weight 0"
+        for split, count in label.num_unlabelled.items()
+        if count
+    ]
 
 
 def note_on_unseen(label: LabelSpec) -> str | None:

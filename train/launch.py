@@ -17,7 +17,6 @@ from train.syncing import check_sync_every
 
 DEFAULT_MAX_RESTARTS = 3
 LOGS = "workers"
-CHIEF_LOG = "chief.log"
 
 _ONE_PROCESS = ("single", "mirrored")
 # What may differ between the hosts of one run.

@@ -61,14 +61,12 @@ def make_learner(
     statistics = dataset.manifest.split(split).statistics
     if name == TABULAR:
         return _tabular_learner(dataset, split, features, statistics, label, strategy)
-    if name == IMAGE:
-        return _image_learner(features, statistics, label, image_size, strategy)
+    if name == IMAGE or name in APPLICATIONS:
+        return _image_learner(name, features, statistics, label, image_size, strategy)
     if name == TEXT:
         return text_learner(dataset, split, features, label, strategy)
     if name == SEQUENCE:
         return sequence_learner(dataset, split, features, label, strategy)
-    if name in APPLICATIONS:
-        return _application_learner(name, features, label, image_size, strategy)
     return _user_learner(name, features, statistics, label, strategy)
 
 
@@ -92,12 +90,10 @@ def learner_again(
         return _learner_of_columns(recipe.columns, features, label, strategy)
     if recipe.vocabulary is not None:
         return learner_of_tokens(features[0], recipe.vocabulary, label, strategy)
-    if name == IMAGE:
-        return _image_learner(features, statistics, label, image_size, strategy)
+    if name == IMAGE or name in APPLICATIONS:
+        return _image_learner(name, features, statistics, label, image_size, strategy)
     if name == SEQUENCE:
         return learner_of_signals(features[0], statistics, label, strategy)
-    if name in APPLICATIONS:
-        return _application_learner(name, features, label, image_size, strategy)
     return _user_learner(name, features, statistics, label, strategy)
 
 
@@ -141,6 +137,7 @@ def _learner_of_columns(
 
 
 def _image_learner(
+    name: str,
     features: Features,
     statistics: Mapping[str, FeatureStatistics],
     label: LabelSpec,
@@ -148,11 +145,12 @@ def _image_learner(
     strategy: tf.distribute.Strategy,
 ) -> Learner:
     found = tuple(filter(is_image, features)) or tuple(filter(is_image_array, features))
-    feature = _only_image(features, found, IMAGE, "encoded images, or of arrays such as uint8[28][28]")
+    feature = _only_image(features, found, name)
     is_encoded = is_image(feature)
+    channels = NUM_CHANNELS if is_encoded else num_channels(feature)
+    make = image_model if name == IMAGE else partial(application_model, name)
     with strategy.scope():
-        channels = NUM_CHANNELS if is_encoded else num_channels(feature)
-        model = image_model(image_size, label, strategy.num_replicas_in_sync, channels)
+        model = make(image_size, label, strategy.num_replicas_in_sync, channels)
     if is_encoded:
         return _encoded_image_learner(feature, model, image_size)
     pixels = prepare_pixels(feature, statistics.get(feature.name), image_size)
@@ -167,15 +165,6 @@ def _image_learner(
     )
 
 
-def _application_learner(
-    name: str, features: Features, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy
-) -> Learner:
-    feature = _only_image(features, tuple(filter(is_image, features)), name, "encoded images")
-    with strategy.scope():
-        model = application_model(name, image_size, label, strategy.num_replicas_in_sync)
-    return _encoded_image_learner(feature, model, image_size)
-
-
 def _encoded_image_learner(feature: Feature, model: keras.Model, image_size: int) -> Learner:
     return Learner(
         features=(feature,),
@@ -187,10 +176,10 @@ def _encoded_image_learner(feature: Feature, model: keras.Model, image_size: int
     )
 
 
-def _only_image(features: Features, found: Features, model: str, what: str) -> Feature:
+def _only_image(features: Features, found: Features, model: str) -> Feature:
     if len(found) != 1:
         raise UsageError(
-            f"the {model} model reads one feature of {what}",
+            f"the {model} model reads one feature of encoded images, or of arrays such as uint8[28][28]",
             why=f"found: {', '.join(f.name for f in found) or 'none'} among {', '.join(f.name for f in features)}",
             next_step="Name it with --features, or use another --model",
         )

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from shardkit.units import format_size
+from shardkit.units import format_number, format_size
+from train.recompute import held_outputs
 
 
 class MemoryEstimate(NamedTuple):
@@ -25,6 +26,7 @@ class MemoryEstimate(NamedTuple):
         num_values: Of those outputs an example.
         num_examples: A step.
         kept: Moving averages and masks of the weights.
+        is_recomputed: Whether blocks of the model are computed again, so that not all outputs are kept.
     """
 
     parameters: int
@@ -35,6 +37,7 @@ class MemoryEstimate(NamedTuple):
     num_values: int
     num_examples: int
     kept: int = 0
+    is_recomputed: bool = False
 
     @property
     def total(self) -> int:
@@ -43,12 +46,11 @@ class MemoryEstimate(NamedTuple):
 
     def lines(self) -> list[tuple[str, str, str]]:
         """Returns name, size and formula of each part."""
-        known = self.activations is not None
-        formula = (
-            f"{self.num_examples:,} examples x {self.num_values:,} values that {self.num_layers:,} layers give"
-            if known
-            else "the model does not tell the shapes of its layers"
-        )
+        formula = "the model does not tell the shapes of its layers"
+        if self.activations is not None:
+            formula = f"{format_number(self.num_examples, 'example')} x {self.num_values:,} values that "
+            formula += f"{format_number(self.num_layers, 'layer')} give" + ("s" if self.num_layers == 1 else "")
+            formula += ", the others again" if self.is_recomputed else ""
         kept = [("averages, masks", format_size(self.kept), "of the weights, for --ema and --prune")]
         return [
             ("parameters", format_size(self.parameters), "weights x bytes of their dtype"),
@@ -61,7 +63,12 @@ class MemoryEstimate(NamedTuple):
 
 
 def estimate_memory(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer, num_examples: int, kept: Iterable[Any] = ()
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    num_examples: int,
+    kept: Iterable[Any] = (),
+    *,
+    recompute: bool = False,
 ) -> MemoryEstimate:
     """Returns what a step takes.
 
@@ -70,10 +77,14 @@ def estimate_memory(
         optimizer: Built.
         num_examples: On one replica.
         kept: Moving averages and masks.
+        recompute: Whether blocks are computed again.
+
+    Raises:
+        UsageError: If blocks should be computed again and there are none.
     """
-    outputs = list(_outputs(model))
+    outputs = max(held_outputs(model), key=_bytes_of_one) if recompute else list(_outputs(model))
     values = sum(prod(size or 1 for size in t.shape[1:]) for t in outputs)
-    per_example = sum(prod(size or 1 for size in t.shape[1:]) * _size_of(t.dtype) for t in outputs)
+    per_example = _bytes_of_one(outputs)
     return MemoryEstimate(
         parameters=_num_bytes(model.weights),
         gradients=_num_bytes(model.trainable_weights),
@@ -83,7 +94,13 @@ def estimate_memory(
         num_values=values,
         num_examples=num_examples,
         kept=_num_bytes(kept),
+        is_recomputed=recompute,
     )
+
+
+def _bytes_of_one(outputs: Iterable[Any]) -> int:
+    """Returns the bytes of some outputs for one example."""
+    return sum(prod(size or 1 for size in t.shape[1:]) * _size_of(t.dtype) for t in outputs)
 
 
 def _outputs(layer: keras.layers.Layer) -> Iterator[Any]:

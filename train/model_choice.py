@@ -33,6 +33,8 @@ _APPLICATION_SIZES = {
     "EfficientNetV2B3": 300, "EfficientNetV2L": 480, "EfficientNetV2M": 480, "EfficientNetV2S": 384,
     "InceptionResNetV2": 299, "InceptionV3": 299, "NASNetLarge": 331, "Xception": 299,
 }  # fmt: skip
+# The least that they take where it is not 32: each halves its images until nothing would be left.
+_APPLICATION_MIN_SIZES = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}
 
 
 class Defaults(NamedTuple):
@@ -127,21 +129,51 @@ def choose_model(wanted: str | None, features: Features, statistics: Mapping[str
 
 def choose_defaults(model: str, features: Features) -> Defaults:
     """Returns what suits a model on these features."""
-    if model == IMAGE and not any(map(is_image, features)):
-        return _ARRAY_DEFAULTS
+    if not any(map(is_image, features)):
+        if model == IMAGE:
+            return _ARRAY_DEFAULTS
+        if model in APPLICATIONS:
+            return _ARRAY_DEFAULTS._replace(learning_rate=_APPLICATION_DEFAULTS.learning_rate)
     return _DEFAULTS.get(model) or (_USER_DEFAULTS if is_user_model(model) else _APPLICATION_DEFAULTS)
 
 
 def choose_image_size(wanted: int | None, model: str, features: Features) -> int:
-    """Returns the height and width of images: those that arrays have, those that a named model was made for."""
+    """Returns the height and width of images: those that arrays have, those that a named model was made for.
+
+    A named model takes small arrays as small as it can: what they show does not grow with them, only the work.
+
+    Raises:
+        UsageError: If a size is wanted for a model that reads no images.
+    """
     if wanted is not None:
+        check_image_size(wanted, model, reads_images=model not in (TABULAR, TEXT, SEQUENCE))
         return wanted
+    arrays = [] if any(map(is_image, features)) else [f for f in features if is_image_array(f)]
     if model in APPLICATIONS:
-        return _APPLICATION_SIZES.get(model, 224)
-    arrays = [f for f in features if is_image_array(f)]
-    if model == IMAGE and arrays and not any(map(is_image, features)):
-        return max(int(size or 0) for size in arrays[0].shape[:2])
+        made_for = _APPLICATION_SIZES.get(model, 224)
+        if not arrays:
+            return made_for
+        return min(made_for, max(_largest_side(arrays[0]), _APPLICATION_MIN_SIZES.get(model, 32)))
+    if model == IMAGE and arrays:
+        return _largest_side(arrays[0])
     return DEFAULT_IMAGE_SIZE
+
+
+def check_image_size(wanted: int | None, model: str, *, reads_images: bool) -> None:
+    """Checks that a size of images is wanted only where there are some that it decides on.
+
+    Raises:
+        UsageError: If a model that reads no images should have them in a size.
+    """
+    if wanted is not None and not reads_images:
+        raise UsageError(
+            f"--image-size is for images, and the model {model} reads none of another size than its own",
+            next_step="Leave it out, or choose another --model",
+        )
+
+
+def _largest_side(feature: Feature) -> int:
+    return max(int(size or 0) for size in feature.shape[:2])
 
 
 def _suitable_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:

@@ -18,6 +18,9 @@ from train.plan import TrainPlan
 from train.request import Request
 
 SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or begin again with --clip-norm 1 and another --output"
+_LOOK_AT_THE_MODEL = (
+    "Look in it for a logarithm, a root or a division that meets 0 or less, and for values too large for --precision"
+)
 
 _MAX_ROWS = 5
 _ELSEWHERE = ("inputs in another worker's share are no numbers", "Its log in workers/ names them")
@@ -105,7 +108,7 @@ def not_a_number(
     if bad is not None:
         why, advice = explain(bad.findings)
     else:
-        why, advice = _ELSEWHERE if is_elsewhere else explain(_merged(looked_at), its_batch)
+        why, advice = _ELSEWHERE if is_elsewhere else explain(_merged(looked_at), its_batch, is_first=num_steps == 1)
     return UsageError(
         f"the loss is no longer a number at step {num_steps:,}",
         where=_named(plan, steps),
@@ -213,12 +216,13 @@ def look_at_all(
         yield step, look_at(batch, worker_index * plan.worker_batch_size)
 
 
-def explain(findings: list[Finding], its_batch: str = "its batch") -> tuple[str, str]:
+def explain(findings: list[Finding], its_batch: str = "its batch", *, is_first: bool = False) -> tuple[str, str]:
     """Returns why a loss is no number, as far as its batch tells, and what to do.
 
     Args:
         findings: In its batch, or in several that it may have come from.
         its_batch: What was looked at.
+        is_first: Whether no weight was trained before.
     """
     bad = [f"{finding.name!r} in {_shown(finding.rows)}" for finding in findings if finding.rows]
     if bad:
@@ -226,10 +230,14 @@ def explain(findings: list[Finding], its_batch: str = "its batch") -> tuple[str,
             f"inputs in {its_batch} are no numbers: {', '.join(bad)}",
             "Convert again without those values, or make the model cope with NaN in its inputs",
         )
-    if not findings:
-        return f"{its_batch} cannot be the reason, so the weights are", SMALLER_STEPS
-    largest = max(findings, key=lambda finding: finding.largest)
-    return f"all inputs in {its_batch} are numbers, up to {largest.largest:.4g} in {largest.name!r}", SMALLER_STEPS
+    if findings:
+        largest = max(findings, key=lambda finding: finding.largest)
+        why = f"all inputs in {its_batch} are numbers, up to {largest.largest:.4g} in {largest.name!r}"
+    else:
+        why = f"{its_batch} cannot be the reason"
+    if is_first:
+        return (f"{why}, and no weight was trained yet, so it is the model", _LOOK_AT_THE_MODEL)
+    return (why if findings else f"{why}, so the weights are"), SMALLER_STEPS
 
 
 def how_to_look(request: Request, plan: TrainPlan, steps: range) -> str:

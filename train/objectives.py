@@ -76,7 +76,7 @@ class Classification:
         logits, labels, weights = tf.cast(outputs, tf.float32), batch.labels, batch.weights
         predicted = tf.argmax(logits, axis=1, output_type=tf.int32)
         right = weights * tf.cast(tf.equal(predicted, labels), tf.float32)
-        parts = [_totals(weights, weights * _cross_entropy(labels, logits), right)]
+        parts = [_totals(weights, _weighted(_cross_entropy(labels, logits), weights), right)]
         if self.layout.counts_classes:
             for index, counted in ((labels, right), (predicted, weights), (labels, weights)):
                 parts.append(tf.math.unsorted_segment_sum(counted, index, self.layout.num_classes))
@@ -108,7 +108,7 @@ class Regression:
         """Returns weight, loss, absolute error, squared error."""
         errors, weights = self._errors(batch.labels, outputs), batch.weights
         losses = self.losses(batch.labels, outputs)
-        return _totals(weights, weights * losses, weights * tf.abs(errors), weights * tf.square(errors))
+        return _totals(weights, *(_weighted(v, weights) for v in (losses, tf.abs(errors), tf.square(errors))))
 
     def _errors(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.cast(outputs, tf.float32), [-1]) - labels
@@ -125,6 +125,11 @@ def objective_for(
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def _weighted(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    # Rows that fill up a batch hold NaN, and 0 times NaN is NaN.
+    return tf.math.multiply_no_nan(values, weights)
 
 
 def _totals(*values: tf.Tensor) -> tf.Tensor:

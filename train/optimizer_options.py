@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from shardkit.errors import UsageError
+from shardkit.units import format_number
 from train.config import OptimizerChoice, Precision, Scaling, ScheduleChoice, TrainOptions
 from train.model_choice import Defaults
 
@@ -93,7 +94,9 @@ def scale_factor(scaling: Scaling, global_batch_size: int, default_batch_size: i
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
 
 
-def describe_optimizer(chosen: OptimizerOptions, scaling: Scaling, batch_size: int, default_batch_size: int) -> str:
+def describe_optimizer(
+    chosen: OptimizerOptions, num_warm_up_steps: int, scaling: Scaling, batch_size: int, default_batch_size: int
+) -> str:
     """Returns the optimizer in a line, with the arithmetic of its learning rate."""
     parts = [f"optimizer  {chosen.name}  learning rate {chosen.learning_rate:g}"]
     if scaling != "none":
@@ -103,8 +106,8 @@ def describe_optimizer(chosen: OptimizerOptions, scaling: Scaling, batch_size: i
             f"{default_batch_size} to {batch_size})"
         )
     parts.append(f"schedule {chosen.schedule}")
-    if chosen.warmup_steps is not None:
-        parts.append(f"warm-up {chosen.warmup_steps:,} steps")
+    if num_warm_up_steps:
+        parts.append(f"warm-up {format_number(num_warm_up_steps, 'step')}")
     if chosen.weight_decay:
         parts.append(f"weight decay {chosen.weight_decay:g}")
     if chosen.momentum:

@@ -20,6 +20,7 @@ from train.plan import TrainPlan
 from train.recipe import make_recipe
 from train.request import Request
 from train.run_folder import RunRecord
+from train.schedules import Schedule
 from train.user_model import model_path
 from train.vocabulary import count_values
 
@@ -67,6 +68,7 @@ def make_record(
     label: LabelSpec,
     learner: Learner,
     plan: TrainPlan,
+    schedule: Schedule,
     bucket_boundaries: tuple[int, ...] | None = None,
 ) -> RunRecord:
     """Returns what the run trains, for its folder."""
@@ -86,6 +88,7 @@ def make_record(
         num_lanes=plan.num_lanes,
         reader=request.options.reader,
         optimizer=choose_optimizer(request.options, request.defaults, plan.global_batch_size),
+        schedule=schedule,
         seed=request.options.seed,
         label_smoothing=request.options.label_smoothing,
         class_weights=request.options.class_weights,

@@ -7,11 +7,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import tensorflow as tf
 
+from shardkit import storage
 from train.cluster import Cluster
+from train.environment import native_messages_in
 from train.exits import EXIT_PEER_LOST
+from train.launch import LOGS
+from train.supervisor import CHIEF_LOG, log_name
 
 # What TensorFlow waits for when nothing is said; the supervisor of a host notices its own workers at once.
 HEARTBEAT_LIMIT_S = 10.0
@@ -55,6 +61,23 @@ def is_lost_peer(error: BaseException) -> bool:
         return True
     kinds = (tf.errors.InternalError, tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.UnknownError)
     return isinstance(error, kinds) and _LOST.search(str(error.message)) is not None
+
+
+def logging_about_peers(cluster: Cluster, folder: Path) -> AbstractContextManager[None]:
+    """Returns the context in which one of several runs: what TensorFlow has to tell of the others goes to a log.
+
+    Args:
+        cluster: Of all.
+        folder: Of the run.
+
+    Raises:
+        UsageError: If it cannot be written.
+    """
+    if cluster.num_workers == 1:
+        return nullcontext()
+    name = CHIEF_LOG if cluster.is_chief else log_name(cluster.index, cluster.num_servers)
+    storage.make_folder(str(folder / LOGS))
+    return native_messages_in(folder / LOGS / name)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from train.parsed import absent_examples
 from train.precision import set_precision
 from train.progress import choose_monitor
 from train.recipe import LearnerRecipe, hash_model_file
-from train.run_folder import RunFolder, RunRecord, read_trained
+from train.run_folder import RunFolder, RunRecord, list_checkpoints, read_trained
 from train.sums import layout_for
 from train.user_model import call_user_code, model_path
 
@@ -132,6 +132,11 @@ def choose_checkpoint(folder: RunFolder, which: str, monitor: str) -> tuple[int,
             )
     elif which == NEWEST:
         wanted = list(kept)[::-1]
+        newest = list_checkpoints(folder.checkpoints)
+        if wanted and not newest:
+            notes.append(
+                f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}"
+            )
     else:
         wanted = [step for step in kept if str(step) == which]
         if not wanted:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import keras
@@ -32,14 +32,7 @@ def recomputing(model: keras.Model) -> Forward:
     Raises:
         UsageError: If the model cannot be cut, or adds losses of activations by itself.
     """
-    graph = trace_calls(model)
-    cuts = [] if graph is None else choose_cuts(find_cuts(graph))
-    if graph is None or len(cuts) < 2:
-        raise UsageError(
-            "the model has no blocks that could be computed again",
-            why="nowhere in it, or in one place only, does one tensor alone go from layer to layer",
-            next_step="Leave out --recompute; --accumulate needs less memory, too",
-        )
+    graph, cuts = cut_in_blocks(model)
     if any(layer.activity_regularizer is not None for layer in all_layers(model)):
         raise UsageError(
             "the model has losses of activations, which get no gradients when activations are computed again",
@@ -56,6 +49,38 @@ def recomputing(model: keras.Model) -> Forward:
         return tail(hidden, training=True)
 
     return forward
+
+
+def cut_in_blocks(model: keras.Model) -> tuple[CallGraph, list[Cut]]:
+    """Returns the calls of a model, and where it is cut, at two places or more.
+
+    Raises:
+        UsageError: If there are none.
+    """
+    graph = trace_calls(model)
+    cuts = [] if graph is None else choose_cuts(find_cuts(graph))
+    if graph is None or len(cuts) < 2:
+        raise UsageError(
+            "the model has no blocks that could be computed again",
+            why="nowhere in it, or in one place only, does one tensor alone go from layer to layer",
+            next_step="Leave out --recompute; --accumulate needs less memory, too",
+        )
+    return graph, cuts
+
+
+def held_outputs(model: keras.Model) -> list[list[keras.KerasTensor]]:
+    """Returns, for each moment of a backward pass that computes a block again, the outputs of layers that are held.
+
+    Raises:
+        UsageError: If the model cannot be cut.
+    """
+    graph, cuts = cut_in_blocks(model)
+    outputs = [_tensors_of(call.result) for call in graph.calls]
+    # Neither what comes before the first cut nor what comes after the last one is computed again.
+    kept = [*outputs[: cuts[0].end], [cut.tensor for cut in cuts[1:]], *outputs[cuts[-1].end :]]
+    # The last output of a block is that of its cut.
+    blocks = [outputs[a.end : b.end - 1] for a, b in pairwise(cuts)]
+    return [list(chain.from_iterable((*kept, *block))) for block in blocks]
 
 
 class Call(NamedTuple):

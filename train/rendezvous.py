@@ -188,6 +188,9 @@ class _Meeting:
                     self._look_around()
         except (OSError, TimeoutError):
             return  # The caller left, and will call again if it needs to.
+        except asyncio.CancelledError:
+            # Everybody is there; asyncio's server would log a traceback for those who called and say nothing.
+            return
         finally:
             writer.close()
 

@@ -92,6 +92,11 @@ class Reporter:
             parts.append(f"validation {_metrics_text(metrics.validation)}")
         parts += _speed(metrics)
         self.say("  ".join(p for p in parts if p))
+        if metrics.validation is not None and math.isnan(metrics.validation.get("loss", 0.0)):
+            self.warn(
+                "the validation loss is no number, though the train loss is one; look for inputs that are none, as "
+                "absent values, which are NaN"
+            )
 
     def final_table(self, epochs: Sequence[EpochMetrics], split_names: Sequence[str]) -> None:
         """Prints all epochs as a table on stdout."""

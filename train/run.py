@@ -81,7 +81,7 @@ def run(
         workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
     )
     boundaries = None if setup.buckets is None else setup.buckets.boundaries
-    record = make_record(request, setup.label, setup.learner, setup.plan, boundaries)
+    record = make_record(request, setup.label, setup.learner, setup.plan, setup.schedule, boundaries)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter, setup.plan.steps_per_epoch)
     agree(start.step)
     if is_chief:
@@ -221,10 +221,11 @@ def begin(
             reporter.note("there is no checkpoint to go on from; the run starts from the beginning")
         return Restored(0, zero_sums(layout_for(record.label))), []
     if restored.step > steps_per_epoch * record.num_epochs:
+        was = "was" if record.num_epochs == 1 else "were"
         raise UsageError(
             f"the run has {format_number(restored.step // steps_per_epoch, 'epoch')} already",
             where=str(folder.path),
-            why=f"{record.num_epochs} were asked for",
+            why=f"{format_number(record.num_epochs, 'epoch')} in all {was} asked for",
             next_step="Use as many --epochs or more, or another --output",
         )
     reporter.say(f"resumed after step {restored.step:,}")
@@ -263,7 +264,13 @@ def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:
 
     def more_memory() -> str:
         num_examples = plan.replica_batch_size // accumulate
-        estimate = estimate_memory(setup.learner.model, setup.updater.optimizer, num_examples, setup.updater.kept)
+        estimate = estimate_memory(
+            setup.learner.model,
+            setup.updater.optimizer,
+            num_examples,
+            setup.updater.kept,
+            recompute=request.options.recompute,
+        )
         limit_bytes = None if limit_mib is None else limit_mib * 2**20
         return advise(
             plan.global_batch_size, plan.num_replicas, accumulate, estimate, limit_bytes, is_training=is_training

@@ -18,12 +18,18 @@ from train.metrics import EpochMetrics, decode_lines, encode_line
 from train.optimizer_options import OptimizerOptions
 from train.plan import Shared
 from train.recipe import LearnerRecipe
+from train.schedules import Schedule
 
 CHECKPOINT_PREFIX = "step"
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 _STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
-_OPTIMIZER_NAMES = {"name": "optimizer"}
+# What a part of an identity is called, where it is not its own name.
+_PART_NAMES = {
+    ("optimizer", "name"): "optimizer", ("label", "name"): "label", ("label", "classes"): "set of classes",
+    ("label", "class_names"): "set of classes", ("splits", "train"): "train split",
+    ("splits", "validation"): "split to validate on", ("", "sync_every"): "number of steps between averages",
+}  # fmt: skip
 # Options that round sums in another way, so that a run goes on well, but not bit for bit.
 _ROUNDING = ("xla", "recompute")
 # A run that goes on with other values of these would not be the same run.
@@ -56,6 +62,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         label_smoothing: Part of a class target that is spread evenly over all classes.
         class_weights: `balanced`, or `NAME=WEIGHT,...`.
         sync_every: Steps of each worker between two averages of their weights; None if they add up gradients.
+        schedule: Of the learning rate, with its warm-up; None in records of an older shardkit.
         bucket_boundaries: Of the length buckets of the train split; None without.
         recipe: What the learner was made from; None in records of an older shardkit, like `options`.
         options: All that was asked for, without passwords.
@@ -80,6 +87,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     label_smoothing: float = 0.0
     class_weights: str | None = None
     sync_every: int | None = None
+    schedule: Schedule | None = None
     bucket_boundaries: tuple[int, ...] | None = None
     recipe: LearnerRecipe | None = None
     options: TrainOptions | None = None
@@ -162,6 +170,10 @@ class RunFolder:
     def write_metrics(self, epochs: Sequence[EpochMetrics]) -> None:
         """Stores the epochs, whole or not at all."""
         self._replace(self.metrics_path, b"".join(map(encode_line, epochs)))
+
+    def has_checkpoint(self) -> bool:
+        """Returns whether there is something to go on from."""
+        return bool(list_checkpoints(self.checkpoints))
 
     def describe_stop(self) -> str:
         """Returns the sentence for a user who stopped the run: what is saved, and how to go on."""
@@ -299,12 +311,13 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
                 next_step="Name the dataset that the run began with, or choose another --output",
             )
         if old != new:
-            if isinstance(old, OptimizerOptions):
-                name = next(n for n in old.__struct_fields__ if getattr(old, n) != getattr(new, n))
-                old, new = getattr(old, name), getattr(new, name)
-                name = _OPTIMIZER_NAMES.get(name, name)
+            if isinstance(old, OptimizerOptions | LabelSpec | Splits):
+                part = next(n for n in old.__struct_fields__ if getattr(old, n) != getattr(new, n))
+                old, new = getattr(old, part), getattr(new, part)
+                name = _PART_NAMES.get((name, part), part)
+            what = _PART_NAMES.get(("", name), name.replace("_", " "))
             raise UsageError(
-                f"the run that is there has another {name.replace('_', ' ')}",
+                f"the run that is there has {'other' if what.endswith('s') else 'another'} {what}",
                 where=str(folder),
                 why=f"{_shown(old)} then, {_shown(new)} now",
                 next_step="Give the options that the run began with, or choose another --output",

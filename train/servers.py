@@ -8,19 +8,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import NoReturn
 
 import tensorflow as tf
 
 from train.batch import Batch
 from train.cluster import WORKER, Cluster
-from train.environment import native_messages_hidden, native_messages_in
+from train.environment import native_messages_hidden
 from train.exits import EXIT_PEER_LOST
 from train.failures import explained
 from train.heartbeat import START_LIMIT_S, Heartbeat
-from train.launch import CHIEF_LOG, LOGS, run_identity
+from train.launch import run_identity
 from train.lookout import overhear
 from train.plan import Shared
 from train.rendezvous import CALL_LIMIT_S, decode_greeting, meet
@@ -109,11 +108,6 @@ def answer_for_batches(request: Request, shared: Shared | None, progress: Progre
         answer(
             VALIDATION, UnitSource(lambda step: material.source.input.validation(step) or (), lambda: explain(split))
         )
-
-
-def commanding(cluster: Cluster, folder: Path) -> AbstractContextManager[None]:
-    """Returns the context in which a chief runs: what TensorFlow has to tell of those that are lost goes to a log."""
-    return native_messages_in(folder / LOGS / CHIEF_LOG) if cluster.num_servers else nullcontext()
 
 
 def dismiss(cluster: Cluster) -> NoReturn:

@@ -12,6 +12,7 @@ from shardkit.reading.dataset import Splits
 from train.asynchronous import UnitSteps
 from train.buckets import SplitBuckets
 from train.caching import keep_examples
+from train.choices import IMAGE
 from train.cluster import Cluster
 from train.config import LabelSpec
 from train.devices import ALONE, Devices, choose_devices
@@ -24,7 +25,7 @@ from train.lengths import put_in_buckets
 from train.local_sgd import LocalSteps
 from train.loop import Steps, distribute_steps
 from train.memory import configure_memory
-from train.model_choice import is_user_model
+from train.model_choice import APPLICATIONS, check_image_size, is_user_model
 from train.objectives import Objective
 from train.optimizer_options import check_micro_batches, choose_optimizer
 from train.optimizers import make_optimizer
@@ -35,7 +36,7 @@ from train.precision import set_precision
 from train.preparation import Preparation
 from train.recompute import recomputing
 from train.request import Request, make_plan
-from train.schedules import plan_schedule
+from train.schedules import Schedule, plan_schedule
 from train.stock_input import StockInput
 from train.syncing import check_one_replica
 from train.updater import Updater
@@ -52,6 +53,7 @@ class Setup(NamedTuple):
     objective: Objective
     updater: Updater
     input: BatchInput
+    schedule: Schedule
     local: LocalSteps | None = None
     buckets: SplitBuckets | None = None
 
@@ -105,7 +107,7 @@ def set_up(
         check_one_replica(devices.num_replicas, devices.num_workers)
         local = LocalSteps(devices, learner.model, updater, objective.layout.num_sums)
     buckets = source.buckets
-    return Setup(request, devices, plan, label, learner, objective, updater, source.input, local, buckets)
+    return Setup(request, devices, plan, label, learner, objective, updater, source.input, schedule, local, buckets)
 
 
 def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
@@ -129,6 +131,8 @@ def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf
             request.model, request.dataset, split, request.features, label, request.image_size, owner
         )
         preparation = Preparation(learner, label, request.label_feature, request.image_size)
+        reads_images = bool(learner.images) or request.model in (IMAGE, *APPLICATIONS)
+        check_image_size(request.options.image_size, request.model, reads_images=reads_images)
         source = make_input(request, worker_index, plan, learner, preparation)
     return Material(label, learner._replace(notes=(*learner.notes, *filter(None, [source.note]))), source)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from shardkit.reading.bucketing import BucketedOrder
 from shardkit.reading.length_buckets import order_of
-from shardkit.reading.order import EpochSequence, OrderOptions, Worker, choose_num_lanes, lane_shares
+from shardkit.reading.order import EpochSequence, Int64s, OrderOptions, Worker, choose_num_lanes, lane_shares
 from train.buckets import SplitBuckets
 from train.plan import TrainPlan
 
@@ -35,12 +34,13 @@ class WorkerShare(NamedTuple):
 
 
 def worker_shares(
-    shard_blocks: Sequence[Sequence[int]], *, global_batch_size: int, num_workers: int, seed: int, epoch: int = 0
+    blocks_each: Int64s, block_examples: Int64s, *, global_batch_size: int, num_workers: int, seed: int, epoch: int = 0
 ) -> tuple[WorkerShare, ...]:
     """Returns the share of each worker in an epoch.
 
     Args:
-        shard_blocks: Of each shard of the split, the examples of each block.
+        blocks_each: Blocks of each shard of the split.
+        block_examples: Examples of each of these blocks.
         global_batch_size: Examples that all workers together take a step.
         num_workers: How many there are.
         seed: Of the order.
@@ -50,9 +50,8 @@ def worker_shares(
     options = OrderOptions(
         global_batch_size=global_batch_size, seed=seed, shuffle=True, remainder="drop", num_lanes=num_lanes
     )
-    sizes = np.array([size for blocks in shard_blocks for size in blocks], np.int64)
-    shards = np.repeat(np.arange(len(shard_blocks)), [len(blocks) for blocks in shard_blocks])
-    sequence = EpochSequence(sizes, options, epoch)
+    shards = np.repeat(np.arange(len(blocks_each)), blocks_each)
+    sequence = EpochSequence(block_examples, options, epoch)
     num_steps = sequence.num_examples // global_batch_size
     of_lanes = lane_shares(global_batch_size, num_lanes)
     ends = np.cumsum(num_steps * of_lanes)
@@ -78,12 +77,13 @@ def worker_shares(
 
 
 def bucketed_shares(
-    shard_blocks: Sequence[Sequence[int]], buckets: SplitBuckets, plan: TrainPlan, seed: int, epoch: int = 0
+    blocks_each: Int64s, block_examples: Int64s, buckets: SplitBuckets, plan: TrainPlan, seed: int, epoch: int = 0
 ) -> tuple[WorkerShare, ...]:
     """Returns the share of each worker in an epoch of batches of similar length.
 
     Args:
-        shard_blocks: Of each shard of the split, the examples of each block.
+        blocks_each: Blocks of each shard of the split.
+        block_examples: Examples of each of these blocks.
         buckets: Of the examples.
         plan: Sizes of the run.
         seed: Of the order.
@@ -95,10 +95,9 @@ def bucketed_shares(
         num_lanes=plan.num_lanes,
         buckets=order_of(buckets.request(plan.num_groups), plan.num_workers),
     )
-    sizes = np.array([size for blocks in shard_blocks for size in blocks], np.int64)
-    shards = np.repeat(np.arange(len(shard_blocks)), [len(blocks) for blocks in shard_blocks])
+    shards = np.repeat(np.arange(len(blocks_each)), blocks_each)
     num_rows = (plan.global_batch_size,) * len(buckets.boundaries)
-    order = BucketedOrder(sizes, buckets.bucket_of, num_rows, options, epoch)
+    order = BucketedOrder(block_examples, buckets.bucket_of, num_rows, options, epoch)
     found = []
     for index in range(plan.num_workers):
         last_steps = order.last_steps(Worker(index=index, num_workers=plan.num_workers), turn=0)

@@ -25,6 +25,8 @@ def choose_split(manifest: Manifest, wanted: str | None, validated: str | None) 
     if wanted is None:
         preferred = (TEST_SPLIT, validated, *VALIDATION_SPLITS)
         wanted = next((s for s in preferred if s is not None and sizes.get(s)), None)
+    if not any(sizes.values()):
+        raise UsageError("the dataset holds no examples", next_step="Convert inputs that hold rows")
     if wanted is None and len(sizes) == 1:
         wanted = next(iter(sizes))
     if wanted is None:

@@ -19,6 +19,7 @@ from shardkit.errors import (
     UnsafeError,
     UsageError,
 )
+from shardkit.units import format_number
 from train.cluster import SERVER, WORKER, name_of, task_of
 from train.exits import EXIT_BUG, PEER_LOST_CODES
 
@@ -48,6 +49,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         num_servers: Parameter servers among all workers; with them, the others do without one that is lost.
         num_replaced: Workers that were started again while the others went on.
         given_up: Workers that the others go on without.
+        is_saved: Whether there is a checkpoint to go on from.
     """
 
     num_workers: int
@@ -64,6 +66,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     num_servers: int = 0
     num_replaced: int = 0
     given_up: frozenset[int] = frozenset()
+    is_saved: bool = True
 
 
 class WorkerEnded(msgspec.Struct, frozen=True):
@@ -125,7 +128,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """End all workers of this host, and start `count` of them from the last checkpoint."""
+    """End all workers of this host, and start `count` of them from the last checkpoint, or from the beginning."""
 
     count: int
     sentence: str
@@ -275,7 +278,9 @@ def _after_failure(state: State, event: WorkerEnded | WorkerFroze | StartFailed)
     got_further = step is not None and (state.furthest_step is None or step > state.furthest_step)
     is_same_spot = isinstance(event, StartFailed) or (state.failed_before and not got_further)
     if state.generation + state.num_replaced >= state.max_restarts:
-        allowed = f"{state.max_restarts} restarts were allowed" if state.max_restarts else "no restart is allowed"
+        were = "was" if state.max_restarts == 1 else "were"
+        restarts = format_number(state.max_restarts, "restart")
+        allowed = f"{restarts} {were} allowed" if state.max_restarts else "no restart is allowed"
         return state, Finish(StorageError.exit_code, sentence=f"{what}; {allowed}")
     count = state.count
     fewer = [n for n in range(1, count) if state.fitting is None or n in state.fitting]
@@ -296,7 +301,8 @@ def _after_failure(state: State, event: WorkerEnded | WorkerFroze | StartFailed)
     workers = "1 worker" if count == 1 else f"{count} workers"
     how = "going on with" if count < state.count else "restarting"
     number = f"restart {after.generation + after.num_replaced} of {state.max_restarts}"
-    return after, Restart(count, f"{what}; {how} {workers} from the last checkpoint, {number}")
+    where = "the last checkpoint" if state.is_saved else "the beginning"
+    return after, Restart(count, f"{what}; {how} {workers} from {where}, {number}")
 
 
 def _have_all_ended(state: State) -> bool:

@@ -40,6 +40,8 @@ from train.supervision import (
 )
 
 RESUME = "--resume"
+# What TensorFlow says in a chief, whose own output is passed through.
+CHIEF_LOG = "chief.log"
 # Kubernetes and Slurm kill 30 s after SIGTERM.
 GRACE_S = 25.0
 
@@ -47,6 +49,8 @@ _POLL_S = 0.25
 _HELD_UP_S = 5.0
 _SETTLE_S = 1.0
 _MAX_LAST_WORDS = 20
+# Whom these end has had no time to say why.
+_FROM_OUTSIDE = (signal.SIGKILL, *STOP_SIGNALS)
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +77,19 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     start_limit_s: float = START_LIMIT_S
 
 
-def supervise(orders: Orders, say: Callable[[str], None], describe_state: Callable[[], str]) -> int:
+def supervise(
+    orders: Orders,
+    say: Callable[[str], None],
+    describe_state: Callable[[], str],
+    is_saved: Callable[[], bool] = lambda: True,
+) -> int:
     """Keeps the workers running to their end, and returns the exit code.
 
     Args:
         orders: What to run.
         say: Tells the user a sentence.
         describe_state: Returns the sentence that says what is saved and how to go on.
+        is_saved: Returns whether there is a checkpoint.
 
     Raises:
         StorageError: If workers were lost more often than is allowed.
@@ -88,7 +98,7 @@ def supervise(orders: Orders, say: Callable[[str], None], describe_state: Callab
     if orders.placement.count > 1 or orders.placement.num_servers:
         storage.make_folder(str(orders.logs))
     with scratch_folder() as folder, _signals() as wakeup:
-        return _Supervisor(orders, folder, wakeup, say, describe_state).run()
+        return _Supervisor(orders, folder, wakeup, say, describe_state, is_saved).run()
 
 
 class _Supervisor:
@@ -99,12 +109,14 @@ class _Supervisor:
         wakeup: int,
         say: Callable[[str], None],
         describe_state: Callable[[], str],
+        is_saved: Callable[[], bool],
     ) -> None:
         self._orders = orders
         self._folder = folder
         self._wakeup = wakeup
         self._say = say
         self._describe_state = describe_state
+        self._is_saved = is_saved
         self._stop_at_s: float | None = None
         placement = orders.placement
         self._state = State(
@@ -137,18 +149,19 @@ class _Supervisor:
             while True:
                 refusals: list[Event] = []
                 for event in causes_first(events):
-                    self._state, action = decide(self._state, event)
+                    now = msgspec.structs.replace(self._state, is_saved=self._is_saved())
+                    self._state, action = decide(now, event)
                     if isinstance(action, Stop):
                         crew.signal(action.number)
                         self._stop_at_s = time.monotonic() + self._orders.grace_s
                     elif isinstance(action, Replace | GiveUp):
-                        self._say(action.sentence + _see_log(event, members))
+                        self._say(action.sentence + self._see_log(event, members))
                         if isinstance(action, GiveUp):
                             crew.drop(action.index)
                         elif (refusal := crew.replace(_member(members, action.index))) is not None:
                             refusals.append(refusal)
                     elif isinstance(action, Restart):
-                        return msgspec.structs.replace(action, sentence=action.sentence + _see_log(event, members))
+                        return msgspec.structs.replace(action, sentence=action.sentence + self._see_log(event, members))
                     elif isinstance(action, Finish):
                         words = (_own_words(action, crew, members, sizes), action.sentence)
                         return msgspec.structs.replace(action, sentence="\n".join(filter(None, words)) or None)
@@ -167,6 +180,15 @@ class _Supervisor:
             )
             for i in range(first, first + self._state.count)
         ]
+
+    def _see_log(self, event: Event, members: Sequence[Member]) -> str:
+        """Returns where a worker said why it ended, nothing where it could not."""
+        if not isinstance(event, WorkerEnded) or -event.code in _FROM_OUTSIDE:
+            return ""
+        log = _member(members, event.index).log
+        if log is None and event.code < 0 and event.index == 0 and self._state.num_workers > 1:
+            log = self._orders.logs / CHIEF_LOG
+        return "" if log is None else f"; see {log}"
 
     def _wait(self, crew: Crew) -> list[Event]:
         """Returns what happened, after a while at most."""
@@ -213,11 +235,6 @@ def log_name(index: int, num_servers: int) -> str:
 
 def _member(members: Sequence[Member], index: int) -> Member:
     return next(m for m in members if m.cluster.index == index)
-
-
-def _see_log(event: Event, members: Sequence[Member]) -> str:
-    log = next((m.log for m in members if m.cluster.index == getattr(event, "index", None)), None)
-    return "" if log is None or not isinstance(event, WorkerEnded) or event.code < 0 else f"; see {log}"
 
 
 def _own_words(action: Finish, crew: Crew, members: Sequence[Member], sizes: dict[Path, int]) -> str | None:

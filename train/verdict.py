@@ -43,28 +43,35 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     num_epochs: int = 2
 
 
-def mean_share(epochs: Sequence[EpochMetrics], name: str) -> float | None:
+def mean_share(epochs: Sequence[EpochMetrics], name: str, first_part: float = 1.0) -> float | None:
     """Returns a share of the time of all steps that were measured; None if none was.
 
     Args:
         epochs: Of the run.
         name: Of the share's field.
+        first_part: Of the steps of the first epoch, those that were measured: a run that goes on begins anywhere.
     """
     # All epochs have as many steps; the wall time of the first one has the start in it, which is not measured.
-    known = [(share, line.step_ms or 0.0) for line in epochs if (share := getattr(line, name)) is not None]
+    parts = [first_part, *[1.0] * len(epochs)]
+    known = [
+        (share, part * (line.step_ms or 0.0))
+        for line, part in zip(epochs, parts, strict=False)
+        if (share := getattr(line, name)) is not None
+    ]
     total_ms = sum(step_ms for _, step_ms in known)
     return sum(share * step_ms for share, step_ms in known) / total_ms if total_ms else None
 
 
-def give_verdict(epochs: Sequence[EpochMetrics], circumstances: Circumstances) -> str | None:
+def give_verdict(epochs: Sequence[EpochMetrics], circumstances: Circumstances, first_part: float = 1.0) -> str | None:
     """Returns what was the bottleneck and what helps; None if too little was measured to tell.
 
     Args:
         epochs: That this process trained.
         circumstances: Of the run.
+        first_part: Of the first of them that this process trained.
     """
-    waiting = mean_share(epochs, "waiting_share")
-    communication = mean_share(epochs, "communication_share") or 0.0
+    waiting = mean_share(epochs, "waiting_share", first_part)
+    communication = mean_share(epochs, "communication_share", first_part) or 0.0
     if waiting is None:
         return None
     if max(waiting, communication) <= TOLERABLE_SHARE:

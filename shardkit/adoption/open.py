@@ -21,6 +21,7 @@ from shardkit.adoption.write import (
 from shardkit.conversion.plan import make_created
 from shardkit.dataset import Dataset
 from shardkit.reading.split import Split
+from shardkit.shard_table import unstored_table
 from shardkit.units import format_number
 
 
@@ -53,7 +54,8 @@ def open_tfrecords(
     shards = make_shards(found, {f.name: DEFAULT_SPLIT for f in listed.files}, [DEFAULT_SPLIT])
     name = listed.root.rstrip("/").rsplit("/", 1)[-1]
     manifest, _ = make_manifest(name, found, listed, shards, make_recipe(options), make_created(named), version=1)
-    return Split(Dataset(listed.root, 0, manifest, shards), DEFAULT_SPLIT)
+    table = unstored_table(shards, listed.root)
+    return Split(Dataset(listed.root, 0, manifest, table), DEFAULT_SPLIT)
 
 
 def list_for_index(patterns: Sequence[str], options: AdoptOptions) -> Listed:

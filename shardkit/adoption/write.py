@@ -31,11 +31,11 @@ from shardkit.manifest import (
     ShardTableInfo,
     SplitInfo,
     encode_manifest,
-    encode_shard_table,
     manifest_path,
     shard_table_path,
 )
 from shardkit.regular_files import NotRegularError
+from shardkit.shard_table import encode_shard_table
 
 _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 

@@ -29,10 +29,13 @@ __all__ = ["cli", "main", "script"]
 PROGRAM = "shardkit"
 COMMANDS = {
     "convert": Entry("shardkit.cli.convert", "Turn raw files into evenly sized TFRecord shards."),
+    "plan": Entry("shardkit.cli.plan", "Tell what a conversion would need, and whether it can work."),
     "inspect": Entry("shardkit.cli.inspect", "Show what a dataset holds."),
     "verify": Entry("shardkit.cli.verify", "Re-read every byte of a dataset and compare it with its manifest."),
     "index": Entry("shardkit.cli.index", "Make TFRecord files a dataset where they lie."),
     "bench": Entry("shardkit.cli.bench", "Measure how fast a dataset is read, and how many accelerators that feeds."),
+    "clean": Entry("shardkit.cli.clean", "Remove what no version of a dataset needs and no conversion owns."),
+    "doctor": Entry("shardkit.cli.doctor", "Check the installation, and whether a store keeps its promises."),
     "train": Entry("shardkit.cli.train", "Train a model on a dataset."),
     "evaluate": Entry("shardkit.cli.evaluate", "Measure how good a trained model is."),
     "predict": Entry("shardkit.cli.predict", "Write what a trained model says about each example."),

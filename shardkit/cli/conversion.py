@@ -17,9 +17,12 @@ from typing import NamedTuple, NoReturn
 import msgspec
 from rich.console import Console
 
+from beam_pipelines.engines.settings import EngineOptions
 from shardkit import storage
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
+from shardkit.cli.engines import engine_rows
 from shardkit.cli.errors import explain, show
+from shardkit.cli.grid import print_columns
 from shardkit.cli.progress import Display, converting, fresh_line, new_display, planning
 from shardkit.cli.supervise import (
     EXIT_LOST_WORKER,
@@ -29,15 +32,16 @@ from shardkit.cli.supervise import (
     tell_work_folder,
 )
 from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
-from shardkit.conversion.commit import Committed, refuse_existing
+from shardkit.conversion.commit import Committed, find_commit, may_be_committed, refuse_existing
 from shardkit.conversion.disk_space import explain_full_disk
 from shardkit.conversion.extract import load_extracted
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan, save_plan
-from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare, remove_work_folder, work_folder
+from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare
 from shardkit.conversion.progress import read_totals
 from shardkit.conversion.server_rows import forget_server_rows
 from shardkit.conversion.understanding import remember
+from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset import open_dataset
 from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
 from shardkit.planning import deal_workers
@@ -51,12 +55,15 @@ _ONE_WORKER_BYTES = 16 * MiB
 _ending = threading.Lock()
 
 
-def convert(options: ConvertOptions, num_workers: int | None, *, is_dry_run: bool = False) -> None:
+def convert(
+    options: ConvertOptions, num_workers: int | None, engine: EngineOptions, *, is_dry_run: bool = False
+) -> None:
     """Plans and runs a conversion, showing what it does on stderr and what was made on stdout.
 
     Args:
         options: What the user asks for.
         num_workers: Pieces of work at the same time; None lets the inputs decide.
+        engine: What runs it.
         is_dry_run: Whether to end when the plan is made and shown, on stdout.
 
     Raises:
@@ -67,7 +74,7 @@ def convert(options: ConvertOptions, num_workers: int | None, *, is_dry_run: boo
     started = time.monotonic()
     display = new_display()
     if is_dry_run:
-        _dry_run(options, display)
+        _dry_run(options, display, engine, num_workers)
         return
     with planning(display), _explained(options):
         prepared = prepare(options)
@@ -81,10 +88,9 @@ def convert(options: ConvertOptions, num_workers: int | None, *, is_dry_run: boo
         parts = format_number(len(plan.input_splits), "part")
         console.print(f"Going on: {format_count(prepared.num_finished_splits)} of {parts} were read before")
     try:
-        made = _run(prepared, num_workers or _default_workers(plan), display)
+        made = _run(prepared, num_workers or _default_workers(plan, engine), engine, display)
     except OutOfSpaceError as error:
-        raise explain_full_disk(plan, error).with_state(_state_after_failure(plan.destination)) from error
-    remove_work_folder(plan)
+        raise explain_full_disk(plan, error).with_state(_state_of(plan)) from error
     dataset = open_dataset(plan.destination, made.committed.version)
     left_out = [f"left out: {sentence}" for sentence in made.bad_rows]
     for note in (*made.notes, *left_out, *rounding_notes(dataset.manifest.splits)):
@@ -109,33 +115,66 @@ class _Made(NamedTuple):
     peak_bytes: int | None
 
 
-def _run(prepared: Prepared, num_workers: int, display: Display) -> _Made:
+def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: Display) -> _Made:
+    plan = prepared.plan
+    start = _start_on(engine, plan, num_workers)
+    with work_folder(plan):
+        with _hard_stop(plan, start.stop), converting(display, plan):
+            made = _make(prepared, num_workers, engine, start)
+        # Before another process may hold it: that one would find a commit that seems cut off.
+        remove_work_folder(plan)
+        return made
+
+
+def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _Start) -> _Made:
     from beam_pipelines.convert import COMMITTED_FILE
     from beam_pipelines.failures import NO_MEMORY
-    from beam_pipelines.local import run_local, stop_workers
 
     plan = prepared.plan
-    with work_folder(plan), _hard_stop(stop_workers), converting(display, plan):
-        tell_work_folder(plan.work_dir)
-        remember(plan, prepared.understood)
-        try:
-            run_local(save_plan(plan), num_workers, lambda error: _end_now(error, stop_workers))
-        except ShardkitError as error:
-            if error.what == NO_MEMORY and is_supervised():
-                # A function of the user's may keep what it took; a new process has it free.
-                _stop_and_exit(stop_workers, EXIT_NO_MEMORY)
-            if isinstance(error, BadInputError | UsageError | ConflictError):
-                # The inputs or the command must change, and with them the name of the work folder.
-                remove_work_folder(plan)
-            next_step = _way_on(error, plan.recipe.on_bad_record)
-            raise error.with_state(_state_after_failure(plan.destination), next_step) from error
-        return _Made(
-            committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
-            notes=load_layout(plan).notes,
-            bad_rows=bad_row_samples(plan, load_extracted(plan)),
-            num_kept_bytes=read_totals(plan.work_path("progress")).num_kept_input_bytes,
-            peak_bytes=_peak_bytes(num_workers),
-        )
+    tell_work_folder(plan.work_dir)
+    remember(plan, prepared.understood)
+    try:
+        start.run(save_plan(plan), lambda error: _end_now(error, start.stop))
+    except ShardkitError as error:
+        if error.what == NO_MEMORY and is_supervised():
+            # A function of the user's may keep what it took; a new process has it free.
+            _stop_and_exit(start.stop, EXIT_NO_MEMORY)
+        next_step = _way_on(error, plan.recipe.on_bad_record)
+        told = error.with_state(_state_of(plan), next_step)
+        if isinstance(error, BadInputError | UsageError | ConflictError):
+            # The inputs or the command must change, and with them the name of the work folder.
+            remove_work_folder(plan)
+        raise told from error
+    return _Made(
+        committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
+        notes=load_layout(plan).notes,
+        bad_rows=bad_row_samples(plan, load_extracted(plan)),
+        num_kept_bytes=read_totals(plan.work_path("progress")).num_kept_input_bytes,
+        peak_bytes=_peak_bytes(num_workers) if engine.runner == "local" else None,
+    )
+
+
+class _Start(NamedTuple):
+    """How a stored plan is run, given what to do when a worker is lost, and how that is stopped."""
+
+    run: Callable[[str, Callable[[StorageError], None]], None]
+    stop: Callable[[], None]
+
+
+def _start_on(engine: EngineOptions, plan: Plan, num_workers: int) -> _Start:
+    """Returns what runs a plan on an engine.
+
+    Raises:
+        UsageError: If the engine lacks something, before anything is read.
+    """
+    if engine.runner == "local":
+        from beam_pipelines.local import run_local, stop_workers
+
+        return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)
+    from beam_pipelines.engines.run import run_on_engine, settings_of, stop_job
+
+    settings_of(engine, plan, num_workers)
+    return _Start(lambda plan_path, on_lost: run_on_engine(plan_path, engine, num_workers, on_lost), stop_job)
 
 
 def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: float) -> None:
@@ -153,7 +192,7 @@ def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: f
     )
 
 
-def _dry_run(options: ConvertOptions, display: Display) -> None:
+def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, num_workers: int | None) -> None:
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
@@ -161,7 +200,10 @@ def _dry_run(options: ConvertOptions, display: Display) -> None:
             prepared = prepare(options)
         if prepared.committed_version is not None:
             refuse_existing(prepared.plan)
-        show_dry_run(Console(highlight=False), prepared)
+        console = Console(highlight=False)
+        show_dry_run(console, prepared)
+        if engine.runner != "local":
+            _show_engine(console, engine, prepared.plan, num_workers or _default_workers(prepared.plan, engine))
         if not prepared.plan.work_path().exists():
             forget_server_rows(prepared.plan)
     finally:
@@ -170,14 +212,22 @@ def _dry_run(options: ConvertOptions, display: Display) -> None:
                 storage.local_path(destination).rmdir()
 
 
+def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_workers: int) -> None:
+    from beam_pipelines.engines.run import flags_of, settings_of
+
+    chosen = settings_of(engine, plan, num_workers)
+    console.print(f"\nEngine: {engine.runner}")
+    print_columns(console, ("told", "value", "why"), engine_rows(chosen, flags_of(engine, chosen)), num_left=3)
+
+
 def _peak_bytes(num_workers: int) -> int | None:
     # Of several processes nobody knows what they held at the same time.
     num_processes, _ = deal_workers(num_workers)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB if num_processes == 1 else None
 
 
-def _default_workers(plan: Plan) -> int:
-    if sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES:
+def _default_workers(plan: Plan, engine: EngineOptions) -> int:
+    if engine.runner == "local" and sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES:
         return 1
     return len(os.sched_getaffinity(0))
 
@@ -204,6 +254,18 @@ def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
     return "Correct the file, or leave it out with --exclude GLOB"
 
 
+def _state_of(plan: Plan) -> str:
+    """Returns what the destination holds after a failure; the commit may have come before it, or its answer be lost."""
+    if may_be_committed(plan):
+        try:
+            version = find_commit(plan)
+        except ShardkitError:
+            return "Whether it was committed is not known"
+        if version is not None:
+            return f"It was committed all the same, as version {version}"
+    return _state_after_failure(plan.destination)
+
+
 def _state_after_failure(destination: str) -> str:
     with contextlib.suppress(ShardkitError):
         version = open_dataset(storage.normalize(destination)).version
@@ -212,13 +274,15 @@ def _state_after_failure(destination: str) -> str:
 
 
 @contextlib.contextmanager
-def _hard_stop(stop_workers: Callable[[], None]) -> Iterator[None]:
+def _hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
     # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
     def stop(number: int, frame: FrameType | None) -> None:
         if not _ending.acquire(blocking=False):
             return
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
-        text = f"{fresh_line()}{word}: Nothing was committed; run the same command again to go on where it stopped.\n"
+        # Looking for a commit may take as long as a store likes.
+        state = "It may be committed already" if may_be_committed(plan) else "Nothing was committed"
+        text = f"{fresh_line()}{word}: {state}; run the same command again to go on where it stopped.\n"
         os.write(2, text.encode())
         _stop_and_exit(stop_workers, code)
 

@@ -145,8 +145,8 @@ def _split_table(dataset: Dataset) -> Table:
         table.add_column(heading, justify="left" if heading == "split" else "right", overflow="fold")
     splits = dataset.manifest.splits
     for split in splits:
-        sizes: list[int] = [s.num_uncompressed_bytes for s in dataset.split_shards(split.name)]
-        table.add_row(split.name, *_counts((split,)), f"{max(sizes) / min(sizes):.4f}" if sizes else "")
+        smallest, largest = dataset.split_shards(split.name).size_range()
+        table.add_row(split.name, *_counts((split,)), f"{largest / smallest:.4f}" if smallest else "")
     if len(splits) > 1:
         table.add_row("", *_counts(splits), "")
     return table

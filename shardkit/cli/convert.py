@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.core import ParameterSource
 
+from shardkit.cli.engines import EngineCommand, chosen_engine, engine_options
 from shardkit.cli.options import NumberRange, SizeType, SplitType
 from shardkit.cli.recipes import read_recipe
-from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
+    from beam_pipelines.engines.settings import RunnerName
     from shardkit.codec import Compression, CompressionLevel
     from shardkit.conversion.bad_rows import BadRowPolicy
     from shardkit.conversion.prepare import ConvertOptions
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=ExampleCommand,
+    cls=EngineCommand,
     epilog="""
         shardkit convert 'data/*.csv' out/flights --split train=0.9 --split test=0.1
         shardkit convert events.jsonl.gz out/events --shard-size 64MiB --seed 7
         shardkit convert photos/ out/photos --format images --compression none
         shardkit convert table.parquet out/table --no-shuffle --num-shards 8
         shardkit convert headerless.csv out/ips --columns start,end,country --null-value NA
+        shardkit convert 'data/*.csv' out/flights --runner dask --workers 4
+        shardkit convert data/ out/flights --runner flink --engine-option jar=flink.jar -- --flink_version=1.20
     """,
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
@@ -210,6 +213,7 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="What a process may ask for; nine tenths of what is free, 2GiB at least, if not given.",
 )
+@engine_options()
 @click.option("--dry-run", is_flag=True, help="Show what would be done and the disk space it needs, and end.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
 @click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
@@ -274,6 +278,8 @@ def command(
     dry_run: bool,
     overwrite: bool,
     work_dir: str | None,
+    runner: RunnerName,
+    engine_option: tuple[str, ...],
 ) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 
@@ -350,7 +356,7 @@ def command(
         max_row_seconds=max_row_seconds,
     )
     limit_memory(max_memory)
-    convert(options, workers, is_dry_run=dry_run)
+    convert(options, workers, chosen_engine(ctx, runner, engine_option), is_dry_run=dry_run)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

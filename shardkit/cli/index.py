@@ -123,7 +123,7 @@ def _show(console: Console, made: Indexed, seconds: float) -> None:
     for heading in ("split", "files", "examples", "size", "uncompressed", "blocks"):
         table.add_column(heading, justify="left" if heading == "split" else "right", overflow="fold")
     for split in manifest.splits:
-        blocks = sum(len(s.block_num_bytes) for s in dataset.split_shards(split.name))
+        blocks = len(dataset.split_shards(split.name).block_examples()[1])
         sizes = map(format_size, (split.num_bytes, split.num_uncompressed_bytes))
         counts = map(format_count, (split.num_shards, split.num_examples))
         table.add_row(visible(split.name), *counts, *sizes, format_count(blocks))

@@ -21,6 +21,7 @@ _MAX_REJECTED = 100
         shardkit inspect out/flights --shards
         shardkit inspect out/flights --examples 3 --split test
         shardkit inspect out/flights --rejected
+        shardkit inspect out/flights --history
         shardkit inspect out/flights --recipe > recipe.toml
         shardkit inspect gs://bucket/flights --json | jq '.splits[].num_examples'
     """,
@@ -38,6 +39,7 @@ _MAX_REJECTED = 100
 @click.option("--recipe", "with_recipe", is_flag=True, help="Print the recipe file that makes the dataset again.")
 @click.option("--split", metavar="NAME", help="Only this split.")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
+@click.option("--history", "with_history", is_flag=True, help="List all versions instead: when, by what, of what.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it, shards included, as one JSON document.")
 def command(
     dataset: str,
@@ -47,12 +49,18 @@ def command(
     with_recipe: bool,
     split: str | None,
     version: int | None,
+    with_history: bool,
     as_json: bool,
 ) -> None:
     """Show what DATASET holds: splits, shards, features and their statistics.
 
     Reads the manifest and the shard table; of the shards, only as much as --examples needs.
     """
+    if with_history:
+        from shardkit.cli.history import show_history
+
+        show_history(dataset, as_json=as_json)
+        return
     from shardkit.dataset import open_dataset
 
     opened = open_dataset(dataset, version)
@@ -122,12 +130,12 @@ def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dic
     document["splits"] = []
     for info in splits:
         shards = dataset.split_shards(info.name)
-        uncompressed = [s.num_uncompressed_bytes for s in shards]
+        smallest, largest = shards.size_range()
         document["splits"].append(
             {
                 **msgspec.to_builtins(info),
-                "max_shard_uncompressed_bytes": max(uncompressed, default=0),
-                "min_shard_uncompressed_bytes": min(uncompressed, default=0),
+                "max_shard_uncompressed_bytes": largest,
+                "min_shard_uncompressed_bytes": smallest,
                 "shards": [msgspec.to_builtins(s) for s in shards],
             }
         )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from shardkit.errors import UsageError
-from shardkit.units import parse_size
+from shardkit.units import parse_duration, parse_size
 
 # The reader has room for 64, of which the longest examples may need one more.
 MAX_BOUNDARIES = 64
@@ -26,6 +26,21 @@ class SizeType(click.ParamType[int]):
             return value
         try:
             return parse_size(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class DurationType(click.ParamType[float]):
+    """A duration such as `7d`, as a number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Returns the number of seconds."""
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(str(value))
         except UsageError as error:
             self.fail(str(error), param, ctx)
 

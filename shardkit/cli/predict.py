@@ -69,14 +69,24 @@ def command(
         path = Path(output)
         check_rows_file(path, features)
         num_rows = write_rows(path, features, batches)
-        click.echo(f"{num_rows:,} predictions of split {name} in {output}", err=True)
+        _tell(num_rows, name, output)
         return
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="shardkit-predict-") as folder:
         path = Path(folder) / f"{name}.parquet"
-        write_rows(path, features, batches)
+        num_rows = write_rows(path, features, batches)
         convert_rows(path, features, name, output)
+    _tell(num_rows, name, output)
+
+
+def _tell(num_rows: int, split: str, output: str) -> None:
+    from shardkit import storage
+    from shardkit.cli.errors import visible
+    from shardkit.units import format_number
+
+    found = format_number(num_rows, "prediction")
+    click.echo(visible(f"{found} of split {split} in {storage.redact(output)}"), err=True)
 
 
 def is_file(output: str) -> bool:
@@ -127,7 +137,9 @@ def convert_rows(path: Path, features: Features, split: str, destination: str) -
     schema.write_text(tomli_w.dumps({"features": {f.name: declaration(f) for f in features}}))
     # A process of its own: an engine beside TensorFlow takes half a GiB more, and its workers are forked.
     arguments = ["convert", str(path), destination, "--no-shuffle", "--split", f"{split}=1", "--schema", str(schema)]
-    found = subprocess.run([sys.executable, "-P", "-m", "shardkit", *arguments], check=False)
+    # Its report is of rows and columns that nobody asked about, unless something is wrong with them.
+    found = subprocess.run([sys.executable, "-P", "-m", "shardkit", *arguments], capture_output=True, check=False)
     if found.returncode:
+        click.echo(found.stderr, err=True, nl=False)
         # A signal's number is negative.
         raise click.exceptions.Exit(found.returncode if found.returncode > 0 else 128 - found.returncode)

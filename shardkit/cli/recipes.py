@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
 # What a recipe cannot hold: where it comes from, and what says nothing about the dataset.
 NOT_IN_A_RECIPE = frozenset(
-    {"recipe", "debug", "help", "storage-options", "workers", "max-memory", "overwrite", "dry-run", "work-dir"}
+    {
+        "recipe",
+        "debug",
+        "help",
+        "storage-options",
+        "workers",
+        "max-memory",
+        "overwrite",
+        "dry-run",
+        "work-dir",
+        "runner",
+        "engine-option",
+        "engine-help",
+    }
 )
 
 

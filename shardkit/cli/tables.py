@@ -148,9 +148,8 @@ def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo
     total = max(1, sum(s.num_examples for s in dataset.manifest.splits))
     rows: list[tuple[str, ...]] = []
     for info in splits:
-        sizes = [s.num_uncompressed_bytes for s in dataset.split_shards(info.name)]
-        smallest = min(sizes, default=0)
-        evenness = f"{max(sizes) / smallest:.4f}" if smallest else ""
+        smallest, largest = dataset.split_shards(info.name).size_range()
+        evenness = f"{largest / smallest:.4f}" if smallest else ""
         rows.append((*_split_cells(info, total), evenness, _mean_shard(info)))
     if len(splits) > 1:
         whole = SplitInfo(

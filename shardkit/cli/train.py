@@ -173,8 +173,8 @@ _TYPED = "shardkit.train.typed"
     "--sync-every",
     type=click.IntRange(min=1),
     metavar="STEPS",
-    help="Let each worker take so many steps on its own, then average the weights; less to send, another result. "
-    "SIGTERM is heeded at the next average.",
+    help="Let each worker take at least so many steps on its own, then average the weights, as often as fits into an "
+    "epoch evenly; less to send, another result. SIGTERM is heeded at the next average.",
 )
 @click.option("--xla", is_flag=True, help="Compile forward and backward together.")
 @click.option("--recompute", is_flag=True, help="Compute activations again in the backward pass, to need less memory.")
@@ -256,7 +256,12 @@ _TYPED = "shardkit.train.typed"
 )
 @click.option("--dry-run", is_flag=True, help="Show steps, shares of the workers and memory, then stop.")
 @settings_options()
-@click.option("--export", metavar="DIR", help="Then write the model there, as shardkit export does.")
+@click.option(
+    "--export",
+    metavar="DIR",
+    help="Then write the model there, as shardkit export does: that of "
+    "the best epoch with --early-stopping, else that of the last one.",
+)
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
 @click.pass_context
 def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
@@ -305,27 +310,27 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         folder.open(resume=options.resume or not is_first)
         if orders is None:
             import_quietly()
-            from train.peers import leaving_when_peers_are_lost
+            from train.peers import leaving_when_peers_are_lost, logging_about_peers
             from train.report import Reporter
             from train.run import run
-            from train.servers import commanding, serve
+            from train.servers import serve
 
             with leaving_when_peers_are_lost(cluster):
                 if cluster.num_servers and not cluster.is_chief:
                     serve(request, folder, cluster, stop)
-                with commanding(cluster, folder.path):
+                with logging_about_peers(cluster, folder.path):
                     run(request, folder, Reporter(), stop, cluster)
             if options.export is not None and seat is None:
-                export(folder, options.export)
+                export(folder, options.export, is_best=options.early_stopping is not None)
     if orders is not None:
         if options.elastic:
             record = folder.read_record()
             num_workers = orders.placement.num_workers
             plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
             orders = msgspec.structs.replace(orders, fitting=fitting_workers(plan))
-        code = supervise(orders, say, folder.describe_stop)
+        code = supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
         if code == 0 and options.export is not None and orders.placement.first == 0:
-            export(folder, options.export)
+            export(folder, options.export, is_best=options.early_stopping is not None)
         ctx.exit(code)
 
 
@@ -350,17 +355,18 @@ def show_plan(request: Request, folder: RunFolder, num_workers: int, num_command
     dry_run(request, folder, Reporter(), num_workers, num_commanded)
 
 
-def export(folder: RunFolder, target: str) -> None:
-    """Writes the trained model for others."""
+def export(folder: RunFolder, target: str, *, is_best: bool) -> None:
+    """Writes the trained model for others, of the best epoch or of the last one."""
     from train.environment import import_quietly
 
     import_quietly()
     from shardkit.errors import ShardkitError
     from train.export import export_run
+    from train.rebuild import BEST, NEWEST
     from train.report import Reporter
 
     try:
-        export_run(folder, Path(target), Reporter())
+        export_run(folder, Path(target), Reporter(), which=BEST if is_best else NEWEST)
     except ShardkitError as error:
         error.with_state(f"The trained model is kept in {folder.path}; shardkit export writes it elsewhere")
         raise

@@ -23,12 +23,15 @@ from shardkit.manifest import (
     ShardTableInfo,
     SplitInfo,
     encode_manifest,
-    encode_shard_table,
     manifest_path,
     shard_table_path,
 )
 from shardkit.planning import Layout, SplitLayout
+from shardkit.shard_table import encode_shard_table
 from shardkit.statistics import merge_statistics
+
+# Of the work folder, while nobody knows yet whether there is a new version.
+COMMITTING_FILE = "committing"
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +73,18 @@ def commit_dataset(
         ),
     )
     storage.commit_exclusive(storage.join(plan.destination, shard_table_path(version)), table)
+    write_whole(plan.work_path(COMMITTING_FILE), b"")
     storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
     return Committed(
         version=version,
         num_examples=sum(s.num_examples for s in splits),
         num_bytes=sum(s.num_bytes for s in splits),
     )
+
+
+def may_be_committed(plan: Plan) -> bool:
+    """Whether this attempt came so far that there may be a new version."""
+    return plan.work_path(COMMITTING_FILE).exists()
 
 
 def find_commit(plan: Plan) -> int | None:

@@ -14,25 +14,22 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shardkit import storage
+from shardkit.codec import BLOCK_BYTES
 from shardkit.conversion.extract import find_extracted, run_names
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.space_sample import Sample, compressed_fractions, least_share, measure_sample
 from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES, read_run_entries
 from shardkit.errors import OutOfSpaceError
+from shardkit.forecast.space import manifest_bytes, spool_bytes, table_bytes
 from shardkit.units import KiB, MiB, format_size
 
-# A row in the spool: its key and its size. A bucket in the index of a run: four numbers.
-_SPOOL_ROW_BYTES = 12
-_BUCKET_BYTES = 32
 _DIGEST_ROW_BYTES = 24
 # A class, a key, its place, where it goes; if no two rows are of one class.
 _STRATUM_ROW_BYTES = 41
 _SURVEY_SPLIT_BYTES = 64 * KiB
-# The table of shards and the manifest, with statistics of every feature.
-_MANIFEST_BYTES = 32 * KiB
-_SHARD_ROW_BYTES = 300
-_FEATURE_BYTES = 3 * KiB
+# What is left of a row of the shard table is more where there are few of them.
+_SHARD_ROW_BYTES = 240
 # Where there is so much more room than input, nothing is measured.
 _PLENTY = 100
 _PLENTY_BYTES = 256 * MiB
@@ -154,7 +151,12 @@ def estimate_sizes(plan: Plan) -> Sizes | None:
     num_rows, num_framed_bytes = sample.num_rows * num_input_bytes, sample.num_framed_bytes * num_input_bytes
     quarantined = sample.num_rejected_bytes * num_input_bytes if plan.recipe.on_bad_record == "quarantine" else 0.0
     return Sizes(
-        spool=int(num_framed_bytes + num_rows * _SPOOL_ROW_BYTES + _index_bytes(plan, num_rows, num_framed_bytes)),
+        spool=spool_bytes(
+            num_runs=max(len(plan.input_splits), num_framed_bytes / RUN_BYTES),
+            num_rows=num_rows,
+            num_framed_bytes=num_framed_bytes,
+            num_buckets=len(plan.recipe.splits) * ((1 << NUM_BUCKET_BITS) if plan.recipe.shuffle else 1),
+        ),
         digests=_survey_bytes(plan, num_rows),
         quarantine=int(quarantined),
         shards=int(num_framed_bytes * sample.compressed_fraction),
@@ -199,14 +201,13 @@ def _are_shards_written(plan: Plan) -> bool:
 
 def _manifest_bytes(plan: Plan, sizes: Sizes) -> int:
     num_splits = len(plan.recipe.splits)
-    num_shards = plan.recipe.num_shards or sizes.shards // (plan.recipe.shard_bytes or 1) + 1
-    return _MANIFEST_BYTES + num_splits * (num_shards * _SHARD_ROW_BYTES + len(plan.features) * _FEATURE_BYTES)
-
-
-def _index_bytes(plan: Plan, num_rows: float, num_framed_bytes: float) -> float:
-    num_runs = max(len(plan.input_splits), num_framed_bytes / RUN_BYTES)
-    num_buckets = len(plan.recipe.splits) * ((1 << NUM_BUCKET_BITS) if plan.recipe.shuffle else 1)
-    return num_runs * min(num_rows / max(1, num_runs), num_buckets) * _BUCKET_BYTES
+    num_shards = num_splits * (plan.recipe.num_shards or sizes.shards // (plan.recipe.shard_bytes or 1) + 1)
+    document = manifest_bytes(num_files=len(plan.files), num_features=len(plan.features), num_splits=num_splits)
+    return (
+        document
+        + table_bytes(num_shards=num_shards, num_blocks=sizes.spool // BLOCK_BYTES)
+        + (num_shards * _SHARD_ROW_BYTES)
+    )
 
 
 def _survey_bytes(plan: Plan, num_rows: float) -> int:

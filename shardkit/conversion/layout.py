@@ -62,7 +62,8 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
     splits: list[SplitLayout] = []
     notes: list[str] = []
     all_totals = _sum_buckets(runs, len(plan.recipe.splits))
-    group_bytes = choose_group_bytes(sum(int(t.num_bytes.sum()) for t in all_totals))
+    num_bytes = sum(int(t.num_bytes.sum()) for t in all_totals)
+    group_bytes = choose_group_bytes(num_bytes, shuffle=plan.recipe.shuffle)
     for position, (share, totals) in enumerate(zip(plan.recipe.splits, all_totals, strict=True)):
         if len(totals.buckets) == 0:
             notes.append(f"split {share.name!r} got no rows and is left out")

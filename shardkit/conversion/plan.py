@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import xxhash
@@ -28,6 +30,9 @@ from shardkit.transforms.options import TransformOptions, without_places
 from shardkit.transforms.pipeline import TransformPlan
 
 WORK_DIR = "work"
+
+# Libraries whose output is what examples and shards consist of.
+_MAKE_BYTES = ("isal", "pillow", "tokenizers", "zlib-ng")
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,6 +191,38 @@ def plan_file(plan: Plan) -> Path:
     return plan.work_path(f"plan-{plan.created.commit_id}.json")
 
 
+class _Head(msgspec.Struct, frozen=True):
+    created: dict[str, Any]
+
+
+@functools.lru_cache(maxsize=4)
+def check_tools(path: str) -> None:
+    """Checks that this process reads a plan with the tools that it was made with, as far as they decide on bytes.
+
+    Raises:
+        UsageError: If it does not, or cannot read the plan at all, as on a host that does not share the folder.
+    """
+    here = f"a worker on {platform.node()}"
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{here} cannot read the plan of the conversion",
+            where=path,
+            why=error.strerror,
+            next_step="Name a folder that all workers share with --work-dir",
+        ) from error
+    planned = msgspec.json.decode(raw, type=_Head).created["tool_versions"]
+    for name in ("shardkit", *_MAKE_BYTES):
+        own = __version__ if name == "shardkit" else _version_of(name)
+        if own is not None and planned.get(name, own) != own:
+            raise UsageError(
+                f"{here} has {name} {own}, and the command has {planned[name]}",
+                why="other versions may write other bytes",
+                next_step=f"Install {name} {planned[name]} where workers run",
+            )
+
+
 @functools.lru_cache(maxsize=4)
 def load_plan(path: str) -> Plan:
     """Returns the plan stored at `path`."""
@@ -227,6 +264,20 @@ def check_destination(destination: str) -> None:
             why="permission denied",
             next_step="Choose another destination, or allow writing there",
         )
+
+
+@contextlib.contextmanager
+def no_new_folders(destination: str) -> Iterator[None]:
+    """Removes the folders that were made for a destination if an error is raised."""
+    path = storage.local_path(destination) if storage.is_local(destination) else None
+    missing = [] if path is None else [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
 
 
 def _version_of(package: str) -> str | None:

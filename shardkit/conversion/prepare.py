@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import shutil
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import msgspec
 
 from shardkit import storage
@@ -18,9 +9,8 @@ from shardkit.codec import Compression, CompressionLevel
 from shardkit.codec_kernel import HAS_KERNEL
 from shardkit.conversion.bad_rows import BadRowPolicy, check_countable
 from shardkit.conversion.checks import check_options, choose_level
-from shardkit.conversion.commit import find_commit, refuse_existing
+from shardkit.conversion.commit import refuse_existing
 from shardkit.conversion.disk_space import check_space
-from shardkit.conversion.extract import Extracted
 from shardkit.conversion.membership import DEFAULT_NAMES, check_columns
 from shardkit.conversion.own_output import refuse_own_output
 from shardkit.conversion.plan import (
@@ -30,15 +20,14 @@ from shardkit.conversion.plan import (
     default_work_root,
     fingerprint,
     make_created,
+    no_new_folders,
 )
-from shardkit.conversion.server_rows import forget_server_rows, holds_server_rows, server_rows
+from shardkit.conversion.server_rows import holds_server_rows, server_rows
 from shardkit.conversion.small_files import group_small_files
 from shardkit.conversion.understanding import Understood, understand
-from shardkit.conversion.write import forget_written
-from shardkit.dataset import list_versions, open_dataset
-from shardkit.errors import ConflictError, DamageError, NoRowsError
+from shardkit.conversion.work_folder import count_finished, version_cut_off
+from shardkit.errors import NoRowsError
 from shardkit.features import Features
-from shardkit.manifest import MANIFESTS_DIR
 from shardkit.planning import parse_shares
 from shardkit.schema import Schema, apply_schema, declared_features, load_schema, with_leading_zeros
 from shardkit.sources.base import SourceOptions
@@ -46,12 +35,7 @@ from shardkit.sources.listing import expand_inputs
 from shardkit.sources.streams import shown
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
-from shardkit.units import KiB, MiB
-
-FAILURE_FILE, FAILURE_RESERVE_FILE = "failure.json", "failure.reserve"
-FAILURE_RESERVE_BYTES = 64 * KiB
-_REMOVING_THREADS = 4
-_LOCK_SECONDS = 2.0
+from shardkit.units import MiB
 
 
 class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,7 +137,12 @@ def prepare(options: ConvertOptions) -> Prepared:
     return msgspec.structs.replace(prepared, plan=plan, notes=(*rows.notes, *prepared.notes))
 
 
-def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepared:
+def draft(options: ConvertOptions, destination: str, work_root: str) -> tuple[Plan, Understood]:
+    """Returns the plan of a conversion, whatever the destination holds, and what the inputs are; writes nothing.
+
+    Raises:
+        UsageError, BadInputError: If the request or an input is wrong.
+    """
     shares = parse_shares(options.splits, () if options.split_column is None else DEFAULT_NAMES)
     check_options(options)
     compression_level = choose_level(options)
@@ -215,29 +204,26 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
         transforms=transforms,
         damaged_files=damaged_files,
     )
-    if (version := _version_cut_off(plan)) is not None:
+    return plan, understood
+
+
+def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepared:
+    plan, understood = draft(options, destination, work_root)
+    if (version := version_cut_off(plan)) is not None:
         return Prepared(plan=plan, understood=understood, notes=(), num_finished_splits=0, committed_version=version)
     refuse_existing(plan)
     check_countable(plan)
-    with _no_new_folders(destination):
+    with no_new_folders(destination):
         check_destination(destination)
         space_notes = check_space(plan)
-    notes = (*understood.notes, *transform_notes(transforms), *_unsigned_notes(plan), *_kernel_notes(), *space_notes)
-    return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=_count_finished(plan))
-
-
-@contextlib.contextmanager
-def _no_new_folders(destination: str) -> Iterator[None]:
-    """Removes the folders that were made for a destination if an error is raised."""
-    path = storage.local_path(destination) if storage.is_local(destination) else None
-    missing = [] if path is None else [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for folder in missing:
-                folder.rmdir()
-        raise
+    notes = (
+        *understood.notes,
+        *transform_notes(plan.transforms),
+        *_unsigned_notes(plan),
+        *_kernel_notes(),
+        *space_notes,
+    )
+    return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=count_finished(plan))
 
 
 def _schema_of(options: ConvertOptions) -> Schema | None:
@@ -266,129 +252,3 @@ def _kernel_notes() -> tuple[str, ...]:
     if HAS_KERNEL:
         return ()
     return ("the compiled kernel was not built: encoding takes many times longer (install with a C++ compiler)",)
-
-
-@contextlib.contextmanager
-def work_folder(plan: Plan) -> Iterator[None]:
-    """Holds the work folder of a plan for this process and removes what an earlier attempt left and no longer holds.
-
-    Raises:
-        ConflictError: If another process works on the same conversion.
-        OutOfSpaceError, UsageError, StorageError: If the folder cannot be made.
-    """
-    folder = plan.work_path()
-    with storage.translate_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        _lock(handle, folder)
-        with storage.translate_os_errors(folder):
-            _tidy(plan)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _version_cut_off(plan: Plan) -> int | None:
-    if find_commit(plan) is None:
-        return None
-    try:
-        handle = os.open(plan.work_path("lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    except FileNotFoundError:
-        return None
-    try:
-        _lock(handle, plan.work_path())
-        # Whoever held it may have ended in the meantime, as it should.
-        return find_commit(plan)
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int, folder: Path) -> None:
-    # Processes below a command that was killed need a moment to follow it.
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if time.monotonic() < deadline:
-                time.sleep(0.05)
-                continue
-            raise ConflictError(
-                "the same conversion is running already",
-                where=str(folder),
-                state="It was not disturbed",
-                next_step="Wait for it to end",
-            ) from error
-        return
-
-
-def remove_work_folder(plan: Plan) -> None:
-    """Removes the spool and all records of a conversion that was committed, or that can never be as it stands."""
-    with contextlib.suppress(OSError), ThreadPoolExecutor(_REMOVING_THREADS) as threads:
-        # Giving back the memory of a large file takes 0.3 s a GB, and nothing else is left to do.
-        for _ in threads.map(Path.unlink, plan.work_path("spool").glob("*.run")):
-            pass
-    # What tells a commit that was cut off here goes last.
-    with contextlib.suppress(OSError):
-        for path in plan.work_path().iterdir():
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-    shutil.rmtree(plan.work_path(), ignore_errors=True)
-    forget_server_rows(plan)
-    _remove_dead_temporaries(plan)
-    with contextlib.suppress(OSError):
-        plan.work_path().parent.rmdir()
-    with contextlib.suppress(OSError):
-        if storage.is_local(plan.destination):
-            storage.local_path(plan.destination).rmdir()
-
-
-def _remove_dead_temporaries(plan: Plan) -> None:
-    for folder in (MANIFESTS_DIR, plan.data_path):
-        storage.remove_dead_temporaries(storage.join(plan.destination, folder))
-
-
-def _tidy(plan: Plan) -> None:
-    for folder in ("progress", "tmp", "attempts"):
-        shutil.rmtree(plan.work_path(folder), ignore_errors=True)
-    for name in (FAILURE_FILE, "layout.json"):
-        plan.work_path(name).unlink(missing_ok=True)
-    plan.work_path(FAILURE_RESERVE_FILE).write_bytes(bytes(FAILURE_RESERVE_BYTES))
-    for leftover in (*plan.work_path().glob("plan-*.json"), *plan.work_path().glob("*/*.tmp")):
-        leftover.unlink(missing_ok=True)
-    if _count_finished(plan) < len(list(plan.work_path("extract").glob("*.msgpack"))):
-        # An input changed since it was read: what was written from it is no longer right.
-        forget_written(plan)
-    _remove_dead_temporaries(plan)
-    committed = _committed_shards(plan)
-    if committed:
-        plan.work_path("committed.json").write_bytes(msgspec.json.encode(committed))
-
-
-def _committed_shards(plan: Plan) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for version in list_versions(plan.destination):
-        try:
-            dataset = open_dataset(plan.destination, version)
-            if dataset.manifest.fingerprint == plan.fingerprint:
-                found.update({s.path: s.sha256 for s in dataset.shards})
-        except DamageError:
-            continue
-    return found
-
-
-def _count_finished(plan: Plan) -> int:
-    folder = plan.work_path("extract")
-    if not folder.is_dir():
-        return 0
-    return sum(_is_current(plan, path) for path in folder.glob("*.msgpack"))
-
-
-def _is_current(plan: Plan, path: Path) -> bool:
-    try:
-        extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
-        split = plan.input_splits[extracted.input_split_index]
-    except (OSError, msgspec.DecodeError, IndexError):
-        return False
-    return extracted.versions == tuple(f.version for f in plan.files[split.file_start : split.file_stop])

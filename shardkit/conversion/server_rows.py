@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardkit.conversion.plan import Plan
     from shardkit.conversion.prepare import ConvertOptions
 
-_FOLDER = "queries"
+ROWS_FOLDER = "queries"
 _SERVER = re.compile(r"postgres(ql)?://", re.IGNORECASE)
 _FOREIGN = re.compile(
     r"(mysql|mariadb|mssql|sqlserver|oracle|snowflake|redshift|clickhouse|mongodb|bigquery|duckdb|trino)"
@@ -77,7 +77,7 @@ def server_rows(options: ConvertOptions, work_root: str) -> Iterator[ServerRows 
     if options.source.include or options.source.exclude:
         raise UsageError("--include and --exclude have no meaning for a database server", next_step="Drop them")
     statement = _statement(options)
-    path = storage.local_path(work_root) / _FOLDER / _name(urls[0], statement)
+    path = storage.local_path(work_root) / ROWS_FOLDER / _name(urls[0], statement)
     is_new = not path.exists()
     source = msgspec.structs.replace(options.source, table=None, query=None, format="arrow")
     readable = msgspec.structs.replace(options, inputs=(str(path),), source=source)
@@ -96,13 +96,13 @@ def server_rows(options: ConvertOptions, work_root: str) -> Iterator[ServerRows 
 
 def holds_server_rows(path: str, work_root: str) -> bool:
     """Whether a file is what `server_rows` made."""
-    return Path(path).parent == storage.local_path(work_root) / _FOLDER
+    return Path(path).parent == storage.local_path(work_root) / ROWS_FOLDER
 
 
 def forget_server_rows(plan: Plan) -> None:
     """Removes the rows of a server that a plan was made of."""
     # There may be a million files of another kind.
-    prefix = f"{plan.work_path().parent / _FOLDER}/"
+    prefix = f"{plan.work_path().parent / ROWS_FOLDER}/"
     for file in plan.files:
         if file.path.startswith(prefix):
             _remove(Path(file.path))

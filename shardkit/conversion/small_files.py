@@ -17,7 +17,7 @@ from shardkit.units import KiB
 # So many keep all cores busy.
 _ENOUGH_GROUPS = 16
 _MIN_BYTES = 256 * KiB
-_SMALL_SHARE = 4
+SMALL_SHARE = 4
 _MIN_FILES, _MAX_FILES = 64, 4096
 _USUAL_EXPANSION = 4
 
@@ -32,14 +32,12 @@ def group_small_files(splits: Sequence[InputSplit], files: Sequence[RawFile]) ->
         files: What they read.
     """
     num_splits = Counter(s.file_start for s in splits)
-    total = sum(s.num_bytes for s in splits)
-    wanted = min(choose_split_bytes(total), max(total // _ENOUGH_GROUPS, _MIN_BYTES))
-    max_files = max(_MIN_FILES, min(len(splits) // 32, _MAX_FILES))
+    wanted, max_files = small_file_limits(sum(s.num_bytes for s in splits), len(splits))
     groups: list[list[InputSplit]] = []
     num_bytes = wanted
     for split in splits:
         size = split.num_bytes * (1 if files[split.file_start].compression is None else _USUAL_EXPANSION)
-        is_small = num_splits[split.file_start] == 1 and _is_whole_file(split) and size * _SMALL_SHARE <= wanted
+        is_small = num_splits[split.file_start] == 1 and _is_whole_file(split) and size * SMALL_SHARE <= wanted
         if is_small and num_bytes < wanted and len(groups[-1]) < max_files and _are_near(groups[-1][-1], split, files):
             groups[-1].append(split)
             num_bytes += size
@@ -47,6 +45,17 @@ def group_small_files(splits: Sequence[InputSplit], files: Sequence[RawFile]) ->
             groups.append([split])
             num_bytes = size if is_small else wanted
     return tuple(_together(index, group) for index, group in enumerate(groups))
+
+
+def small_file_limits(num_bytes: int, num_splits: int) -> tuple[int, int]:
+    """Returns how many bytes of small files, and how many of them at most, are worked at in one go.
+
+    Args:
+        num_bytes: Of all inputs.
+        num_splits: As the sources cut them.
+    """
+    wanted = min(choose_split_bytes(num_bytes), max(num_bytes // _ENOUGH_GROUPS, _MIN_BYTES))
+    return wanted, max(_MIN_FILES, min(num_splits // 32, _MAX_FILES))
 
 
 def _is_whole_file(split: InputSplit) -> bool:

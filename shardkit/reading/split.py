@@ -247,7 +247,7 @@ class Split(Sequence[dict[str, Any]]):
     @property
     def num_framed_bytes(self) -> int:
         """Bytes of all its framed records."""
-        return sum(shard.num_uncompressed_bytes for shard in self._dataset.split_shards(self.name))
+        return self._dataset.manifest.split(self.name).num_uncompressed_bytes
 
     def keep_in_memory(self, num_threads: int = ReadingOptions().num_threads) -> None:
         """Reads the split once and keeps its records, `num_framed_bytes`; nothing is read or inflated after that.

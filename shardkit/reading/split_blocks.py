@@ -25,11 +25,9 @@ class SplitBlocks:
 
     def __init__(self, dataset: Dataset, split: str) -> None:
         self._shards = dataset.split_shards(split)
-        blocks_each = [len(shard.block_num_examples) for shard in self._shards]
-        self._shard_of = np.repeat(np.arange(len(blocks_each)), blocks_each)
-        self._first_of_shard = np.cumsum([0, *blocks_each])
-        counts = [np.asarray(shard.block_num_examples, np.int64) for shard in self._shards]
-        self.num_examples: Int64s = np.concatenate(counts) if counts else np.zeros(0, np.int64)
+        blocks_each, self.num_examples = self._shards.block_examples()
+        self._stops_of_shards = np.cumsum(blocks_each)
+        self._firsts_of_shards = self._stops_of_shards - blocks_each
         self.ends: Int64s = np.cumsum(self.num_examples)
         self._list = functools.lru_cache(_NUM_LISTED_SHARDS)(lambda shard: list_blocks(self._shards[shard]))
 
@@ -39,5 +37,5 @@ class SplitBlocks:
         Args:
             index: 0-based position among all blocks of the split.
         """
-        shard = int(self._shard_of[index])
-        return self._list(shard)[index - int(self._first_of_shard[shard])]
+        shard = int(np.searchsorted(self._stops_of_shards, index, side="right"))
+        return self._list(shard)[index - int(self._firsts_of_shards[shard])]

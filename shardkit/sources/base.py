@@ -250,6 +250,15 @@ def choose_split_bytes(num_bytes: int) -> int:
     return max(MIN_SPLIT_BYTES, min(num_bytes // 32, MAX_SPLIT_BYTES))
 
 
+def count_splits(num_bytes: int) -> int:
+    """Returns into how many splits a file of so many bytes is cut, where it can be cut anywhere.
+
+    The last split takes what would be less than a quarter of one.
+    """
+    split_bytes = choose_split_bytes(num_bytes)
+    return max(1, -(-(num_bytes - split_bytes // 4) // split_bytes))
+
+
 def rejected_row(
     error: BadInputError, *, file_index: int, position: str, first_byte: int | None, raw: bytes
 ) -> RejectedRow:

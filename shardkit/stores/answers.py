@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from shardkit.errors import StorageError
@@ -37,6 +38,20 @@ def version_of(info: dict[str, Any]) -> str:
     return ""
 
 
+def modified_at(info: dict[str, Any]) -> float | None:
+    """Returns when a file was written, of what a store tells about it, in seconds since 1970; None if it does not."""
+    for key in ("LastModified", "last_modified", "updated", "mtime", "modification_time", "timeCreated", "created"):
+        found = info.get(key)
+        if isinstance(found, str):
+            with suppress(ValueError):
+                found = datetime.fromisoformat(found)
+        if isinstance(found, datetime):
+            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            return float(found)
+    return None
+
+
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may be answered later on."""
     chain = list(_chain(error))
@@ -56,6 +71,18 @@ def is_refusal(error: BaseException) -> bool:
 def is_missing(error: BaseException) -> bool:
     """Whether the store says that something is not there."""
     return isinstance(error, FileNotFoundError) or status_of(error) == 404
+
+
+def is_taken(error: BaseException) -> bool:
+    """Whether the store says that what must not be there is there."""
+    # That a condition does not hold, which some clients hand on as any error of the system.
+    return any(isinstance(e, FileExistsError) for e in _chain(error)) or status_of(error) == 412
+
+
+def is_upload_gone(error: BaseException) -> bool:
+    """Whether S3 knows no such upload in parts: its end was asked for twice, as clients do when an answer is lost."""
+    codes = (_error_of(one).get("Code") for one in _chain(error))
+    return "NoSuchUpload" in codes
 
 
 def status_of(error: BaseException) -> int | None:
@@ -98,6 +125,12 @@ def failure_of(error: BaseException, where: str, why: str, *, is_written: bool =
         why=f"{type(error).__name__}: {why}" if why else type(error).__name__,
         next_step="Check the address, your credentials and the network, then run the same again",
     )
+
+
+def _error_of(error: BaseException) -> dict[str, Any]:
+    response = getattr(error, "response", None)
+    found = response.get("Error") if isinstance(response, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from shardkit.errors import ConflictError, ShardkitError, StorageError, UsageError
-from shardkit.stores.answers import is_missing, version_of
+from shardkit.errors import ConflictError, StorageError, UsageError
+from shardkit.stores.answers import is_missing, is_taken, is_upload_gone, modified_at, version_of
 from shardkit.stores.clients import client_of
 from shardkit.stores.locations import protocol_of, redact
 from shardkit.stores.requests import TIMEOUT_S, ask, call, patiently, within
@@ -54,7 +56,7 @@ def read_object(path: str) -> bytes:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing.
     """
-    return cast(bytes, ask(path, "cat_file"))
+    return cast(bytes, _ask_afresh(path, "cat_file"))
 
 
 def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -74,6 +76,16 @@ def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
         return data
 
     return patiently(request, path)
+
+
+def read_object_range_once(path: str, start: int, num_bytes: int) -> bytes:
+    """Returns what a store gives for a range, whatever its length is.
+
+    Raises:
+        FileNotFoundError: If the object is missing.
+        StorageError: If the store kept failing.
+    """
+    return cast(bytes, ask(path, "cat_file", start=start, end=start + num_bytes))
 
 
 def list_folder(folder: str) -> list[str]:
@@ -112,8 +124,28 @@ def expand_objects(pattern: str) -> list[ObjectInfo]:
     return files
 
 
+def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
+    """Returns URL, size and time of all objects below a folder, hidden ones as well, sorted.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    protocol = protocol_of(folder)
+    try:
+        found = _ask_afresh(folder, "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
+    except FileNotFoundError:
+        return []
+    return [
+        (f"{protocol}://{path.rpartition('://')[2].lstrip('/')}", int(info["size"]), modified_at(info))
+        for path, info in sorted(found.items())
+        if info["type"] == "file" and not _is_same(path, folder)
+    ]
+
+
 def put_object(local: Path, path: str) -> None:
-    """Puts a local file, over what is there; contents are a pure function of the name, so twins do no harm.
+    """Puts a local file, over what is there if that is something else; contents are a pure function of the name.
+
+    What is there already may be part of a dataset: it is not written again, were it with the same bytes.
 
     Raises:
         StorageError: If the store kept failing.
@@ -123,12 +155,19 @@ def put_object(local: Path, path: str) -> None:
     limit_s = TIMEOUT_S + num_bytes / _SLOWEST
 
     def request(left_s: float) -> None:
+        if _size_once(path, left_s) == num_bytes and _holds(path, local):
+            return
         try:
             call(
                 path, "put_file", str(local), path, is_written=True, timeout_s=limit_s, **_part_options(path, num_bytes)
             )
-        except ShardkitError:
-            _abort_uploads(path)
+        except Exception as error:
+            if num_bytes >= 2 * _PART_BYTES:
+                _abort_uploads(path)
+            if is_upload_gone(error):
+                raise StorageError(
+                    "an upload was lost", where=redact(path), why="it ended without an answer"
+                ) from error
             raise
         client_of(path).invalidate_cache()
         found = int(call(path, "info", timeout_s=within(left_s))["size"])
@@ -156,7 +195,7 @@ def create_object(path: str, content: bytes) -> None:
     def request(left_s: float) -> None:
         # Some servers know no conditions, and take what they were to refuse: asked before and after. Each is asked
         # once: whoever fails, all of it is done again until the one deadline.
-        if (found := _read_once(path, left_s)) is not None:
+        if (found := _read_twice(path, content, left_s)) is not None:
             check_own(path, content, found)
             return
         try:
@@ -164,7 +203,7 @@ def create_object(path: str, content: bytes) -> None:
         except Exception as error:
             if is_missing(error):
                 raise _no_bucket(path) from error
-            found = _read_once(path, left_s)
+            found = _read_twice(path, content, left_s)
             if found is None and isinstance(error, FileExistsError):
                 raise StorageError(
                     "the store contradicts itself", where=redact(path), why="it is there and not"
@@ -173,11 +212,36 @@ def create_object(path: str, content: bytes) -> None:
                 raise
             check_own(path, content, found)
             return
-        if (found := _read_once(path, left_s)) is None:
+        if (found := _read_twice(path, content, left_s)) is None:
             raise StorageError("the store contradicts itself", where=redact(path), why="what it took is not there")
         check_own(path, content, found)
 
     patiently(request, path, is_written=True)
+
+
+def create_once(path: str, content: bytes) -> bool:
+    """Tells a store to create an object that must not be there yet, and returns whether it says that it did.
+
+    Unlike `create_object`, this asks nothing before or after: the answer shows what the store itself promises. It may
+    be no although the object is one's own, where the first answer was lost and the client asked again.
+
+    Raises:
+        StorageError: If the store kept failing.
+        UsageError: If there is no such bucket.
+    """
+
+    def request(left_s: float) -> bool:
+        try:
+            call(path, "pipe_file", path, content, is_written=True, timeout_s=within(left_s), mode="create")
+        except Exception as error:
+            if is_missing(error):
+                raise _no_bucket(path) from error
+            if is_taken(error):
+                return False
+            raise
+        return True
+
+    return patiently(request, path, is_written=True)
 
 
 def delete_object(path: str) -> None:
@@ -192,10 +256,50 @@ def delete_object(path: str) -> None:
         return
 
 
+def remove_objects(folder: str) -> None:
+    """Deletes all objects below a folder, and the folder where a store has such.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    protocol = protocol_of(folder)
+    try:
+        found = _ask_afresh(folder, "find", timeout_s=_LISTING_TIMEOUT_S)
+    except FileNotFoundError:
+        return
+    for path in found:
+        delete_object(f"{protocol}://{path.rpartition('://')[2]}")
+    if not _ask_afresh(folder, "exists"):
+        return
+    with suppress(FileNotFoundError, NotImplementedError):
+        if protocol == "s3":
+            # Gateways to file systems keep the folder, by a name that s3fs cuts.
+            bucket, _, key = folder.partition("://")[2].strip("/").partition("/")
+            ask(folder, "call_s3", "delete_object", is_written=True, Bucket=bucket, Key=f"{key}/")
+        else:
+            ask(folder, "rm", is_written=True, recursive=True)
+
+
 def _ask_afresh(path: str, method: str, **options: Any) -> Any:
     # What a client listed before is not what is there now: other processes write.
     client_of(path).invalidate_cache()
     return ask(path, method, **options)
+
+
+def _size_once(path: str, left_s: float) -> int | None:
+    client_of(path).invalidate_cache()
+    try:
+        return int(call(path, "info", timeout_s=within(left_s))["size"])
+    except Exception as error:
+        if is_missing(error):
+            return None
+        raise
+
+
+def _holds(path: str, local: Path) -> bool:
+    with client_of(path).open(path, "rb") as found, local.open("rb") as own:
+        digests = [hashlib.file_digest(cast(Any, file), "sha256").digest() for file in (found, own)]
+    return digests[0] == digests[1]
 
 
 def _is_same(path: str, folder: str) -> bool:
@@ -204,12 +308,29 @@ def _is_same(path: str, folder: str) -> bool:
 
 
 def _read_once(path: str, left_s: float) -> bytes | None:
+    # s3fs asks nobody where its own listing, which may be older than a commit, lacks a file.
+    client_of(path).invalidate_cache()
     try:
         return cast(bytes, call(path, "cat_file", timeout_s=within(left_s)))
     except Exception as error:
         if is_missing(error):
             return None
         raise
+
+
+def _read_twice(path: str, expected: bytes, left_s: float) -> bytes | None:
+    """Reads an object, again if it is not as expected: an answer may be cut off on its way.
+
+    Raises:
+        StorageError: If the answers differ.
+    """
+    found = _read_once(path, left_s)
+    if found is None or found == expected:
+        return found
+    again = _read_once(path, left_s)
+    if again not in (expected, found):
+        raise StorageError("the store contradicts itself", where=redact(path), why="it gave two contents")
+    return again
 
 
 def check_own(path: str, content: bytes, found: bytes) -> None:
@@ -243,7 +364,7 @@ def _part_options(path: str, num_bytes: int) -> dict[str, Any]:
 
 
 def _abort_uploads(path: str) -> None:
-    """Aborts what a put that timed out left on S3, where unfinished uploads are kept, and paid for, until then."""
+    """Aborts what a put that failed left on S3, where unfinished uploads are kept, and paid for, until then."""
     if protocol_of(path) != "s3":
         return
     bucket, _, key = path.partition("://")[2].partition("/")

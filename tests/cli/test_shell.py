@@ -70,7 +70,7 @@ def test_help_names_every_command_and_loads_nothing_heavy():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0
-    for name in ("convert", "inspect", "verify", "train"):
+    for name in ("convert", "inspect", "verify", "doctor", "clean", "train"):
         assert f"\n  {name} " in run.stdout
     assert "Examples:\n" in run.stdout
     assert run.stdout.rstrip().endswith("LOADED []")

@@ -15,10 +15,10 @@ from shardkit.manifest import (
     ShardTableInfo,
     SplitInfo,
     encode_manifest,
-    encode_shard_table,
     manifest_path,
     shard_table_path,
 )
+from shardkit.shard_table import encode_shard_table
 
 
 def commit(root, version, splits=("train", "test")):

@@ -23,14 +23,13 @@ from shardkit.manifest import (
     SplitInfo,
     TopValue,
     decode_manifest,
-    decode_shard_table,
     encode_manifest,
-    encode_shard_table,
     manifest_path,
     parse_manifest_name,
     shard_table_path,
 )
 from shardkit.naming import check_relative_path
+from shardkit.shard_table import decode_shard_table, encode_shard_table
 
 COUNT = st.integers(0, 2**63 - 1)
 NAME = st.from_regex(r"[A-Za-z0-9_]{1,8}", fullmatch=True)
@@ -294,7 +293,7 @@ def test_a_manifest_and_a_table_with_a_hostile_path_are_refused():
 
 
 def test_the_table_round_trips_and_is_the_same_bytes_for_the_same_rows():
-    assert decode_shard_table(TABLE, MANIFEST, "here") == SHARDS
+    assert list(decode_shard_table(TABLE, MANIFEST, "here")) == SHARDS
     assert encode_shard_table(list(SHARDS)) == TABLE
 
 
@@ -306,7 +305,7 @@ def test_the_table_is_parquet_that_others_read():
 
 def test_an_empty_dataset_has_an_empty_table():
     manifest = make_manifest([])
-    assert decode_shard_table(encode_shard_table([]), manifest, "here") == []
+    assert list(decode_shard_table(encode_shard_table([]), manifest, "here")) == []
 
 
 def test_another_table_than_the_named_one_is_refused():
@@ -340,7 +339,7 @@ def test_a_table_that_disagrees_with_its_manifest_is_refused(shards):
     info = ShardTableInfo(path=shard_table_path(1), num_rows=3, sha256=hashlib.sha256(table).hexdigest())
     manifest = make_manifest(SHARDS, shard_table=info)
     with pytest.raises(DamageError):
-        decode_shard_table(table, manifest, "here")
+        list(decode_shard_table(table, manifest, "here"))
 
 
 def in_parquet(table):

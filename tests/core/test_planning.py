@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shardkit.errors import UsageError
 from shardkit.planning import (
     MAX_GROUP_BYTES,
+    MAX_GROUPS,
     MAX_THREADS,
     MIN_GROUP_BYTES,
     BucketTotals,
@@ -84,9 +85,12 @@ def test_groups_cover_all_buckets_in_order_and_keep_the_limit(buckets, group_byt
         assert group.num_bytes <= group_bytes or group.num_examples == 1
 
 
-@given(st.integers(0, 10**13))
-def test_a_group_is_a_32nd_within_what_memory_and_overhead_allow(num_bytes):
-    group_bytes = choose_group_bytes(num_bytes)
+@given(st.integers(0, 10**13), st.booleans())
+def test_a_group_is_a_32nd_within_what_memory_and_overhead_allow(num_bytes, shuffle):
+    group_bytes = choose_group_bytes(num_bytes, shuffle=shuffle)
+    if shuffle and num_bytes > MAX_GROUPS * MAX_GROUP_BYTES:
+        assert group_bytes == -(-num_bytes // MAX_GROUPS)
+        return
     assert MIN_GROUP_BYTES <= group_bytes <= MAX_GROUP_BYTES
     if MIN_GROUP_BYTES < group_bytes < MAX_GROUP_BYTES:
         assert group_bytes == num_bytes // 32

@@ -12,7 +12,8 @@ from verify_makers import FEATURES, damages_of, rows, shard_file, two_splits
 
 from shardkit.codec import GZIP_HEADER, gzip_trailer
 from shardkit.dataset import Dataset, open_dataset
-from shardkit.manifest import decode_manifest, encode_manifest, encode_shard_table
+from shardkit.manifest import decode_manifest, encode_manifest
+from shardkit.shard_table import encode_shard_table
 from shardkit.testing import write_dataset
 from shardkit.verify import verify_dataset
 

@@ -19,7 +19,8 @@ from shardkit.decoder import RecordDecoder
 from shardkit.errors import DamageError
 from shardkit.example import encode_batch, parse_record, stored_values
 from shardkit.features import arrow_schema, make_feature
-from shardkit.manifest import encode_manifest, encode_shard_table
+from shardkit.manifest import encode_manifest
+from shardkit.shard_table import encode_shard_table
 from shardkit.tfrecord import frame
 from shardkit.verify import MAX_LISTED, verify_dataset
 

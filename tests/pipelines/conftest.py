@@ -3,7 +3,8 @@
 import pytest
 
 from shardkit.conversion.plan import save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare, remove_work_folder, work_folder
+from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset import open_dataset
 from shardkit.example import decode_record
 from shardkit.tfrecord import iter_records

@@ -18,7 +18,8 @@ import pytest
 
 from shardkit.cli import main
 from shardkit.conversion.plan import save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare, remove_work_folder, work_folder
+from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset import open_dataset
 from shardkit.errors import StorageError, UsageError
 from shardkit.preview import first_examples

@@ -13,8 +13,9 @@ import pytest
 
 from shardkit.conversion.disk_space import estimate_sizes, space_needs
 from shardkit.conversion.plan import save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare, work_folder
+from shardkit.conversion.prepare import ConvertOptions, prepare
 from shardkit.conversion.space_sample import measure_expansion
+from shardkit.conversion.work_folder import work_folder
 from shardkit.dataset import list_versions, open_dataset
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions

@@ -1,6 +1,7 @@
 """What every store has to do, asked through the one door: the same on a folder, in memory, and on four servers."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,27 @@ def test_what_was_put_is_read_whole_and_in_ranges(place, tmp_path):
     with storage.open_read(path) as file:
         file.seek(1000)
         assert file.read(5) == content[1000:1005]
+
+
+def test_an_open_file_is_one_like_any_other(place, tmp_path):
+    content = bytes(range(256)) * 10_000
+    path = storage.join(place, "a")
+    put(path, content, tmp_path)
+    with storage.open_read(path) as file:
+        assert file.read(3) + file.read(7) == content[:10]
+        assert file.seek(-5, os.SEEK_END) == len(content) - 5
+        assert file.read() == content[-5:]
+        assert file.read() == b""
+        assert file.seek(100) == file.tell() == 100
+        assert file.seek(20, os.SEEK_CUR) == 120
+        buffer = bytearray(2_000_000)
+        assert file.readinto(buffer) == len(buffer)
+        assert buffer == content[120 : 120 + len(buffer)]
+        assert file.read() == content[120 + len(buffer) :]
+        with pytest.raises((ValueError, OSError)):
+            file.seek(-1)
+        assert file.seek(len(content) + 9) == len(content) + 9
+        assert file.read(1) == b""
 
 
 def test_an_empty_file_is_a_file(place, tmp_path):
@@ -112,6 +134,17 @@ def test_what_another_process_wrote_is_listed(server, tmp_path):
     code = f"from shardkit import storage; storage.commit_exclusive({f'{folder}/00000002.json'!r}, b'2')"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert storage.list_names(folder) == ["00000001.json", "00000002.json"]
+
+
+def test_a_commit_of_another_process_since_the_last_listing_is_a_conflict(server, tmp_path):
+    folder = f"{server.url}/{tmp_path.name}"
+    storage.commit_exclusive(f"{folder}/00000001.json", b"1")
+    assert storage.list_names(folder) == ["00000001.json"]
+    code = f"from shardkit import storage; storage.commit_exclusive({f'{folder}/00000002.json'!r}, b'other')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(ConflictError):
+        storage.commit_exclusive(f"{folder}/00000002.json", b"own")
+    assert storage.read_bytes(f"{folder}/00000002.json") == b"other"
 
 
 def test_inputs_are_found_by_name_folder_and_glob(place, tmp_path):

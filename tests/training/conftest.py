@@ -23,10 +23,10 @@ from shardkit.manifest import (
     SplitInfo,
     TopValue,
     encode_manifest,
-    encode_shard_table,
     manifest_path,
     shard_table_path,
 )
+from shardkit.shard_table import encode_shard_table
 
 sys.path.append(str(Path(__file__).parent))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -14,7 +15,14 @@ from shardkit.manifest import Created, FeatureStatistics, Manifest, ShardTableIn
 from shardkit.statistics import StatisticsCollector
 from train.choices import choose_features, choose_splits
 from train.columns import choose_columns, wants_vocabulary
-from train.labels import choose_task, classification_label, listed_values, note_on_classes, regression_label
+from train.labels import (
+    choose_task,
+    classification_label,
+    listed_values,
+    note_on_classes,
+    notes_on_unlabelled,
+    regression_label,
+)
 from train.suitable import choose_split
 
 AGE = make_feature("age", "int64")
@@ -83,6 +91,15 @@ def test_splits_that_are_not_there_are_named() -> None:
         choose_splits(manifest({"train": 1, "test": 1}), None, "tset")
     with pytest.raises(UsageError, match="holds no examples"):
         choose_splits(manifest({"train": 1, "test": 0}), None, "test")
+
+
+def test_a_dataset_without_examples_is_not_asked_for_another_split() -> None:
+    for splits in ({}, {"train": 0, "test": 0}):
+        with pytest.raises(UsageError, match="the dataset holds no examples"):
+            choose_splits(manifest(splits), None, None)
+        for wanted in (None, "train"):
+            with pytest.raises(UsageError, match="the dataset holds no examples"):
+                choose_split(manifest(splits), wanted, None)
 
 
 def test_the_label_is_never_learned_from() -> None:
@@ -159,6 +176,11 @@ def test_a_regression_counts_what_is_no_number_as_unlabelled() -> None:
     )
     assert (label.mean, label.std) == (3.0, 1.0)
     assert label.num_unlabelled == {"train": 7}
+    assert notes_on_unlabelled(label) == [
+        "7 examples of train have no label that is a finite number; they have weight 0"
+    ]
+    one = msgspec.structs.replace(label, num_unlabelled={"train": 1, "test": 0})
+    assert notes_on_unlabelled(one) == ["1 example of train has no label that is a finite number; it has weight 0"]
     with pytest.raises(UsageError, match="no finite value"):
         regression_label(PRICE, "train", {"train": statistics()})
 

@@ -17,7 +17,10 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from train.applications import application_model
 from train.config import LabelSpec, TrainOptions
+from train.image_arrays import prepare_pixels
+from train.learners import learner_again
 from train.metrics import EpochMetrics
+from train.recipe import LearnerRecipe
 from train.report import Reporter
 from train.request import resolve
 from train.run import run
@@ -230,6 +233,21 @@ def test_models_of_keras_take_images_from_0_to_255(name) -> None:
     module = importlib.import_module(f"keras.applications.{body_module(name)}")
     outputs = model.get_layer("outputs")(body(module.preprocess_input(images.copy())))
     np.testing.assert_allclose(model({"image": images}), outputs, rtol=1e-3, atol=1e-4)
+
+
+def test_a_named_model_takes_grey_arrays() -> None:
+    """As colours whose parts are the same."""
+    pixels = make_feature("pixels", "uint8", (28, 28))
+    learner = learner_again(
+        "MobileNetV2", LearnerRecipe(features=(pixels,), label_feature=pixels), TWO, 32, tf.distribute.get_strategy()
+    )
+    values = np.random.default_rng(0).integers(0, 256, (2, 28, 28), np.uint8)
+    colors = np.repeat(prepare_pixels(pixels, None, 32)(values), 3, axis=3)
+    body = next(layer for layer in learner.model.layers if isinstance(layer, keras.Model))
+    scaled = keras.applications.mobilenet_v2.preprocess_input(colors.copy())
+    inputs = {"image": prepare_pixels(pixels, None, 32)(values)}
+    wanted = learner.model.get_layer("outputs")(body(scaled))
+    np.testing.assert_allclose(learner.model(inputs), wanted, rtol=1e-4, atol=1e-5)
 
 
 def body_module(name: str) -> str:

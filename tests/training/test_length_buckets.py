@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_in_an_epoch_goes_on_bit_for_bit(dataset, tmp_pat
     assert_same(tmp_path / "whole", tmp_path / "cut")
     assert learned(tmp_path / "whole") == learned(tmp_path / "cut")
     assert [line[1] for line in learned(tmp_path / "whole")] == [5, 10]
-    with pytest.raises(UsageError, match="another bucket boundaries"):
+    with pytest.raises(UsageError, match="other bucket boundaries"):
         train(dataset, tmp_path / "cut", resume=True, **{**settings, "length_buckets": (4, 40)})
 
 
@@ -296,7 +296,7 @@ def test_a_share_is_what_the_reader_reads(tmp_path, num_workers) -> None:
     )  # fmt: skip
     buckets = bucket_split("id", (5, 20), values.astype(np.int32), count_lengths(values))
     shards = split.dataset.split_shards("train")
-    shares = bucketed_shares([shard.block_num_examples for shard in shards], buckets, plan, seed=3)
+    shares = bucketed_shares(*shards.block_examples(), buckets, plan, seed=3)
     block_of = np.repeat(np.arange(len(split.block_num_examples)), split.block_num_examples)
     shard_of = np.repeat(np.arange(len(shards)), [shard.num_examples for shard in shards])
     for share in shares:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -85,6 +87,9 @@ def test_a_line_of_an_older_shardkit_is_read_and_shown(capsys) -> None:
     shown = capsys.readouterr()
     assert "epoch 1 of 3  step 5  train loss 1.5000  100 examples/s  25% waiting for input" in shown.err
     assert "25%" in shown.out
+    assert "no number" not in shown.err
+    Reporter().finished_epoch(msgspec.structs.replace(line, validation={"loss": math.nan}), 3)
+    assert "warning: the validation loss is no number" in " ".join(capsys.readouterr().err.split())
 
 
 def test_tables_of_embeddings_do_not_travel_whole() -> None:

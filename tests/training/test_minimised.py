@@ -60,7 +60,7 @@ def test_balanced_classes_find_the_rare_one(write, tmp_path) -> None:
     assert plain[-1].validation["accuracy"] > 0.9
     assert plain[-1].validation["f1_macro"] < balanced[-1].validation["f1_macro"]
     assert balanced[-1].validation["accuracy"] < 0.85
-    with pytest.raises(UsageError, match="another class weights"):
+    with pytest.raises(UsageError, match="other class weights"):
         train(data, tmp_path / "balanced", resume=True, label_smoothing=0.05, **settings)
 
 

@@ -77,5 +77,20 @@ def test_sizes_and_defaults_follow_from_the_model() -> None:
     assert choose_image_size(20, "image", (PIXELS,)) == 20
     assert choose_image_size(None, "VGG16", (PHOTO,)) == 224
     assert choose_image_size(None, "Xception", (PHOTO,)) == 299
-    assert choose_defaults("image", (PIXELS,)).epochs < choose_defaults("image", (PHOTO,)).epochs
+    for model in ("image", "MobileNetV2"):
+        assert choose_defaults(model, (PIXELS,)).epochs < choose_defaults(model, (PHOTO,)).epochs
+
+
+def test_small_arrays_are_enlarged_no_more_than_a_named_model_needs() -> None:
+    large = make_feature("pixels", "uint8", (300, 200, 3))
+    found = {model: choose_image_size(None, model, (PIXELS,)) for model in ("MobileNetV2", "Xception", "InceptionV3")}
+    assert found == {"MobileNetV2": 32, "Xception": 71, "InceptionV3": 75}
+    assert choose_image_size(None, "MobileNetV2", (large,)) == 224
+    assert choose_image_size(64, "MobileNetV2", (PIXELS,)) == 64
+
+
+@pytest.mark.parametrize("model", ["tabular", "text", "sequence"])
+def test_a_size_of_images_is_refused_where_there_are_none(model: str) -> None:
+    with pytest.raises(UsageError, match=f"--image-size is for images, and the model {model} reads none"):
+        choose_image_size(64, model, (AGE,))
     assert choose_defaults("a.py:build", (AGE,)).weight_decay == 0

@@ -85,6 +85,16 @@ def test_weights_that_the_last_update_made_infinite_are_not_saved(one_step, tmp_
     assert "note: the run began with the learning rate 1e+38; it goes on with 1e-05" in reporter.texts
 
 
+def test_a_model_that_gives_no_number_before_it_learned_anything_is_to_blame(dataset, tmp_path, settings) -> None:
+    (tmp_path / "log.py").write_text(
+        "import keras\n\ndef build(features, statistics, label):\n    x = keras.Input([], name='x')\n"
+        "    below = keras.ops.log(-1.0 - keras.ops.square(keras.layers.Reshape([1])(x)))\n"
+        "    return keras.Model(x, keras.layers.Dense(1)(below))\n"
+    )
+    with pytest.raises(UsageError, match=r"no weight was trained yet, so it is the model.*Look in it for a logarithm"):
+        train(dataset, tmp_path / "run", **{**settings, "model": f"{tmp_path}/log.py:build"})
+
+
 def test_weights_of_a_checkpoint_that_are_no_numbers_are_not_used(one_step, tmp_path) -> None:
     one_step(tmp_path / "run", epochs=2)
     folder = RunFolder(str(tmp_path / "run"))

@@ -157,3 +157,14 @@ def test_class_weights_multiply_those_of_examples_and_are_not_measured() -> None
     assert weighted.weights(batch).numpy().tolist() == [1.0, 5.0, 0.5, 0.0]
     logits = tf.constant(np.eye(3, dtype=np.float32)[[0, 0, 2, 1]])
     np.testing.assert_array_equal(weighted.sums(batch, logits), objective_for(classes(3)).sums(batch, logits))
+
+
+@pytest.mark.parametrize("label", [classes(2), classes(3), PRICE])
+def test_rows_that_fill_up_a_batch_count_for_nothing_whatever_they_hold(label: LabelSpec) -> None:
+    draw = np.random.default_rng(0)
+    labels, outputs = draw.integers(0, 2, 20), draw.normal(size=(20, label.num_outputs))
+    weights = np.array([1.0] * 15 + [0.0] * 5)
+    wanted = measured(label, labels[:15], outputs[:15], weights[:15])
+    for value in (math.nan, math.inf):
+        outputs[15:] = value
+        assert measured(label, labels, outputs, weights) == pytest.approx(wanted, rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -64,6 +65,25 @@ def test_all_meet_whoever_comes_first(ports, guest) -> None:
     time.sleep(0.3)
     processes.append(guest(ports.addresses, 1))
     assert [finish(p) for p in processes] == [(0, "met 0 1\n", ""), (0, "met 1 2\n", ""), (0, "met 0 2\n", "")]
+
+
+def test_callers_that_say_nothing_are_not_talked_about(ports, guest) -> None:
+    addresses = ports.addresses[:2]
+    host, _, port = addresses[0].rpartition(":")
+    first = guest(addresses, 0)
+    deadline, probes = time.monotonic() + 60, []
+    while len(probes) < 3:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(ConnectionRefusedError):
+            probes.append(socket.create_connection((host, int(port)), timeout=5))
+            # The greeting says that it is a worker that listens, and no longer the holder of its port.
+            assert probes[-1].recv(1)
+    second = guest(addresses, 1)
+    for process in (first, second):
+        code, _, err = finish(process)
+        assert (code, err) == (0, "")
+    for probe in probes:
+        probe.close()
 
 
 def test_one_that_begins_anew_is_met(ports, guest) -> None:

@@ -190,6 +190,8 @@ def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path
         train(dataset, tmp_path / "run", **settings)
     with pytest.raises(UsageError, match=r"another seed.*0 then, 1 now"):
         train(dataset, tmp_path / "run", resume=True, seed=1, **settings)
+    with pytest.raises(UsageError, match=r'has another label in .*: "sides" then, "size" now\. Give'):
+        train(dataset, tmp_path / "run", resume=True, label="size", **settings)
     reporter = Recorder()
     more = train(dataset, tmp_path / "run", reporter, resume=True, epochs=2, global_batch_size=100)
     assert [line.epoch for line in more] == [0, 1]
@@ -212,6 +214,24 @@ def test_examples_without_a_label_do_not_count(write, tmp_path) -> None:
     num_labelled = sum(r["sides"] is not None for r in rows[:50])
     correct = lines[0].validation["accuracy"] * num_labelled
     assert correct == pytest.approx(round(correct))
+
+
+def test_a_run_begins_with_all_that_decides_its_loss_and_its_end(dataset, tmp_path) -> None:
+    reporter, folder = Recorder(), RunFolder(str(tmp_path / "run"))
+    asked = {"class_weights": "many=2.5", "label_smoothing": 0.1, "early_stopping": 3}
+    train(dataset, folder.path, reporter, epochs=1, global_batch_size=10, **asked)
+    assert "loss  label smoothing 0.1  class weights few 1, many 2.5" in reporter.texts
+    assert "ends early after 3 epochs without a better loss" in reporter.texts
+    record = folder.read_record()
+    assert record is not None
+    assert record.schedule is not None
+    assert record.schedule.num_warm_up_steps == round(0.05 * record.schedule.num_steps) > 0
+    assert any(f"warm-up {record.schedule.num_warm_up_steps} step" in text for text in reporter.texts)
+
+
+def test_a_size_of_images_that_nothing_would_heed_is_refused(dataset, tmp_path, user_model) -> None:
+    with pytest.raises(UsageError, match="--image-size is for images"):
+        train(dataset, tmp_path / "run", epochs=1, image_size=32, model=user_model(DROPOUT_MODEL))
 
 
 def test_without_a_validation_split_the_user_is_told(write, tmp_path) -> None:

@@ -93,7 +93,8 @@ def options(**typed: object) -> TrainOptions:
 def test_a_learning_rate_is_scaled_by_the_batch_and_says_so(scaling: str, factor: float) -> None:
     chosen = choose_optimizer(options(scale_learning_rate=scaling, learning_rate=0.01), DEFAULTS, 1024)
     assert math.isclose(chosen.learning_rate, 0.01 * factor)
-    text = describe_optimizer(chosen, scaling, 1024, 256)
+    text = describe_optimizer(chosen, 25, scaling, 1024, 256)
+    assert "warm-up 25 steps" in text
     assert f"learning rate {0.01 * factor:g}" in text
     assert (f"(0.01 x {factor:g}" in text) == (scaling != "none")
 

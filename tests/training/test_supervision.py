@@ -134,6 +134,18 @@ def test_only_an_elastic_run_that_comes_no_further_loses_workers(state, steps) -
         furthest = max(furthest, step)
 
 
+@pytest.mark.parametrize(("is_saved", "where"), [(True, "the last checkpoint"), (False, "the beginning")])
+def test_it_says_where_workers_start_again(is_saved, where) -> None:
+    begun = State(num_workers=2, count=2, max_restarts=1, is_saved=is_saved)
+    state, action = decide(begun, WorkerEnded(1, -signal.SIGKILL, 3))
+    assert isinstance(action, Restart)
+    assert f"restarting 2 workers from {where}, restart 1 of 1" in action.sentence
+    _, action = decide(state, WorkerEnded(1, -signal.SIGKILL, 3))
+    assert isinstance(action, Finish)
+    assert action.sentence is not None
+    assert action.sentence.endswith("; 1 restart was allowed")
+
+
 def test_an_elastic_run_takes_numbers_of_workers_that_can_share_it() -> None:
     state = State(num_workers=8, count=8, max_restarts=9, is_elastic=True, fitting=(1, 2, 4, 8))
     counts = []

@@ -56,6 +56,15 @@ def test_the_largest_share_decides() -> None:
     assert talks.startswith("communication is the bottleneck: up to 30% of the time")
 
 
+def test_an_epoch_that_a_run_went_on_in_counts_for_the_rest_of_it() -> None:
+    epochs = [line(0.0, step_ms=60), line(0.5, step_ms=1), line(0.5, step_ms=1)]
+    share = mean_share(epochs, "waiting_share", first_part=0.02)
+    assert share == pytest.approx((0.5 + 0.5) / (60 * 0.02 + 1 + 1))
+    verdict = give_verdict(epochs, LOCAL, first_part=0.02)
+    assert verdict is not None
+    assert verdict.startswith("input is the bottleneck: 31%")
+
+
 def test_slow_epochs_count_more_than_fast_ones() -> None:
     epochs = [line(None, step_ms=50), line(0.5, step_ms=1), line(0.1, step_ms=3)]
     assert mean_share(epochs, "waiting_share") == pytest.approx(0.2)

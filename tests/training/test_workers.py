@@ -115,6 +115,9 @@ def test_a_lost_worker_is_not_the_fault_of_a_model_of_the_users_own(labelled, tm
     (code, _, said), _ = finish_all(workers)
     assert code == EXIT_PEER_LOST, said
     assert said.endswith("lost: another worker is gone.\n")
+    # What TensorFlow has to tell of it stands in a log.
+    assert "E0000" not in said
+    assert "E0000" in (tmp_path / "run" / "workers" / "chief.log").read_text()
 
 
 def workers_of(supervisor: subprocess.Popen[str]) -> list[int]:

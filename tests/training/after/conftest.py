@@ -37,7 +37,8 @@ MODEL = """
         x = keras.Input([], name="x")
         there = keras.Input([], name="x.present", dtype="bool")
         vector = keras.Input([2], name="vector")
-        scaled = (x - statistics["x"].mean) / statistics["x"].std
+        # What is absent is NaN, and no layer promises what it makes of that.
+        scaled = keras.ops.where(there, (x - statistics["x"].mean) / statistics["x"].std, 0.0)
         flag = keras.ops.cast(there, "float32")
         columns = [keras.layers.Reshape([1])(scaled), keras.layers.Reshape([1])(flag), vector]
         hidden = keras.layers.Dense(8, activation="relu")(keras.layers.Concatenate()(columns))

@@ -85,6 +85,17 @@ def test_a_damaged_checkpoint_is_passed_over_and_any_other_can_be_named(classifi
         rebuild(folder, "1")
 
 
+def test_the_best_checkpoint_stands_in_for_lost_ones_and_is_named(classified, tmp_path) -> None:
+    folder = copy_of(classified, tmp_path / "run")
+    (kept,) = list_checkpoints(folder.best)
+    shutil.rmtree(folder.checkpoints)
+    rebuilt = rebuild(folder)
+    assert rebuilt.step == kept
+    assert rebuilt.notes == (
+        f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}",
+    )
+
+
 def test_the_best_checkpoint_is_that_of_the_best_epoch(measured, tmp_path) -> None:
     folder = copy_of(measured, tmp_path / "run")
     shutil.rmtree(folder.best)

@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardkit.cli.train import export as export_trained
 from shardkit.errors import ConflictError, DamageError, ShardkitError, UsageError
 from shardkit.features import Feature, make_feature
 from train.export import export_run
@@ -109,6 +111,16 @@ def test_a_model_of_ones_own_that_moved(own, place, tmp_path) -> None:
     export_run(own, tmp_path / "model", Reporter(), model=f"{tmp_path}/moved.py:build")
     again = tf.keras.models.load_model(tmp_path / "model" / "model.keras")
     assert {i.name for i in again.inputs} == {"x", "x.present", "vector"}
+
+
+@pytest.mark.parametrize(("is_best", "epoch"), [(True, 1), (False, 2)])
+def test_a_training_that_may_end_early_exports_its_best_epoch(measured, tmp_path, is_best, epoch) -> None:
+    folder = RunFolder(str(shutil.copytree(measured.path, tmp_path / "run")))
+    shutil.rmtree(folder.best)
+    lines = folder.read_metrics()
+    folder.write_metrics([msgspec.structs.replace(e, validation={"loss": [3.0, 1.0, 2.0][e.epoch]}) for e in lines])
+    export_trained(folder, str(tmp_path / "model"), is_best=is_best)
+    assert json.loads((tmp_path / "model" / "export.json").read_text())["step"] == lines[epoch].step
 
 
 def test_what_is_there_is_kept(classified, tmp_path) -> None:

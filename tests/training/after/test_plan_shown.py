@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +33,8 @@ SHARDS = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), min_size
 @given(SHARDS, st.integers(1, 4), st.integers(1, 20), st.integers(0, 3))
 def test_shares_are_even_and_cover_the_steps(shards, num_workers, worker_batch, seed) -> None:
     size = num_workers * worker_batch
-    shares = worker_shares(shards, global_batch_size=size, num_workers=num_workers, seed=seed)
+    blocks_each, block_examples = np.array([len(s) for s in shards]), np.concatenate(shards)
+    shares = worker_shares(blocks_each, block_examples, global_batch_size=size, num_workers=num_workers, seed=seed)
     num_steps = sum(map(sum, shards)) // size
     assert [s.num_examples for s in shares] == [num_steps * worker_batch] * num_workers
     assert {s.num_step_examples for s in shares} == {worker_batch}
@@ -45,9 +47,7 @@ def test_a_share_is_what_the_reader_reads(place, num_workers) -> None:
     split = open_splits(place / "data")["train"]
     shards = split.dataset.split_shards("train")
     size = 20
-    shares = worker_shares(
-        [s.block_num_examples for s in shards], global_batch_size=size, num_workers=num_workers, seed=5
-    )
+    shares = worker_shares(*shards.block_examples(), global_batch_size=size, num_workers=num_workers, seed=5)
     block_of = [i for i, n in enumerate(split.block_num_examples) for _ in range(n)]
     shard_of = [i for i, s in enumerate(shards) for _ in range(s.num_examples)]
     for share in shares:
@@ -84,6 +84,22 @@ def test_averages_and_masks_take_memory_too(classified) -> None:
     kept = estimate_memory(model, updater.optimizer, 1, updater.kept)
     assert plain.gradients < kept.total - plain.total <= 2 * plain.gradients
     assert {line[0] for line in kept.lines()} - {line[0] for line in plain.lines()} == {"averages, masks"}
+
+
+def test_what_is_computed_again_takes_no_memory_but_that_of_the_largest_block() -> None:
+    import keras
+
+    sizes = [64] * 16
+    layers = [keras.layers.Dense(size) for size in sizes]
+    model = keras.Sequential([keras.Input([64]), *layers, keras.layers.Dense(2)])
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(model.trainable_variables)
+    whole = estimate_memory(model, optimizer, 1)
+    again = estimate_memory(model, optimizer, 1, recompute=True)
+    # 16 places to cut give 3 blocks of 5 layers between 4 cuts, and the output.
+    assert whole.activations == 4 * (16 * 64 + 2)
+    assert again.activations == 4 * ((4 + 4) * 64 + 2)
+    assert again.lines()[-2][2] == "1 example x 514 values that 9 layers give, the others again"
 
 
 def test_a_profile_of_steps_that_are_not_there(tmp_path) -> None:

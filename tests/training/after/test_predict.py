@@ -87,6 +87,7 @@ def test_the_commands(classified, place, make_rows, tmp_path) -> None:
     assert evaluated.stderr == ""
     predicted = shardkit("predict", place / "data", tmp_path / "out", *checkpoint, "--keep", "id,color")
     assert predicted.returncode == 0, predicted.stderr
+    assert (predicted.stdout, predicted.stderr) == ("", f"101 predictions of split test in {tmp_path / 'out'}\n")
     examples = list(first_examples(open_dataset(tmp_path / "out"), "test", 200))
     rows = make_rows(101, seed=1)
     assert [(e["id"], e["color"]) for e in examples] == [(r["id"], r["color"]) for r in rows]

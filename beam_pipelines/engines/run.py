@@ -1,0 +1,221 @@
+"""A conversion on an engine other than the local one: handed over, watched, and ended with a sentence.
+
+An engine retries what fails by itself; what it cannot mend, and what nobody works at any more, ends the command.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from beam_pipelines.convert import convert_pipeline
+from beam_pipelines.engines.catalogue import ENGINES
+from beam_pipelines.engines.dask_cluster import dask_cluster
+from beam_pipelines.engines.settings import (
+    Chosen,
+    EngineOptions,
+    Facts,
+    beam_flags,
+    choose_settings,
+    number_of,
+    value_of,
+)
+from beam_pipelines.failures import read_failure
+from beam_pipelines.local import quiet_beam, stop_workers, temporary_files_in
+from shardkit._version import __version__
+from shardkit.conversion.plan import Plan, load_plan
+from shardkit.conversion.progress import read_totals
+from shardkit.errors import ShardkitError, StorageError, UsageError
+
+_POLL_S = 0.25
+_CANCEL_S = 5.0
+_KEPT = "Nothing was committed; finished parts are kept"
+_MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
+# The job of this process; there is one at most.
+_running: list[Any] = []
+_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.+)$", re.MULTILINE)
+
+
+def settings_of(options: EngineOptions, plan: Plan, num_workers: int) -> tuple[Chosen, ...]:
+    """Returns what an engine will be told.
+
+    Raises:
+        UsageError: If an option is none of the engine, or something that it needs is not there.
+    """
+    engine = ENGINES[options.runner]
+    facts = Facts(num_workers, len(plan.input_splits), os.environ)
+    chosen = choose_settings(engine, options.runner, options, facts)
+    if (missing := engine.needs(options, facts)) is not None:
+        raise missing
+    number_of(chosen, "stall-minutes")
+    return chosen
+
+
+def flags_of(options: EngineOptions, chosen: Sequence[Chosen]) -> list[str]:
+    """Returns the flags of Beam that a job is made with."""
+    return beam_flags(ENGINES[options.runner], chosen, options.flags)
+
+
+def run_on_engine(
+    plan_path: str,
+    options: EngineOptions,
+    num_workers: int,
+    on_lost_worker: Callable[[StorageError], None],
+) -> None:
+    """Runs a stored plan on an engine and returns when the dataset is committed.
+
+    Args:
+        plan_path: Of the plan, in a folder that all workers share.
+        options: Which engine, and what it is told.
+        num_workers: Pieces of work at the same time, where the engine leaves that to its caller.
+        on_lost_worker: Called when workers died over the same part again and again; must end the process.
+
+    Raises:
+        ShardkitError: What a worker reported, or what became of the engine.
+    """
+    plan = load_plan(plan_path)
+    chosen = settings_of(options, plan, num_workers)
+    flags = flags_of(options, chosen)
+    with ExitStack() as stack:
+        for context in (quiet_beam(), _quiet_threads(), temporary_files_in(plan.work_path("tmp"))):
+            stack.enter_context(context)
+        more = stack.enter_context(_cluster(options, chosen, num_workers))
+        try:
+            pipeline = beam.Pipeline(options=PipelineOptions([*more, *flags]))
+            convert_pipeline(pipeline, plan_path, 0)
+            result = pipeline.run()
+            _running[:] = [result]
+            _follow(result, plan, 60 * number_of(chosen, "stall-minutes"))
+        except ShardkitError:
+            raise
+        except Exception as error:
+            if (failure := read_failure(plan)) is not None and failure.error is not None:
+                raise ShardkitError.from_dict(failure.error) from None
+            if type(error).__name__ == "KilledWorker":
+                on_lost_worker(_lost_worker(options.runner, str(error)))
+            raise _explained(error, options.runner) from error
+
+
+def stop_job() -> None:
+    """Cancels the job, which may run elsewhere, if its engine does so within seconds; kills all processes below."""
+    for result in _running:
+        # Not in a signal's handler: whatever the main thread waits for is locked.
+        thread = threading.Thread(target=_cancel, args=(result,), daemon=True)
+        thread.start()
+        thread.join(_CANCEL_S)
+    stop_workers()
+
+
+@contextmanager
+def _quiet_threads() -> Iterator[None]:
+    # Threads that talk to workers complain when those are gone; the command says itself what became of the job.
+    previous = threading.excepthook
+    if not os.environ.get("SHARDKIT_DEBUG"):
+        threading.excepthook = lambda args: None
+    try:
+        yield
+    finally:
+        threading.excepthook = previous
+
+
+@contextmanager
+def _cluster(options: EngineOptions, chosen: Sequence[Chosen], num_workers: int) -> Iterator[list[str]]:
+    """Gives the flags that name a cluster of our own, if there must be one."""
+    if options.runner != "dask" or value_of(chosen, "address") is not None:
+        yield []
+        return
+    with dask_cluster(num_workers) as address:
+        yield [f"--dask_client_address={address}"]
+
+
+def _follow(result: Any, plan: Plan, stall_s: float) -> None:
+    """Waits for the end of a job; cancels it when a worker met an error that no retry mends, or when nothing moves.
+
+    Raises:
+        ShardkitError: In either case, or if the job ended otherwise than well.
+        Exception: What the engine raised.
+    """
+    has_ended = threading.Event()
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            result.wait_until_finish()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for this one
+            raised.append(error)
+        finally:
+            has_ended.set()
+
+    threading.Thread(target=wait, daemon=True, name="engine").start()
+    seen, since_s = _signs_of_work(plan), time.monotonic()
+    while not has_ended.wait(_POLL_S):
+        failure = read_failure(plan)
+        if failure is not None and failure.error is not None:
+            error = ShardkitError.from_dict(failure.error)
+            # The engine tries again what a store refused.
+            if not isinstance(error, StorageError):
+                _cancel(result)
+                raise error
+        if (now := _signs_of_work(plan)) != seen:
+            seen, since_s = now, time.monotonic()
+        elif time.monotonic() - since_s > stall_s:
+            _cancel(result)
+            raise StorageError(
+                "the engine stands still",
+                why=f"no worker has done anything for {stall_s / 60:.3g} minutes",
+                state=_KEPT,
+                next_step="See whether its workers live, then run the same command again; --engine-option "
+                "stall-minutes=N waits longer",
+            )
+    if raised:
+        raise raised[0]
+    if result.state not in (PipelineState.DONE, None):
+        raise RuntimeError(f"the job ended as {result.state}")
+
+
+def _signs_of_work(plan: Plan) -> tuple[Any, ...]:
+    folders = [plan.work_path(name) for name in ("survey", "extract", "spool", "shards")]
+    counts = [sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0 for folder in folders]
+    return (read_totals(plan.work_path("progress")), *counts)
+
+
+def _cancel(result: Any) -> None:
+    # Whatever the engine says to that, there is a better reason for the end already.
+    with suppress(Exception):
+        result.cancel()
+
+
+def _lost_worker(name: str, why: str) -> StorageError:
+    return StorageError(
+        f"workers of {name} died over the same part again and again",
+        why=f"{why.splitlines()[0]}; most often the system ran out of memory",
+        state=_KEPT,
+        next_step="Run the same command again, with fewer --workers if memory is short",
+    )
+
+
+def _explained(error: Exception, name: str) -> ShardkitError:
+    text = str(error)
+    if (missing := _MISSING_MODULE.search(text)) is not None:
+        return UsageError(
+            f"the workers of {name} have no shardkit",
+            why=missing.group(),
+            next_step=f"Install shardkit {__version__} with the extra beam where they run",
+        )
+    lines = _ERROR_LINE.findall(text)
+    why = ": ".join(lines[-1]) if lines else f"{type(error).__name__}: {text.strip().splitlines()[-1] if text else ''}"
+    return StorageError(
+        f"the engine {name} ended with an error",
+        why=why[:500],
+        state=_KEPT,
+        next_step="Run the same command again to go on; with --debug it shows everything",
+    )

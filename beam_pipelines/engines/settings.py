@@ -1,0 +1,170 @@
+"""What an engine may be told, and what it is told where the user does not say. Pure data and arithmetic."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shardkit.errors import UsageError
+
+RunnerName = Literal["local", "dask", "flink", "spark", "prism", "portable"]
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asks of an engine.
+
+    Attributes:
+        runner: Its name.
+        values: Of `--engine-option`, by key.
+        flags: Of Beam, as typed after `--`.
+    """
+
+    runner: RunnerName = "local"
+    values: tuple[tuple[str, str], ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+class Facts(NamedTuple):
+    """What defaults depend on.
+
+    Attributes:
+        num_workers: Pieces of work at the same time, as asked for, or the cores of this machine.
+        num_input_splits: Parts of the inputs.
+        environment: Variables of this process.
+    """
+
+    num_workers: int
+    num_input_splits: int
+    environment: Mapping[str, str]
+
+
+Needs = Callable[[EngineOptions, Facts], UsageError | None]
+
+
+class Setting(NamedTuple):
+    """Something that an engine can be told.
+
+    Attributes:
+        key: Of `--engine-option`.
+        meaning: A phrase for the help.
+        flag: Of Beam, without its dashes; None where shardkit itself heeds it.
+        default: Returns the value where the user gives none, None for no value.
+        shown: That default in words; empty where there is none.
+        reason: Why that default.
+    """
+
+    key: str
+    meaning: str
+    flag: str | None
+    default: Callable[[Facts], str | None]
+    shown: str = ""
+    reason: str = ""
+
+
+class Engine(NamedTuple):
+    """An engine that runs a conversion.
+
+    Attributes:
+        runner: Name of Beam's runner.
+        title: A phrase for lists.
+        text: Paragraphs for its page of help.
+        settings: What it can be told.
+        needs: Returns what is missing here before it can be used, None if nothing.
+        examples: Command lines.
+    """
+
+    runner: str
+    title: str
+    text: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    needs: Needs
+    examples: tuple[str, ...]
+
+
+class Chosen(NamedTuple):
+    """The value of a setting.
+
+    Attributes:
+        setting: Which one.
+        value: Typed or by default; None for none.
+        is_typed: Whether the user gave it.
+    """
+
+    setting: Setting
+    value: str | None
+    is_typed: bool
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """Returns key and value of `KEY=VALUE`.
+
+    Raises:
+        UsageError: If there is no `=`, or nothing before it.
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError(f"--engine-option {text!r} has no value", next_step="Write it like --engine-option KEY=VALUE")
+    return key.strip().replace("_", "-"), value.strip()
+
+
+def choose_settings(engine: Engine, name: str, options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
+    """Returns every setting of an engine with its value.
+
+    Raises:
+        UsageError: If an option is none of the engine, or is given twice.
+    """
+    typed: dict[str, str] = {}
+    known = {setting.key for setting in engine.settings}
+    for key, value in options.values:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            raise UsageError(
+                f"the engine {name} has no option {key!r}",
+                why=f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}",
+                next_step=f"shardkit convert --engine-help {name} lists them; flags of Beam itself go after --",
+            )
+        if key in typed:
+            raise UsageError(f"--engine-option {key} is given twice", next_step="Leave one of them out")
+        typed[key] = value
+    return tuple(
+        Chosen(s, typed.get(s.key) or s.default(facts), s.key in typed and bool(typed[s.key])) for s in engine.settings
+    )
+
+
+def beam_flags(engine: Engine, chosen: Sequence[Chosen], flags: Sequence[str]) -> list[str]:
+    """Returns the flags that Beam's options are made of; those that the user typed for Beam come last, and win."""
+    own = [f"--runner={engine.runner}", "--no_save_main_session"]
+    for setting, value, _ in chosen:
+        if setting.flag is not None and value is not None:
+            own.append(f"--{setting.flag}={value}")
+    typed = {flag_name(flag) for flag in flags}
+    return [flag for flag in own if flag_name(flag) not in typed] + list(flags)
+
+
+def value_of(chosen: Sequence[Chosen], key: str) -> str | None:
+    """Returns the value of a setting."""
+    return next(c.value for c in chosen if c.setting.key == key)
+
+
+def number_of(chosen: Sequence[Chosen], key: str) -> float:
+    """Returns the value of a setting that is a positive number.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    text = value_of(chosen, key) or ""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise UsageError(f"--engine-option {key}={text} is no positive number", next_step=f"Write it like {key}=10")
+    return number
+
+
+def flag_name(flag: str) -> str:
+    """Returns the name of a flag as Beam stores it."""
+    return flag.lstrip("-").partition("=")[0].replace("-", "_")

@@ -1,0 +1,192 @@
+"""What lies at a dataset: its versions and what they name, all files with their ages, and who holds which lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shardkit import storage
+from shardkit.adoption.write import is_indexed
+from shardkit.cleaning.plan import Folder, Found, Inventory, Upload, Version
+from shardkit.conversion.plan import default_work_root
+from shardkit.conversion.server_rows import ROWS_FOLDER
+from shardkit.conversion.tfds import tfds_documents
+from shardkit.dataset import Dataset, list_versions, open_dataset
+from shardkit.diagnosis.scratch import PREFIX
+from shardkit.errors import DamageError, UnsafeError, UsageError
+from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+
+
+def take_inventory(root: str, work_root: str) -> Inventory:
+    """Returns what lies at a dataset.
+
+    Args:
+        root: Of the dataset, normalized.
+        work_root: Where conversions keep intermediate files.
+
+    Raises:
+        UsageError: If there is neither a dataset nor anything that a conversion left.
+        UnsafeError: If a manifest cannot be read: nobody knows what it names.
+        StorageError: If the store kept failing.
+    """
+    # Files before manifests: what was committed in between is named by the time that it is looked at.
+    files = _list_files(root)
+    known = {file.path: file for file in files}
+    versions = tuple(load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))
+    work = tuple(_work_folders(work_root))
+    rows = tuple(local_files(Path(work_root, ROWS_FOLDER)))
+    if not files and not versions and not work and not rows:
+        raise UsageError(
+            "there is no dataset", where=storage.redact(root), next_step="Check the path; nothing was removed"
+        )
+    prefixes = (f"{storage.join(root, DATA_DIR)}/", f"{storage.join(root, MANIFESTS_DIR)}/")
+    uploads = tuple(
+        Upload(_relative(found.path, root), found.upload_id, found.started_at)
+        for found in storage.list_uploads(root)
+        if found.path.startswith(prefixes)
+    )
+    return Inventory(files=files, versions=versions, work=work, rows=rows, uploads=uploads)
+
+
+def find_versions(root: str) -> list[int]:
+    """Returns the versions that have a manifest, ascending.
+
+    Raises:
+        UnsafeError: If the listing is not what is there, or names manifests of another form.
+    """
+    names = storage.list_names(storage.join(root, MANIFESTS_DIR))
+    odd = [n for n in names if n.endswith(".json") and not n.startswith(".") and parse_manifest_name(n) is None]
+    if odd:
+        raise _unsafe(root, f"{MANIFESTS_DIR}/{odd[0]}", "it is no manifest of this shardkit's")
+    versions = list_versions(root)
+    behind = max(versions, default=0) + 1
+    if storage.exists(storage.join(root, manifest_path(behind))):
+        versions = list_versions(root)
+        if behind not in versions:
+            raise _unsafe(root, manifest_path(behind), "it is there, but the store does not list it")
+    return versions
+
+
+def load_version(root: str, number: int, file: Found | None) -> Version:
+    """Returns a version and everything that it names.
+
+    Args:
+        root: Of the dataset.
+        number: Of the version.
+        file: Its manifest as it was listed, None if it was not.
+
+    Raises:
+        UnsafeError: If its manifest or shard table cannot be read.
+    """
+    try:
+        dataset = open_dataset(root, number)
+        names = frozenset(_names_of(dataset))
+    except (DamageError, UsageError, UnsafeError) as error:
+        raise _unsafe(root, manifest_path(number), str(error)) from error
+    return Version(
+        version=number,
+        names=names,
+        modified_at=None if file is None else file.modified_at,
+        is_indexed=is_indexed(dataset.manifest),
+    )
+
+
+def list_folder(root: str, folder: str) -> tuple[Found, ...]:
+    """Returns the files below a folder of the dataset, as they are now."""
+    return tuple(
+        Found(path=_relative(file.path, root), num_bytes=file.num_bytes, modified_at=file.modified_at)
+        for file in storage.list_files(storage.join(root, folder))
+    )
+
+
+@contextmanager
+def held(work_root: str, fingerprint: str) -> Iterator[bool]:
+    """Holds the lock of a conversion, so that it does not begin meanwhile; yields whether nobody else holds it."""
+    folder = Path(work_root, fingerprint)
+    with storage.translate_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield _take(handle)
+    finally:
+        os.close(handle)
+
+
+def work_root_of(root: str, work_dir: str | None) -> str:
+    """Returns where conversions to a dataset keep intermediate files.
+
+    Args:
+        root: Of the dataset, normalized.
+        work_dir: As it was given to them, None if it was not.
+    """
+    return str(storage.local_path(storage.normalize(work_dir) if work_dir else default_work_root(root)))
+
+
+def _names_of(dataset: Dataset) -> Iterator[str]:
+    manifest = dataset.manifest
+    yield manifest.shard_table.path
+    for shard in dataset.shards:
+        yield shard.path
+        yield f"{shard.path}.idx"
+    for rejected in manifest.accounting.rejected_files:
+        yield rejected.path
+    for name in tfds_documents(manifest.name, manifest.features, dataset.shards):
+        yield f"{DATA_DIR}/{manifest.fingerprint}/{name}"
+
+
+def _list_files(root: str) -> tuple[Found, ...]:
+    folders = [DATA_DIR, MANIFESTS_DIR, *(name for name in storage.list_names(root) if name.startswith(PREFIX))]
+    return tuple(file for folder in folders for file in list_folder(root, folder))
+
+
+def _work_folders(work_root: str) -> Iterator[Folder]:
+    root = Path(work_root)
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        if _FINGERPRINT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            files = tuple(local_files(path))
+            yield Folder(path=str(path), fingerprint=path.name, files=files, is_live=_is_held(path / "lock"))
+
+
+def local_files(folder: Path) -> Iterator[Found]:
+    """Yields the files below a folder of this host, by their absolute paths."""
+    for file in storage.list_files(str(folder)):
+        yield Found(path=file.path, num_bytes=file.num_bytes, modified_at=file.modified_at)
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        handle = os.open(lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _take(handle)
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _relative(path: str, root: str) -> str:
+    return path.removeprefix(root.rstrip("/") + "/")
+
+
+def _unsafe(root: str, path: str, why: str) -> UnsafeError:
+    return UnsafeError(
+        "nobody can tell which files are needed",
+        where=storage.redact(storage.join(root, path)),
+        why=why,
+        state="Nothing was removed",
+        next_step="Make that version whole again, or move its manifest away if it is given up, then run this again",
+    )

@@ -1,0 +1,180 @@
+"""Removes what a plan names. Manifests go first, oldest first, so that none ever names a file that is gone; and before
+files go it is asked again whether a version was made that needs them, and whether anybody came to write there.
+
+A conversion of this host is kept out by its lock meanwhile. One of another host is seen by what it writes until then;
+if it begins again, after longer than the age that was asked for, while its own old files are being deleted, and
+commits them, its version lacks them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from shardkit import storage
+from shardkit.cleaning.inventory import find_versions, held, list_folder, load_version, local_files
+from shardkit.cleaning.plan import DOCTOR, ROWS, UPLOADS, WORK, CleanPlan, Found, Group, Inventory, names_after
+from shardkit.diagnosis.scratch import PREFIX
+from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+from shardkit.stores.uploads import PendingUpload
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed.
+
+    Attributes:
+        num_files, num_bytes: That are gone.
+        spared: Folders that were left alone because somebody came to work there, or needs them now.
+    """
+
+    num_files: int
+    num_bytes: int
+    spared: tuple[str, ...]
+
+
+def remove(
+    plan: CleanPlan,
+    inventory: Inventory,
+    root: str,
+    work_root: str,
+    *,
+    delete: Callable[[str], None] = storage.delete_file,
+) -> Removed:
+    """Removes what a plan names.
+
+    Args:
+        plan: Made from the inventory.
+        inventory: What lay there.
+        root: Of the dataset, normalized.
+        work_root: Where conversions keep intermediate files.
+        delete: Deletes a file of the dataset.
+
+    Raises:
+        UnsafeError: If a version was made meanwhile that cannot be read; what was removed by then was not needed.
+        StorageError, UsageError: If something cannot be deleted. Whatever was not removed goes the next time.
+    """
+    remover = _Remover(plan, inventory, root, work_root, delete)
+    for group in plan.groups:
+        remover.remove(group)
+    remover.remove_empty_folders()
+    return Removed(
+        num_files=remover.num_files, num_bytes=remover.num_bytes, spared=tuple(dict.fromkeys(remover.spared))
+    )
+
+
+class _Remover:
+    def __init__(
+        self, plan: CleanPlan, inventory: Inventory, root: str, work_root: str, delete: Callable[[str], None]
+    ) -> None:
+        dropped = [group.version for group in plan.groups if group.version is not None]
+        self._known = {version.version for version in inventory.versions}
+        self._names = names_after(inventory, dropped)
+        self._files = {file.path: file for file in inventory.files}
+        self._root = root
+        self._work_root = work_root
+        self._delete = delete
+        self._folders: set[str] = set()
+        self.num_files = 0
+        self.num_bytes = 0
+        self.spared: list[str] = []
+
+    def remove(self, group: Group) -> None:
+        if group.kind == UPLOADS and group.upload is not None:
+            path = storage.join(self._root, group.upload.path)
+            storage.abort_upload(PendingUpload(path, group.upload.upload_id, group.upload.started_at))
+            self.num_files += 1
+        elif group.kind == WORK:
+            self._remove_work(group)
+        elif group.kind == ROWS:
+            for file in group.files:
+                with storage.translate_os_errors(file.path):
+                    Path(file.path).unlink(missing_ok=True)
+                self._count(file)
+        elif group.version is not None:
+            self._delete_all(group.files)
+        elif group.kind == DOCTOR and group.folder.startswith(PREFIX):
+            storage.remove_folder(storage.join(self._root, group.folder))
+            for file in group.files:
+                self._count(file)
+        else:
+            with self._held(group.fingerprint) as is_free:
+                if is_free and not self._has_changed(group):
+                    self._delete_all([file for file in group.files if file.path not in self._names])
+                else:
+                    self.spared.append(group.folder)
+        self._folders.add(group.folder)
+
+    def remove_empty_folders(self) -> None:
+        """Removes local folders that nothing is left in; stores have none."""
+        with suppress(OSError):
+            Path(self._work_root).rmdir()
+        if not storage.is_local(self._root):
+            return
+        for folder in (*sorted(self._folders), DATA_DIR, MANIFESTS_DIR):
+            if folder.startswith((f"{DATA_DIR}/", DATA_DIR, MANIFESTS_DIR)):
+                with suppress(OSError):
+                    storage.local_path(storage.join(self._root, folder)).rmdir()
+
+    def _has_changed(self, group: Group) -> bool:
+        for number in find_versions(self._root):
+            if number not in self._known:
+                self._names |= load_version(self._root, number, None).names
+                self._names |= {manifest_path(number)}
+                self._known.add(number)
+        if group.folder == MANIFESTS_DIR:
+            # The manifest of a table may have come since.
+            tables = {file.path.rpartition("/")[2].removesuffix(".shards.parquet") for file in group.files}
+            return any(f"{number:08d}" in tables for number in self._known - self._gone())
+        now = {file.path: file for file in list_folder(self._root, group.folder)}
+        others = [file for path, file in now.items() if path not in self._names]
+        return any(self._files.get(file.path) != file for file in others)
+
+    def _gone(self) -> set[int]:
+        listed = storage.list_names(storage.join(self._root, MANIFESTS_DIR))
+        return self._known - {number for number in map(parse_manifest_name, listed) if number is not None}
+
+    def _remove_work(self, group: Group) -> None:
+        assert group.fingerprint is not None
+        path = Path(group.folder)
+        # The lock that is held lies in the folder itself, wherever that is.
+        with held(str(path.parent), group.fingerprint) as is_free:
+            known = {file.path: file for file in group.files}
+            now = [file for file in local_files(path) if file.path != str(path / "lock")]
+            if not is_free or any(known.get(file.path) != file for file in now):
+                self.spared.append(group.folder)
+                return
+            with storage.translate_os_errors(path):
+                shutil.rmtree(path)
+        for file in group.files:
+            self._count(file)
+
+    @contextmanager
+    def _held(self, fingerprint: str | None) -> Iterator[bool]:
+        if fingerprint is None:
+            yield True
+            return
+        folder = Path(self._work_root, fingerprint)
+        is_new = not folder.exists()
+        try:
+            with held(self._work_root, fingerprint) as is_free:
+                yield is_free
+                if is_new and is_free:
+                    shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            if is_new:
+                with suppress(OSError):
+                    folder.parent.rmdir()
+
+    def _delete_all(self, files: tuple[Found, ...] | list[Found]) -> None:
+        for file in files:
+            self._delete(storage.join(self._root, file.path))
+            self._files.pop(file.path, None)
+            self._count(file)
+
+    def _count(self, file: Found) -> None:
+        self.num_files += 1
+        self.num_bytes += file.num_bytes

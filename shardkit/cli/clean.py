@@ -1,0 +1,137 @@
+"""`shardkit clean`: what no manifest names and no live conversion owns, as a table, and gone if that is wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.options import DurationType
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from shardkit.cleaning.plan import CleanPlan
+    from shardkit.cleaning.remove import Removed
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit clean out/flights
+        shardkit clean out/flights --delete
+        shardkit clean gs://bucket/flights --older-than 2d --delete
+        shardkit clean out/flights --keep-versions 2 --delete
+    """,
+)
+@click.argument("dataset")
+@click.option("--delete", is_flag=True, help="Remove what is listed; without it nothing is changed.")
+@click.option(
+    "--older-than",
+    "older_than_s",
+    type=DurationType(),
+    default="7d",
+    show_default=True,
+    metavar="TIME",
+    help="Leave alone what is younger: a conversion on another host may still write it, or go on from it.",
+)
+@click.option(
+    "--keep-versions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also remove all versions but the newest N, if they were replaced that long ago, and what only they need.",
+)
+@click.option(
+    "--work-dir", metavar="DIR", help="Where conversions kept intermediate files, if they were told with --work-dir."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything, file by file, as one JSON document.")
+def command(
+    dataset: str,
+    delete: bool,
+    older_than_s: float,
+    keep_versions: int | None,
+    work_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Show, and with --delete remove, what no manifest of DATASET names and no live conversion owns.
+
+    That is what conversions left that were killed and not run again: data, intermediate files on this host, uploads.
+    Run the same conversion again instead to go on from there. If a manifest cannot be read, nothing is removed.
+    """
+    import time
+
+    from shardkit import storage
+    from shardkit.cleaning.inventory import take_inventory, work_root_of
+    from shardkit.cleaning.plan import plan_cleaning
+    from shardkit.cleaning.remove import remove
+
+    root = storage.normalize(dataset)
+    if not storage.is_local(root):
+        storage.protocol_of(root)
+    work_root = work_root_of(root, work_dir)
+    now = time.time()
+    inventory = take_inventory(root, work_root)
+    plan = plan_cleaning(inventory, now=now, older_than_s=older_than_s, keep_versions=keep_versions)
+    removed = remove(plan, inventory, root, work_root) if delete else None
+    if as_json:
+        _print_json(root, plan, removed)
+    else:
+        _print_page(plan, removed, now)
+
+
+def _print_page(plan: CleanPlan, removed: Removed | None, now: float) -> None:
+    from rich.console import Console
+
+    from shardkit.cleaning.plan import totals
+    from shardkit.cli.errors import visible
+    from shardkit.cli.grid import print_columns
+    from shardkit.units import format_count, format_number, format_size
+
+    rows = [
+        (kind, format_count(number), format_size(num_bytes), _age(now, oldest, youngest))
+        for kind, (number, num_bytes, oldest, youngest) in totals(plan.groups).items()
+    ]
+    if rows:
+        print_columns(Console(highlight=False), ("kind", "files", "size", "age"), rows, num_left=1)
+        click.echo()
+    for reason, (number, num_bytes) in sorted(plan.kept.items()):
+        click.echo(f"kept: {format_number(number, 'file')}, {format_size(num_bytes)}, {reason}")
+    if not rows:
+        click.echo("ok: there is nothing to remove")
+        return
+    if removed is None:
+        number = sum(len(group.files) for group in plan.groups)
+        num_bytes = sum(file.num_bytes for group in plan.groups for file in group.files)
+        click.echo(f"would remove: {format_number(number, 'file')}, {format_size(num_bytes)}; --delete does it")
+        return
+    for folder in removed.spared:
+        click.echo(f"spared: {visible(folder)}, where somebody came to work meanwhile")
+    click.echo(f"removed: {format_number(removed.num_files, 'file')}, {format_size(removed.num_bytes)}")
+
+
+def _age(now: float, oldest: float, youngest: float) -> str:
+    first, last = _days(now - youngest), _days(now - oldest)
+    return first if first == last else f"{first} to {last}"
+
+
+def _days(seconds: float) -> str:
+    from shardkit.units import format_duration
+
+    seconds = max(0.0, seconds)
+    return format_duration(seconds) if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
+
+
+def _print_json(root: str, plan: CleanPlan, removed: Removed | None) -> None:
+    import msgspec
+
+    from shardkit import storage
+
+    document = {
+        "location": storage.redact(root),
+        "groups": [
+            {"kind": group.kind, "folder": group.folder, "files": msgspec.to_builtins(group.files)}
+            for group in plan.groups
+        ],
+        "kept": {reason: {"files": number, "bytes": size} for reason, (number, size) in plan.kept.items()},
+        "removed": None if removed is None else msgspec.to_builtins(removed),
+    }
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

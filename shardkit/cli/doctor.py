@@ -1,0 +1,241 @@
+"""`shardkit doctor`: whether the installation works, and whether a store keeps the promises that shardkit relies on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shardkit.diagnosis.installation import Installation
+    from shardkit.diagnosis.kernel import KernelReport
+    from shardkit.diagnosis.machine import Gpus, Machine
+    from shardkit.diagnosis.store import StoreReport
+
+# Less room than this for temporary files ends many a conversion.
+_SMALL_TEMPORARY_BYTES = 1024**3
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit doctor
+        shardkit doctor gs://bucket/datasets
+        shardkit doctor out --rounds 1000
+        shardkit doctor s3://bucket --json | jq '.store.findings[] | select(.state == "broken")'
+    """,
+)
+@click.argument("url", required=False)
+@click.option(
+    "--rounds",
+    "num_rounds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How often each promise of a store is tried; 100 times if not given, or fewer of a slow store.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
+@click.pass_context
+def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json: bool) -> None:
+    """Check the installation and, given URL, whether that store or folder keeps the promises that shardkit relies on.
+
+    A store is written to, in a new folder .shardkit-doctor-* below URL that is removed again, in total about 60 MiB;
+    nothing else there is read or changed. Ends with exit code 1 if anything is wrong, 5 if the store does not answer.
+    """
+    from shardkit.diagnosis.installation import look_at_installation
+    from shardkit.diagnosis.kernel import check_kernel
+    from shardkit.diagnosis.machine import GpuQuestion, look_at_machine
+
+    question = GpuQuestion()
+    try:
+        installation, kernel, machine = look_at_installation(), check_kernel(), look_at_machine()
+        problems = (*installation.problems, *_kernel_problems(kernel))
+        if not as_json:
+            # A store may fail to answer; what is known by then is worth to be seen.
+            _print_installation(installation, kernel, problems)
+        gpus = question.answer()
+        if not as_json:
+            _print_machine(machine, gpus)
+        report = None if url is None else _examine(url, num_rounds)
+    finally:
+        question.forget()
+    if as_json:
+        _print_json(installation, kernel, machine, gpus, report, problems)
+    elif report is not None:
+        _print_store(report)
+    if problems or (report is not None and not (report.verdict.keeps_promises and report.is_tidy)):
+        ctx.exit(1)
+
+
+def _examine(url: str, num_rounds: int | None) -> StoreReport:
+    from shardkit.diagnosis.store import examine_store
+
+    with _status() as progress:
+        return examine_store(url, num_rounds=num_rounds, progress=progress)
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None] | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("trying the store") as status:
+        yield lambda what: status.update(f"trying {what}")
+
+
+def _kernel_problems(kernel: KernelReport) -> tuple[str, ...]:
+    again = "install shardkit again: pip install --force-reinstall --no-deps shardkit"
+    if kernel.state == "wrong":
+        return (f"the compiled kernel gives wrong results, {kernel.detail}; {again}",)
+    if kernel.state == "unloadable":
+        return (f"the compiled kernel cannot be loaded, {kernel.detail}; {again}",)
+    return ()
+
+
+def _describe_kernel(kernel: KernelReport) -> str:
+    return {
+        "right": "compiled, gives what the reference gives",
+        "missing": f"not built: {kernel.detail}; install with a C++ compiler",
+        "wrong": f"WRONG: {kernel.detail}",
+        "unloadable": f"cannot be loaded: {kernel.detail}",
+    }[kernel.state]
+
+
+def _print_installation(installation: Installation, kernel: KernelReport, problems: tuple[str, ...]) -> None:
+    from rich.console import Console
+
+    from shardkit._version import __version__
+    from shardkit.cli.errors import visible
+    from shardkit.cli.grid import print_columns
+
+    console = Console(highlight=False)
+    _print_facts(
+        console,
+        "installation",
+        (
+            ("shardkit", installation.version or f"{__version__}, not installed: the bounds of packages are not known"),
+            ("Python", f"{installation.python}  {installation.python_clauses}"),
+            ("kernel", _describe_kernel(kernel)),
+        ),
+    )
+    rows = [("core", package.name, package.version or "missing", package.clauses) for package in installation.core]
+    rows += [
+        (f"[{extra.name}]", package.name, package.version or "missing", package.clauses)
+        for extra in installation.extras
+        for package in extra.packages
+    ]
+    print_columns(console, ("part", "package", "version", "takes"), rows, num_left=4)
+    missing = [extra for extra in installation.extras if not extra.is_installed]
+    if missing:
+        print_columns(
+            console, ("not installed, for", "added by"), [(e.purpose, e.command) for e in missing], num_left=2
+        )
+    console.print()
+    for problem in problems:
+        _print_sentence(console, f"wrong: {visible(problem)}")
+    if not problems:
+        _print_sentence(console, "ok: all that is installed fits together")
+
+
+def _print_machine(machine: Machine, gpus: Gpus) -> None:
+    from rich.console import Console
+
+    from shardkit.units import format_number, format_size
+
+    memory = "not told" if machine.free_memory_bytes is None else f"{format_size(machine.free_memory_bytes)} free"
+    room = f"{format_size(machine.free_temporary_bytes)} free in {machine.temporary_folder}"
+    if machine.free_temporary_bytes < _SMALL_TEMPORARY_BYTES:
+        room += "; little: set TMPDIR to a folder with more"
+    console = Console(highlight=False)
+    console.print()
+    _print_facts(
+        console,
+        "machine",
+        (
+            ("cores", format_number(machine.num_cores, "core")),
+            ("memory", memory),
+            ("temporary", room),
+            ("GPUs", _describe_gpus(machine, gpus)),
+        ),
+    )
+
+
+def _describe_gpus(machine: Machine, gpus: Gpus) -> str:
+    if gpus.failure is not None:
+        return f"unknown: {gpus.failure}"
+    if gpus.names:
+        return ", ".join(gpus.names)
+    if not machine.has_gpu_driver:
+        return "none: the system has no GPU's device"
+    if not gpus.was_asked:
+        return "the system has a GPU's device; TensorFlow is not installed to use it"
+    return "TensorFlow sees none, though the system has a GPU's device: check the driver and tensorflow[and-cuda]"
+
+
+def _print_store(report: StoreReport) -> None:
+    from rich.console import Console
+
+    from shardkit.cli.errors import visible
+    from shardkit.cli.grid import print_columns
+    from shardkit.units import format_count, format_duration
+
+    console = Console(highlight=False)
+    console.print()
+    _print_facts(console, "store", (("place", report.url), ("took", format_duration(report.seconds))))
+    rows = [
+        (f.title, f.state if f.state != "broken" else "BROKEN", format_count(f.num_trials), f.result)
+        for f in report.findings
+    ]
+    print_columns(console, ("promise", "state", "trials", "seen"), rows, num_left=2, last_is_left=True)
+    console.print()
+    for sentence in report.verdict.sentences:
+        _print_sentence(console, visible(sentence))
+    if report.is_tidy:
+        _print_sentence(console, f"All that was written, below {report.folder}, is removed again.")
+    else:
+        _print_sentence(console, f"The store still lists what was deleted: look for {report.folder} later on.")
+
+
+def _print_facts(console: Console, title: str, facts: tuple[tuple[str, str], ...]) -> None:
+    from rich.text import Text
+
+    from shardkit.cli.errors import visible
+
+    console.print(Text(title, style="bold"))
+    for name, value in facts:
+        console.print(Text(f"  {name:<12}{visible(value)}".rstrip()), soft_wrap=True)
+
+
+def _print_sentence(console: Console, text: str) -> None:
+    from rich.text import Text
+
+    console.print(Text(text), soft_wrap=True)
+
+
+def _print_json(
+    installation: Installation,
+    kernel: KernelReport,
+    machine: Machine,
+    gpus: Gpus,
+    report: StoreReport | None,
+    problems: tuple[str, ...],
+) -> None:
+    import msgspec
+
+    document: dict[str, Any] = {
+        "installation": msgspec.to_builtins(installation),
+        "kernel": kernel._asdict(),
+        "machine": msgspec.to_builtins(machine),
+        "gpus": msgspec.to_builtins(gpus),
+        "problems": problems,
+        "store": None if report is None else msgspec.to_builtins(report),
+    }
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

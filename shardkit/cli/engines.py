@@ -1,0 +1,127 @@
+"""The engines of `shardkit convert`: its options for them, Beam's own flags after `--`, and a page of help for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from beam_pipelines.engines.settings import Chosen, EngineOptions, RunnerName
+
+RUNNERS = ("local", "dask", "flink", "spark", "prism", "portable")
+_FLAGS = "shardkit.convert.flags"
+
+
+class EngineCommand(ExampleCommand):
+    """A command that leaves what follows `--` to Beam, where that begins with a dash too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, flags = split_flags(args)
+        ctx.meta[_FLAGS] = flags
+        return super().parse_args(ctx, own)
+
+
+def split_flags(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the arguments of the command, and those of Beam.
+
+    What follows `--` and begins with no dash are names of files, as everywhere.
+    """
+    typed = list(args)
+    if "--" not in typed:
+        return typed, ()
+    position = typed.index("--")
+    rest = typed[position + 1 :]
+    if not rest or not rest[0].startswith("--"):
+        return typed, ()
+    return typed[:position], tuple(rest)
+
+
+def engine_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns a decorator that adds the options which choose an engine."""
+    options = [
+        click.option(
+            "--runner",
+            type=click.Choice(RUNNERS),
+            default="local",
+            show_default=True,
+            help="What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
+        ),
+        click.option(
+            "--engine-option",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
+        ),
+        click.option(
+            "--engine-help",
+            type=click.Choice([name for name in RUNNERS if name != "local"]),
+            is_eager=True,
+            expose_value=False,
+            callback=_show_page,
+            help="Show what an engine needs and what it can be told, and end.",
+        ),
+    ]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) -> EngineOptions:
+    """Returns the engine that was asked for.
+
+    Raises:
+        UsageError: If something is told to the local one, which listens to nothing.
+    """
+    from beam_pipelines.engines.settings import EngineOptions, parse_option
+    from shardkit.errors import UsageError
+
+    values, flags = tuple(map(parse_option, typed)), ctx.meta.get(_FLAGS, ())
+    if runner == "local" and (values or flags):
+        what = "flags of Beam were given" if flags else "--engine-option was given"
+        raise UsageError(
+            "--runner local takes no options of engines", why=what, next_step="Leave them out, or name another --runner"
+        )
+    return EngineOptions(runner=runner, values=values, flags=flags)
+
+
+def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Returns name, value and reason of what an engine would be told, for a dry run."""
+    rows = [
+        (c.setting.key, c.value or "-", "as asked for" if c.is_typed else c.setting.reason or "")
+        for c in chosen
+        if c.value is not None
+    ]
+    return [*rows, *(("Beam", flag, "") for flag in flags)]
+
+
+def _show_page(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    from beam_pipelines.engines.catalogue import ENGINES
+
+    engine = ENGINES[value]
+    formatter = ctx.make_formatter()
+    formatter.write_text(f"--runner {value}: {engine.title}.")
+    for paragraph in engine.text:
+        formatter.write_paragraph()
+        formatter.write_text(paragraph)
+    with formatter.section("Engine options"):
+        rows = []
+        for setting in engine.settings:
+            default = f" [default: {setting.shown}]" if setting.shown else ""
+            reason = f" Why: {setting.reason}." if setting.reason else ""
+            rows.append((setting.key, f"{setting.meaning[0].upper()}{setting.meaning[1:]}.{default}{reason}"))
+        formatter.write_dl(rows)
+    with formatter.section("Examples"):
+        for example in engine.examples:
+            formatter.write(f"  {example}\n")
+    click.echo(formatter.getvalue().rstrip("\n"))
+    ctx.exit()

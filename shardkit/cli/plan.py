@@ -1,0 +1,234 @@
+"""`shardkit plan`: what a conversion would need, and whether it can work, before anything is read in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkit.cli.options import FiniteRange, SizeType, SplitType
+from shardkit.cli.shell import ExampleCommand
+
+if TYPE_CHECKING:
+    from shardkit.codec import Compression
+    from shardkit.forecast.limits import EngineName
+    from shardkit.forecast.values import Store, Workload
+
+EXIT_CANNOT_WORK = 2
+_ENGINES = ["local", "dask", "flink", "spark", "prism", "dataflow"]
+
+
+@click.command(
+    cls=ExampleCommand,
+    epilog="""
+        shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
+        shardkit plan --input-size 1TB --num-files 1000 --runner flink --workers 64
+        shardkit plan --input-size 1PB --datasets 4096 --runner dataflow --store gs
+        shardkit plan --input-size 1EB --json
+    """,
+    headings={
+        "Inputs that are not there yet": (
+            "--input-size", "--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files",
+        ),
+        "What runs the conversion": ("--runner", "--workers", "--worker-memory", "--disk", "--store"),
+        "The conversion": (
+            "--format", "--split", "--shard-size", "--num-shards", "--compression", "--shuffle", "--datasets",
+        ),
+    },
+)  # fmt: skip
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option("--input-size", type=SizeType(), metavar="SIZE", help="Size of all inputs, such as 1TB, without files.")
+@click.option("--num-files", type=click.IntRange(min=1), help="How many files they are; one a GB if not given.")
+@click.option(
+    "--row-size", type=SizeType(), default="1KB", show_default=True, help="Of one row in the inputs, on average."
+)
+@click.option("--features", type=click.IntRange(min=1), default=20, show_default=True, help="Columns of a row.")
+@click.option(
+    "--expansion",
+    type=FiniteRange(min=0.01, max=100),
+    default=1.0,
+    show_default=True,
+    help="Size of a row as an example, for a byte of it in the inputs: 0.5 for numbers in CSV, 4 for gzip.",
+)
+@click.option(
+    "--ratio",
+    type=FiniteRange(min=0.5, max=1000),
+    default=2.0,
+    show_default=True,
+    help="How many times smaller gzip makes the shards; 'shardkit inspect' shows it.",
+)
+@click.option("--whole-files", is_flag=True, help="Files cannot be read in parts, as those that are compressed.")
+@click.option(
+    "--runner",
+    "engine",
+    type=click.Choice(_ENGINES),
+    default="local",
+    show_default=True,
+    help="What would run the conversion.",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Pieces of work at the same time; the number of cores if not given."
+)
+@click.option(
+    "--worker-memory",
+    type=SizeType(),
+    metavar="SIZE",
+    help="Memory of a worker, 4GiB if not given; of the whole machine for local and prism.",
+)
+@click.option(
+    "--disk",
+    type=SizeType(),
+    metavar="SIZE",
+    help="Free disk of a worker, of the whole machine for local and prism; not looked at if not given.",
+)
+@click.option(
+    "--store",
+    type=click.Choice(["local", "s3", "gs", "az"]),
+    default="local",
+    show_default=True,
+    help="Where the dataset goes.",
+)
+@click.option("--format", "format_name", metavar="NAME", help="Format of INPUT; found out if not given.")
+@click.option(
+    "--split",
+    "splits",
+    type=SplitType(),
+    multiple=True,
+    metavar="NAME=FRACTION",
+    help="A split and its share of the rows; repeat for more.",
+)
+@click.option(
+    "--shard-size", type=SizeType(), default="128MiB", show_default=True, help="Wanted size of a shard on disk."
+)
+@click.option("--num-shards", type=click.IntRange(min=1), help="Shards of each split, instead of --shard-size.")
+@click.option(
+    "--compression", type=click.Choice(["gzip", "none"]), default="gzip", show_default=True, help="Of the shards."
+)
+@click.option("--shuffle/--no-shuffle", default=True, help="Random order (default), or that of the inputs.")
+@click.option(
+    "--datasets",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Into how many conversions the inputs are cut; what is shown is one of them.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON document.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    inputs: tuple[str, ...],
+    input_size: int | None,
+    num_files: int | None,
+    row_size: int,
+    features: int,
+    expansion: float,
+    ratio: float,
+    whole_files: bool,
+    engine: EngineName,
+    workers: int | None,
+    worker_memory: int | None,
+    disk: int | None,
+    store: Store,
+    format_name: str | None,
+    splits: tuple[tuple[str, float | None], ...],
+    shard_size: int,
+    num_shards: int | None,
+    compression: Compression,
+    shuffle: bool,
+    datasets: int,
+    as_json: bool,
+) -> None:
+    """Tell what converting INPUT would need, and whether it can work: shards, memory, disk, requests.
+
+    Lists files and reads a few rows of them, and writes nothing; or takes sizes instead of files, with --input-size.
+    Ends with 2 if a limit would be passed, and says what to set instead.
+    """
+    if bool(inputs) == (input_size is not None):
+        raise click.UsageError("Name INPUT files, or --input-size instead of them.", ctx)
+    from shardkit.cli.forecast import describe_limits, make_document, print_forecast
+    from shardkit.conversion.prepare import ConvertOptions
+    from shardkit.forecast.values import Setting
+    from shardkit.sources.base import SourceOptions
+
+    setting = Setting(
+        engine=engine,
+        num_workers=workers or _cores(),
+        worker_memory_bytes=worker_memory or _memory(engine),
+        disk_bytes=disk,
+        shard_bytes=shard_size,
+        num_shards=num_shards,
+        compression=compression,
+        shuffle=shuffle,
+        store=store,
+        num_datasets=datasets,
+    )
+    if input_size is not None:
+        rows = (row_size, features, expansion, ratio)
+        workload = _imagined(input_size, num_files, *rows, splits, is_cut=not whole_files)
+    else:
+        from shardkit.conversion.workload import workload_of
+
+        options = ConvertOptions(
+            inputs=inputs,
+            destination="",
+            source=SourceOptions(format=format_name),
+            splits=splits,
+            shuffle=shuffle,
+            compression=compression,
+        )
+        workload = workload_of(options)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(make_document(workload, setting)), indent=2))
+    else:
+        print_forecast(workload, setting)
+    if describe_limits(workload, setting):
+        ctx.exit(EXIT_CANNOT_WORK)
+
+
+def _imagined(
+    num_bytes: int,
+    num_files: int | None,
+    row_bytes: int,
+    num_features: int,
+    expansion: float,
+    ratio: float,
+    splits: tuple[tuple[str, float | None], ...],
+    *,
+    is_cut: bool,
+) -> Workload:
+    from fractions import Fraction
+
+    from shardkit.forecast.values import Workload
+    from shardkit.planning import parse_shares
+
+    num_rows = max(1, num_bytes // row_bytes)
+    framed = max(num_rows, int(num_bytes * Fraction(expansion)))
+    return Workload(
+        num_bytes=num_bytes,
+        num_files=min(num_files or max(1, num_bytes // 10**9), num_bytes),
+        num_rows=num_rows,
+        num_framed_bytes=framed,
+        ratio=ratio,
+        max_record_bytes=-(-framed // num_rows),
+        num_features=num_features,
+        is_cut=is_cut,
+        shares=parse_shares(splits),
+    )
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def _memory(engine: EngineName) -> int:
+    import os
+
+    from shardkit.units import GiB
+
+    if engine in ("local", "prism"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 4 * GiB

@@ -1,0 +1,184 @@
+"""The work folder of a conversion: held by one process, tidied when it begins, gone when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from shardkit import storage
+from shardkit.conversion.commit import COMMITTING_FILE, find_commit, refuse_existing
+from shardkit.conversion.extract import Extracted
+from shardkit.conversion.plan import Plan
+from shardkit.conversion.server_rows import forget_server_rows
+from shardkit.conversion.write import forget_written
+from shardkit.dataset import list_versions, open_dataset
+from shardkit.errors import ConflictError, DamageError
+from shardkit.manifest import MANIFESTS_DIR
+from shardkit.units import KiB
+
+FAILURE_FILE, FAILURE_RESERVE_FILE = "failure.json", "failure.reserve"
+FAILURE_RESERVE_BYTES = 64 * KiB
+_REMOVING_THREADS = 4
+_LOCK_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def work_folder(plan: Plan) -> Iterator[None]:
+    """Holds the work folder of a plan for this process and removes what an earlier attempt left and no longer holds.
+
+    Raises:
+        ConflictError: If another process works on the same conversion, or has ended it.
+        OutOfSpaceError, UsageError, StorageError: If the folder cannot be made.
+    """
+    handle = _locked(plan)
+    try:
+        _refuse_what_was_made_meanwhile(plan)
+        with storage.translate_os_errors(plan.work_dir):
+            _tidy(plan)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_what_was_made_meanwhile(plan: Plan) -> None:
+    try:
+        refuse_existing(plan)
+    except ConflictError:
+        if [path.name for path in plan.work_path().iterdir()] == ["lock"]:
+            remove_work_folder(plan)
+        raise
+
+
+def _locked(plan: Plan) -> int:
+    """Returns the descriptor of the lock of the work folder, held by this process."""
+    folder = plan.work_path()
+    while True:
+        with storage.translate_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(handle, folder)
+        except BaseException:
+            os.close(handle)
+            raise
+        if os.fstat(handle).st_nlink:
+            return handle
+        # Whoever held it has ended and removed the folder.
+        os.close(handle)
+
+
+def version_cut_off(plan: Plan) -> int | None:
+    """Returns the version that an attempt committed which did not come to tidying up, None if there is none."""
+    if find_commit(plan) is None:
+        return None
+    try:
+        handle = os.open(plan.work_path("lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    except FileNotFoundError:
+        return None
+    try:
+        _lock(handle, plan.work_path())
+        # Whoever held it may have ended in the meantime, as it should.
+        return find_commit(plan)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    # Processes below a command that was killed need a moment to follow it.
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            raise ConflictError(
+                "the same conversion is running already",
+                where=str(folder),
+                state="It was not disturbed",
+                next_step="Wait for it to end",
+            ) from error
+        return
+
+
+def remove_work_folder(plan: Plan) -> None:
+    """Removes the spool and all records of a conversion that was committed, or that can never be as it stands."""
+    with contextlib.suppress(OSError), ThreadPoolExecutor(_REMOVING_THREADS) as threads:
+        # Giving back the memory of a large file takes 0.3 s a GB, and nothing else is left to do.
+        for _ in threads.map(Path.unlink, plan.work_path("spool").glob("*.run")):
+            pass
+    # What tells a commit that was cut off here goes last.
+    with contextlib.suppress(OSError):
+        for path in plan.work_path().iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif not path.name.startswith("plan-"):
+                path.unlink(missing_ok=True)
+    shutil.rmtree(plan.work_path(), ignore_errors=True)
+    forget_server_rows(plan)
+    _remove_dead_temporaries(plan)
+    with contextlib.suppress(OSError):
+        plan.work_path().parent.rmdir()
+    with contextlib.suppress(OSError):
+        if storage.is_local(plan.destination):
+            storage.local_path(plan.destination).rmdir()
+
+
+def _remove_dead_temporaries(plan: Plan) -> None:
+    for folder in (MANIFESTS_DIR, plan.data_path):
+        storage.remove_dead_temporaries(storage.join(plan.destination, folder))
+
+
+def _tidy(plan: Plan) -> None:
+    for folder in ("progress", "tmp", "attempts"):
+        shutil.rmtree(plan.work_path(folder), ignore_errors=True)
+    for name in (FAILURE_FILE, "layout.json", COMMITTING_FILE):
+        plan.work_path(name).unlink(missing_ok=True)
+    plan.work_path(FAILURE_RESERVE_FILE).write_bytes(bytes(FAILURE_RESERVE_BYTES))
+    for leftover in (*plan.work_path().glob("plan-*.json"), *plan.work_path().glob("*/*.tmp")):
+        leftover.unlink(missing_ok=True)
+    if count_finished(plan) < len(list(plan.work_path("extract").glob("*.msgpack"))):
+        # An input changed since it was read: what was written from it is no longer right.
+        forget_written(plan)
+    _remove_dead_temporaries(plan)
+    committed = _committed_shards(plan)
+    if committed:
+        plan.work_path("committed.json").write_bytes(msgspec.json.encode(committed))
+
+
+def _committed_shards(plan: Plan) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for version in list_versions(plan.destination):
+        try:
+            dataset = open_dataset(plan.destination, version)
+            if dataset.manifest.fingerprint == plan.fingerprint:
+                found.update({s.path: s.sha256 for s in dataset.shards})
+        except DamageError:
+            continue
+    return found
+
+
+def count_finished(plan: Plan) -> int:
+    """Returns how many input splits an earlier attempt left in the spool."""
+    folder = plan.work_path("extract")
+    if not folder.is_dir():
+        return 0
+    return sum(_is_current(plan, path) for path in folder.glob("*.msgpack"))
+
+
+def _is_current(plan: Plan, path: Path) -> bool:
+    try:
+        extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
+        split = plan.input_splits[extracted.input_split_index]
+    except (OSError, msgspec.DecodeError, IndexError):
+        return False
+    return extracted.versions == tuple(f.version for f in plan.files[split.file_start : split.file_stop])

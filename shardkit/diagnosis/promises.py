@@ -1,0 +1,274 @@
+"""What shardkit relies on a store for, and what is to be thought of a store by what was seen of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shardkit.units import format_count, format_number
+
+State = Literal["kept", "broken", "not checked"]
+Sight = Literal["right", "old", "missing", "wrong", "seen"]
+"""What a reader met: what it should, what was there before, nothing, anything else, or what should not be there."""
+
+
+class Promise(NamedTuple):
+    """Something that shardkit relies on.
+
+    Attributes:
+        title: What the store promises.
+        breach: What was seen of a store that does not keep it, and what that means.
+        advice: What to do then.
+    """
+
+    title: str
+    breach: str
+    advice: str
+
+
+_ONE_AT_A_TIME = "Let only one conversion at a time write there, or use a store that keeps conditional writes"
+_NO_DATASETS = "Do not write datasets there; use another store, or another gateway to this one"
+
+PROMISES = {
+    "exclusive_create": Promise(
+        "of writers who create one file, one wins",
+        "Two writers were both told that they had won: concurrent conversions to one place may lose a commit",
+        _ONE_AT_A_TIME,
+    ),
+    "refused_create": Promise(
+        "a file that is there is not created again",
+        "A file that must not be replaced was: a conversion may replace what another one committed",
+        _ONE_AT_A_TIME,
+    ),
+    "large_exclusive_create": Promise(
+        "of writers who create one file of 6 MiB, one wins",
+        "Two writers of a large file were both told that they had won: concurrent conversions with manifests of that "
+        "size may lose a commit",
+        _ONE_AT_A_TIME,
+    ),
+    "read_after_write": Promise(
+        "what was written is read at once",
+        "What was written was not read right after: a dataset may look damaged or missing for a while",
+        _NO_DATASETS,
+    ),
+    "list_after_write": Promise(
+        "what was written is listed at once",
+        "What was written was not listed right after: a new version of a dataset may not be seen, and a conversion may "
+        "take its number",
+        "Let one conversion at a time write to a destination there, and wait between them; better, use another store",
+    ),
+    "overwrite": Promise(
+        "what was replaced is read anew at once",
+        "What was replaced was still read as it had been: a shard that was put right may look damaged for a while",
+        "After a conversion that replaces damaged shards, wait before the dataset is read; better, use another store",
+    ),
+    "ranges": Promise(
+        "a range has the bytes and the length that were asked for",
+        "Ranges came back short or with other bytes: blocks of shards cannot be read by themselves",
+        "Read datasets from another store; what is read here is refused by its checksum or its length",
+    ),
+    "range_past_end": Promise(
+        "a range over the end stops at the end",
+        "A range over the end of a file had bytes that are not in the file, or lacked some that are",
+        "Read datasets from another store; what is read here is refused by its checksum or its length",
+    ),
+    "large_put": Promise(
+        "a file in several parts arrives whole",
+        "A large file did not arrive as it was sent: shards would be damaged",
+        _NO_DATASETS,
+    ),
+    "given_up_upload": Promise(
+        "an upload that is given up is never seen",
+        "A part of a file was seen under its name: a conversion that is killed leaves shards that are cut off, which "
+        "only the same conversion writes again",
+        "Run `shardkit verify` after every conversion there; better, use another store",
+    ),
+    "delete": Promise(
+        "what was deleted is gone at once",
+        "What was deleted was still there right after: `shardkit clean` has to be run again until nothing is left",
+        "Leave a while between deleting and listing there",
+    ),
+    "lock": Promise(
+        "a lock is held by one process",
+        "Two processes were both given one lock: two equal conversions to one place may disturb each other",
+        "Keep the intermediate files on another file system with --work-dir",
+    ),
+    "power_cut": Promise("what was written survives a power cut", "", ""),
+    "other_places": Promise("other hosts and regions see the same", "", ""),
+}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out about one promise.
+
+    Attributes:
+        promise: Key of `PROMISES`.
+        state: Whether it is kept.
+        num_trials: How often it was tried.
+        num_broken: How often it was not kept.
+        result: What was seen, in words.
+    """
+
+    promise: str
+    state: State
+    num_trials: int
+    num_broken: int
+    result: str
+
+    @property
+    def title(self) -> str:
+        """What the store promises."""
+        return PROMISES[self.promise].title
+
+
+class Race(NamedTuple):
+    """One round of writers who all created the same file.
+
+    Attributes:
+        num_writers: How many.
+        winners: Those who were told that they had made it.
+        found: Whose content was read back; None if nothing was there, -1 if it was nobody's.
+    """
+
+    num_writers: int
+    winners: tuple[int, ...]
+    found: int | None
+
+
+class RangeTrial(NamedTuple):
+    """A range that was asked for.
+
+    Attributes:
+        start, num_bytes: What was asked for.
+        there: The bytes of the file in that range; fewer where it goes over the end.
+        found: What came back; None for an error.
+    """
+
+    start: int
+    num_bytes: int
+    there: bytes
+    found: bytes | None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user is told of a store.
+
+    Attributes:
+        keeps_promises: Whether nothing was found broken.
+        sentences: Why, and what to do.
+    """
+
+    keeps_promises: bool
+    sentences: tuple[str, ...]
+
+
+def judge_races(promise: str, races: Sequence[Race]) -> Finding:
+    """Returns what rounds of writers who create the same file say.
+
+    Nobody may be told that he won where the client asked twice, because the first answer was lost; then it counts
+    that one of them is found.
+    """
+    several = sum(len(race.winners) > 1 for race in races)
+    # Two winners are one fault, whoever of them is read.
+    others = sum(len(race.winners) <= 1 and not _is_settled(race) for race in races)
+    num_writers = max((race.num_writers for race in races), default=0)
+    if several:
+        result = f"two or more won in {several} of {format_number(len(races), 'round')}"
+    elif others:
+        result = f"what the winner wrote was not there in {others} of {format_number(len(races), 'round')}"
+    else:
+        result = f"{num_writers} writers, one winner in every round"
+        unclear = sum(not race.winners for race in races)
+        result += f"; {format_number(unclear, 'answer')} lost on the way" if unclear else ""
+    return _finding(promise, len(races), several + others, result)
+
+
+def _is_settled(race: Race) -> bool:
+    if race.winners:
+        return race.found == race.winners[0]
+    return race.found is not None and 0 <= race.found < race.num_writers
+
+
+def see(found: bytes | None, expected: bytes | None, before: bytes | None = None) -> Sight:
+    """Returns what a reader met.
+
+    Args:
+        found: What was read; None if nothing was there.
+        expected: What should be there; None if nothing should.
+        before: What was there before.
+    """
+    if found == expected:
+        return "right"
+    if expected is None:
+        return "seen"
+    if found is None:
+        return "missing"
+    return "old" if found == before else "wrong"
+
+
+def judge_sights(promise: str, sights: Iterable[Sight], kept: str) -> Finding:
+    """Returns what readers say.
+
+    Args:
+        promise: Which.
+        sights: What each of them met.
+        kept: What to say if all is well.
+    """
+    counts = Counter(sights)
+    num_trials = sum(counts.values())
+    num_broken = num_trials - counts["right"]
+    words: dict[Sight, str] = {
+        "missing": "not there",
+        "old": "as it had been before",
+        "wrong": "with other content",
+        "seen": "there, though it should not be",
+    }
+    parts = [f"{format_count(counts[key])} times {word}" for key, word in words.items() if counts[key]]
+    return _finding(promise, num_trials, num_broken, ", ".join(parts) if parts else kept)
+
+
+def judge_ranges(promise: str, trials: Sequence[RangeTrial]) -> Finding:
+    """Returns what ranges say. One that goes over the end may be refused, one within a file may not."""
+    counts: Counter[str] = Counter()
+    for trial in trials:
+        goes_over = len(trial.there) < trial.num_bytes
+        if trial.found == trial.there or (goes_over and trial.found is None):
+            continue
+        if trial.found is None:
+            counts["refused"] += 1
+        elif len(trial.found) < len(trial.there):
+            counts["too short"] += 1
+        elif len(trial.found) > len(trial.there):
+            counts["too long"] += 1
+        else:
+            counts["with other bytes"] += 1
+    parts = [f"{format_count(number)} {word}" for word, number in sorted(counts.items())]
+    return _finding(promise, len(trials), sum(counts.values()), ", ".join(parts) if parts else "every byte right")
+
+
+def not_checked(promise: str, why: str) -> Finding:
+    """Returns the finding for what a store was not asked about."""
+    return Finding(promise=promise, state="not checked", num_trials=0, num_broken=0, result=why)
+
+
+def give_verdict(findings: Sequence[Finding]) -> Verdict:
+    """Returns what to tell a user: everything that is broken, in the order of `PROMISES`, each advice once."""
+    order = list(PROMISES)
+    broken = sorted((f.promise for f in findings if f.state == "broken"), key=order.index)
+    if not broken:
+        return Verdict(
+            keeps_promises=True, sentences=("This store keeps every promise that shardkit relies on and can check.",)
+        )
+    breaches = [f"{PROMISES[name].breach}." for name in broken]
+    advice = dict.fromkeys(f"{PROMISES[name].advice}." for name in broken)
+    return Verdict(keeps_promises=False, sentences=(*breaches, *advice))
+
+
+def _finding(promise: str, num_trials: int, num_broken: int, result: str) -> Finding:
+    if not num_trials:
+        return not_checked(promise, "nothing was tried")
+    state: State = "broken" if num_broken else "kept"
+    return Finding(promise=promise, state=state, num_trials=num_trials, num_broken=num_broken, result=result)

@@ -1,0 +1,258 @@
+"""From inputs and a setting to a forecast, by the functions that the conversion itself plans with."""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+import numpy as np
+
+from shardkit.codec import BLOCK_BYTES
+from shardkit.conversion.small_files import SMALL_SHARE, small_file_limits
+from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES
+from shardkit.errors import UsageError
+from shardkit.forecast.limits import COUNTS, ENGINE
+from shardkit.forecast.space import manifest_bytes, spool_bytes, table_bytes
+from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
+from shardkit.planning import (
+    BucketTotals,
+    SplitLayout,
+    choose_group_bytes,
+    count_shards,
+    deal_workers,
+    even_cuts,
+    form_groups,
+    write_units,
+)
+from shardkit.sources.base import BATCH_BYTES, count_splits
+from shardkit.units import MiB, format_size
+
+# A segment as it is handed on, and as an object in the step that fetches it.
+_SEGMENT_BYTES = 50
+_SEGMENT_OBJECT_BYTES = 320
+# An input split as an element of the pipeline, and what a pipeline has besides.
+_ELEMENT_BYTES = 24
+_GRAPH_BYTES = 256 * 1024
+# Python, Arrow and Beam in a worker.
+_PROCESS_BYTES = 250 * MiB
+# Keys, sizes, offsets and order of a row of a group.
+_ORDER_ROW_BYTES = 48
+# Rows of a shard as an object, with its blocks.
+_SHARD_OBJECT_BYTES = 1000
+_BLOCK_OBJECT_BYTES = 150
+# Of the statistics of a feature in one input split: 103 kB of distinct integers, 88 of texts, 12 of floats, 0.3 of
+# classes were measured.
+_STATISTICS_BYTES = 48 * 1024
+_CHUNK_BYTES = MiB
+_REQUEST_BYTES = 5 * MiB
+# A segment is read in three pieces: keys, sizes, records.
+_SEGMENT_READS = 3
+# So many groups, buckets and shards are laid out one by one, unless that were too few groups to tell of the others.
+_GROUPS_LAID_OUT = 64
+_FEW_GROUPS = 8
+_BUCKETS_A_GROUP = 32
+_BUCKETS_LAID_OUT = 512
+_SHARDS_LAID_OUT = 512
+
+
+@functools.lru_cache(maxsize=64)
+def forecast(workload: Workload, setting: Setting) -> Forecast:
+    """Returns what a conversion will need; of several datasets, what one of them will.
+
+    Raises:
+        UsageError: If the framed bytes are more than a 64-bit count holds.
+    """
+    work = part_of(workload, setting.num_datasets)
+    if max(work.num_framed_bytes, work.num_bytes) > COUNTS.value:
+        raise UsageError(
+            f"{format_size(max(work.num_framed_bytes, work.num_bytes))} are more than one dataset can count",
+            why=COUNTS.source,
+            next_step="Cut the inputs into several datasets",
+        )
+    engine = ENGINE[setting.engine]
+    num_input_splits = _count_input_splits(work)
+    # A run ends when it is full, and with its input split.
+    num_runs = num_input_splits * max(1, -(-work.num_framed_bytes // num_input_splits // RUN_BYTES))
+    splits = tuple(_split(work, setting, name, n, b, num_runs) for name, n, b in _divided(work, setting) if n)
+    num_shards = sum(s.num_shards for s in splits)
+    num_groups = sum(s.num_groups for s in splits)
+    num_blocks = sum(-(-s.num_framed_bytes // BLOCK_BYTES) + s.num_shards for s in splits)
+    # Without shuffling a run lies in one group.
+    num_segments = min(num_runs * num_groups, work.num_rows) if setting.shuffle else num_runs * len(splits)
+    num_buckets = len(work.shares) * ((1 << NUM_BUCKET_BITS) if setting.shuffle else 1)
+    spooled = spool_bytes(
+        num_runs=num_runs, num_rows=work.num_rows, num_framed_bytes=work.num_framed_bytes, num_buckets=num_buckets
+    )
+    unit_segments = -(-num_segments // max(1, sum(s.num_units for s in splits)))
+    if engine.carries_bytes:
+        shuffle_elements = max(num_segments, -(-work.num_framed_bytes // _CHUNK_BYTES))
+        shuffle_bytes = work.num_framed_bytes + 16 * work.num_rows
+        key_bytes = max((min(_CHUNK_BYTES, s.max_group_bytes) for s in splits), default=0)
+        key_bytes = max(key_bytes, work.max_record_bytes)
+    else:
+        shuffle_elements = num_input_splits + num_segments + num_shards
+        shuffle_bytes = num_segments * _SEGMENT_BYTES
+        key_bytes = unit_segments * _SEGMENT_BYTES
+    num_bytes = sum(s.num_bytes for s in splits)
+    shard_bytes = num_bytes // max(1, num_shards)
+    processes, threads = deal_workers(setting.num_workers) if is_one_machine(setting) else (1, 1)
+    return Forecast(
+        splits=splits,
+        num_input_splits=num_input_splits,
+        num_runs=num_runs,
+        num_segments=num_segments,
+        spool_bytes=0 if engine.carries_bytes else spooled,
+        shuffle_elements=shuffle_elements,
+        shuffle_bytes=shuffle_bytes,
+        key_bytes=key_bytes,
+        runner_bytes=int(shuffle_bytes * engine.memory_factor),
+        request_bytes=_GRAPH_BYTES + num_input_splits * _ELEMENT_BYTES,
+        num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
+        num_spool_requests=0 if engine.carries_bytes else num_segments * _SEGMENT_READS,
+        num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 2,
+        shard_bytes=shard_bytes,
+        manifest_bytes=manifest_bytes(
+            num_files=work.num_files, num_features=work.num_features, num_splits=len(work.shares)
+        ),
+        table_bytes=table_bytes(num_shards=num_shards, num_blocks=num_blocks),
+        worker_bytes=processes * (_PROCESS_BYTES + threads * _step_bytes(work, splits, unit_segments)),
+        gather_bytes=_PROCESS_BYTES
+        + num_shards * _SHARD_OBJECT_BYTES
+        + num_blocks * _BLOCK_OBJECT_BYTES
+        + num_input_splits * len(work.shares) * work.num_features * _STATISTICS_BYTES,
+        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes),
+    )
+
+
+def is_one_machine(setting: Setting) -> bool:
+    """Whether all workers share the memory and the disk of the machine that the command runs on."""
+    return setting.engine in ("local", "prism")
+
+
+def part_of(workload: Workload, num_datasets: int) -> Workload:
+    """Returns the largest part of a workload that is cut into datasets."""
+    if num_datasets <= 1:
+        return workload
+    known = workload.num_input_splits
+    return msgspec.structs.replace(
+        workload,
+        num_bytes=-(-workload.num_bytes // num_datasets),
+        num_files=-(-workload.num_files // num_datasets),
+        num_rows=-(-workload.num_rows // num_datasets),
+        num_framed_bytes=-(-workload.num_framed_bytes // num_datasets),
+        num_input_splits=None if known is None else -(-known // num_datasets),
+    )
+
+
+def _count_input_splits(work: Workload) -> int:
+    if work.num_input_splits is not None:
+        return max(1, work.num_input_splits)
+    file_bytes = -(-work.num_bytes // work.num_files)
+    each = count_splits(file_bytes) if work.is_cut else 1
+    num_splits = work.num_files * each
+    wanted, max_files = small_file_limits(work.num_bytes, num_splits)
+    if each > 1 or file_bytes * SMALL_SHARE > wanted:
+        return num_splits
+    return -(-num_splits // max(1, min(max_files, -(-wanted // max(1, file_bytes)))))
+
+
+def _divided(work: Workload, setting: Setting) -> list[tuple[str, int, int]]:
+    """Returns name, examples and framed bytes of every split; all of them add up."""
+    found: list[tuple[str, int, int]] = []
+    rows = framed = 0
+    share = 0.0
+    for position, split in enumerate(work.shares):
+        share += split.fraction
+        is_last = position == len(work.shares) - 1
+        rows_until = work.num_rows if is_last else min(work.num_rows, int(work.num_rows * share))
+        framed_until = (
+            work.num_framed_bytes if is_last else min(work.num_framed_bytes, int(framed_of(work, rows_until)))
+        )
+        found.append((split.name, rows_until - rows, framed_until - framed))
+        rows, framed = rows_until, framed_until
+    return found
+
+
+def framed_of(work: Workload, num_rows: int) -> int:
+    """Returns the framed bytes of so many rows of average size."""
+    return work.num_framed_bytes * num_rows // max(1, work.num_rows)
+
+
+def _split(work: Workload, setting: Setting, name: str, num_rows: int, framed: int, num_runs: int) -> SplitForecast:
+    fraction = 1 / work.ratio if setting.compression == "gzip" else 1.0
+    if setting.num_shards is not None:
+        num_shards = min(setting.num_shards, num_rows)
+    else:
+        num_shards = count_shards(
+            num_examples=num_rows,
+            num_bytes=framed,
+            compressed_fraction=fraction,
+            shard_bytes=setting.shard_bytes,
+            max_record_bytes=min(work.max_record_bytes, max(1, framed)),
+        )
+    num_groups, max_group_bytes, num_units = _layout(work, setting, num_rows, framed, num_shards, num_runs)
+    return SplitForecast(
+        name=name,
+        num_examples=num_rows,
+        num_framed_bytes=framed,
+        num_bytes=int(framed * fraction),
+        num_shards=num_shards,
+        num_groups=num_groups,
+        max_group_bytes=max_group_bytes,
+        num_units=num_units,
+    )
+
+
+def _layout(
+    work: Workload, setting: Setting, num_rows: int, framed: int, num_shards: int, num_runs: int
+) -> tuple[int, int, int]:
+    """Returns the number of groups, the size of the largest, and the number of units.
+
+    Buckets are taken to be even. Of very many, a piece is laid out as the conversion would and stands for the rest.
+    """
+    num_buckets = max(1, min((1 << NUM_BUCKET_BITS) if setting.shuffle else num_runs, num_rows))
+    group_bytes = choose_group_bytes(work.num_framed_bytes, shuffle=setting.shuffle)
+    expected = min(num_buckets, framed // group_bytes)
+    # Buckets that are far smaller than a group are merged: it makes no difference to the groups.
+    num_buckets = min(num_buckets, _BUCKETS_A_GROUP * max(_BUCKETS_A_GROUP, expected))
+    times = max(1, expected // _GROUPS_LAID_OUT, min(num_buckets // _BUCKETS_LAID_OUT, expected // _FEW_GROUPS))
+    # Even buckets are rounded to whole bytes, several of them must still fit as they do without.
+    groups = form_groups(_even_buckets(framed // times, num_buckets // times), group_bytes + num_buckets // times)
+    num_groups = len(groups) * times
+    shards_times = -(-num_shards // _SHARDS_LAID_OUT)
+    num_bytes = max(1, min(framed // shards_times, framed // times))
+    layout = SplitLayout(
+        name="piece",
+        num_examples=num_rows,
+        num_bytes=num_bytes,
+        cuts=even_cuts(num_bytes, max(1, num_shards * num_bytes // framed)),
+        groups=groups,
+    )
+    num_units = len(write_units(layout)) * framed // num_bytes
+    return num_groups, max(g.num_bytes for g in groups), max(1, min(num_shards, num_units))
+
+
+def _even_buckets(num_bytes: int, num_buckets: int) -> BucketTotals:
+    return BucketTotals(
+        buckets=np.arange(num_buckets, dtype=np.int64),
+        num_examples=np.ones(num_buckets, np.int64),
+        num_bytes=np.diff(np.array(even_cuts(num_bytes, num_buckets), np.int64)).astype(np.int64),
+        max_record_bytes=1,
+    )
+
+
+def _step_bytes(work: Workload, splits: tuple[SplitForecast, ...], unit_segments: int) -> int:
+    """Returns what one piece of work holds: reading makes a run, writing orders a group."""
+    record = work.max_record_bytes
+    reading = 2 * max(RUN_BYTES, record) + 4 * max(BATCH_BYTES, record)
+    mean_row = max(1, work.num_framed_bytes // max(1, work.num_rows))
+    group = max((s.max_group_bytes for s in splits), default=0)
+    writing = group + group // mean_row * _ORDER_ROW_BYTES + 4 * max(BLOCK_BYTES, record)
+    return max(reading, writing + unit_segments * _SEGMENT_OBJECT_BYTES)
+
+
+def _disk_bytes(setting: Setting, spooled: int, num_bytes: int, shard_bytes: int) -> int:
+    if not is_one_machine(setting):
+        # The spool of several machines lies where all of them can read it; each makes its shards on its own disk.
+        return shard_bytes
+    return spooled + (num_bytes if setting.store == "local" else setting.num_workers * shard_bytes)

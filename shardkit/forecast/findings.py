@@ -1,0 +1,263 @@
+"""Which limits a setting comes up against, and what to set instead so that it no longer does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from shardkit.forecast.estimate import forecast, is_one_machine, part_of
+from shardkit.forecast.limits import (
+    ENGINE,
+    GETS_PER_S,
+    GROUP,
+    MANIFEST,
+    OBJECT,
+    PUTS_PER_S,
+    RECORD,
+    SHARDS,
+    Engine,
+)
+from shardkit.forecast.values import Finding, Forecast, Setting, Workload
+from shardkit.units import GiB, MiB, format_count, format_duration, format_number, format_size
+
+# Nobody has larger machines for one worker, nor larger disks, as a rule.
+_MOST_MEMORY = 256 * GiB
+_MOST_DISK = 64 * 1024 * GiB
+_MOST_REQUESTS_S = 24 * 3600
+# Room left where a next step is computed.
+_SLACK = 1.1
+
+
+class _Check(NamedTuple):
+    """A figure of a forecast and what there may be of it.
+
+    Attributes:
+        is_fatal: Whether it cannot be passed.
+        what: What goes wrong.
+        needed, limit: The figure and the limit.
+        source: Where the limit stands.
+        show: How both are written.
+        unit: What they are, where that is no size.
+        ways: Settings to try, best first; several datasets come last in any case.
+    """
+
+    is_fatal: bool
+    what: str
+    needed: int
+    limit: int
+    source: str
+    show: Callable[[int], str]
+    ways: tuple[tuple[str, Setting], ...] = ()
+
+
+def find(workload: Workload, setting: Setting, told: Forecast) -> tuple[Finding, ...]:
+    """Returns all limits that are passed; what is fatal comes first.
+
+    Args:
+        workload: The inputs.
+        setting: What the user chose.
+        told: The forecast of both.
+    """
+    found = [_finding(workload, setting, check) for check in _checks(workload, setting, told) if _is_passed(check)]
+    return tuple(sorted(found, key=lambda f: not f.is_fatal))
+
+
+def clear(workload: Workload, setting: Setting) -> tuple[Setting, Forecast]:
+    """Returns the setting, and its forecast, that is reached by following all next steps; it has no findings left.
+
+    Where no setting helps, as with a record that no example can hold, it keeps those findings.
+    """
+    told = forecast(workload, setting)
+    for _ in range(16):
+        findings = [f for f in find(workload, setting, told) if f.setting != setting]
+        if not findings:
+            break
+        # Several datasets at once may do away with all of them; the largest number does for the most.
+        setting = max((f.setting for f in findings), key=lambda s: (s.num_datasets, findings[0].setting == s))
+        told = forecast(workload, setting)
+    return setting, told
+
+
+def _is_passed(check: _Check) -> bool:
+    return check.needed > check.limit
+
+
+def _checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
+    engine = ENGINE[setting.engine]
+    yield from _format_checks(workload, setting, told)
+    yield from _memory_checks(setting, told, engine)
+    yield from _engine_checks(setting, told, engine)
+    yield from _store_checks(setting, told)
+
+
+def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
+    yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD.value, RECORD.source, format_size)
+    work = part_of(workload, setting.num_datasets)
+    wanted = _wanted_shards(work, setting)
+    larger = -(-told.num_bytes // SHARDS.value) if setting.num_shards is None else 0
+    ways = []
+    if setting.num_shards is not None:
+        fewer = SHARDS.value // len(workload.shares)
+        ways.append((f"--num-shards {fewer}", msgspec.structs.replace(setting, num_shards=fewer)))
+    elif (rounded := _round_up(int(larger * _SLACK), MiB)) <= _most_shard_bytes(setting):
+        ways.append((f"--shard-size {rounded // MiB}MiB", msgspec.structs.replace(setting, shard_bytes=rounded)))
+    yield _Check(
+        True,
+        "shards of that size would be too many for one dataset",
+        wanted,
+        SHARDS.value,
+        SHARDS.source,
+        lambda n: format_number(n, "shard"),
+        tuple(ways),
+    )
+    yield _Check(
+        True, "the manifest lists too many input files", told.manifest_bytes, MANIFEST.value, MANIFEST.source,
+        format_size,
+    )  # fmt: skip
+    yield _Check(
+        False,
+        "groups of the shuffle are larger than they should be (inputs in random order can do with --no-shuffle)",
+        told.max_group_bytes,
+        GROUP.value,
+        GROUP.source,
+        format_size,
+    )
+
+
+def _memory_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator[_Check]:
+    memory = setting.worker_memory_bytes
+    parts = [
+        ("a worker needs more memory than it has", told.worker_bytes),
+        ("the worker that lays out and commits needs more memory than it has", told.gather_bytes),
+    ]
+    if engine.memory_factor:
+        parts.append(("the runner holds what it shuffles in memory, and has too little", told.runner_bytes))
+    if engine.holds_key:
+        parts.append(("the values of one key do not fit into a worker's memory", told.key_bytes))
+    for what, needed in parts:
+        yield _Check(True, what, needed, memory, "--worker-memory", format_size, tuple(_more_memory(setting, needed)))
+
+
+def _engine_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator[_Check]:
+    yield _Check(
+        True, "the values of one key are too large", told.key_bytes, engine.key.value, engine.key.source, format_size
+    )
+    if engine.request is not None:
+        yield _Check(
+            True, "the job has too many input splits to be submitted", told.request_bytes, engine.request.value,
+            engine.request.source, format_size,
+        )  # fmt: skip
+    if engine.workers is not None:
+        fewer = msgspec.structs.replace(setting, num_workers=engine.workers.value)
+        yield _Check(
+            True,
+            "there are too many workers",
+            setting.num_workers,
+            engine.workers.value,
+            engine.workers.source,
+            lambda n: format_number(n, "worker"),
+            ((f"--workers {engine.workers.value}", fewer),),
+        )
+    disk = engine.disk.value if setting.disk_bytes is None and engine.disk is not None else setting.disk_bytes
+    if disk is not None:
+        source = engine.disk.source if setting.disk_bytes is None and engine.disk is not None else "--disk"
+        more = _round_up(int(told.disk_bytes * _SLACK), GiB)
+        larger = msgspec.structs.replace(setting, disk_bytes=more)
+        ways = ((f"--disk {more // GiB}GiB", larger),) if more <= _MOST_DISK else ()
+        yield _Check(
+            True, "the disk is too small for spool and shards", told.disk_bytes, disk, source, format_size, ways
+        )
+
+
+def _store_checks(setting: Setting, told: Forecast) -> Iterator[_Check]:
+    if setting.store == "local":
+        return
+    if told.shard_bytes > OBJECT.value:
+        smaller = msgspec.structs.replace(setting, shard_bytes=OBJECT.value // 2, num_shards=None)
+        ways: tuple[tuple[str, Setting], ...] = ((f"--shard-size {OBJECT.value // 2 // GiB}GiB", smaller),)
+        yield _Check(
+            True, "a shard is too large for the store", told.shard_bytes, OBJECT.value, OBJECT.source, format_size, ways
+        )
+    for what, number, rate in (
+        ("putting the shards takes long at the rate that the store takes", told.num_put_requests, PUTS_PER_S),
+        ("reading the spool takes long at the rate that the store takes", told.num_spool_requests, GETS_PER_S),
+    ):
+        yield _Check(
+            False, what, number, _MOST_REQUESTS_S * rate.value, f"a day at most; {rate.source}",
+            functools.partial(_requests, rate.value),
+        )  # fmt: skip
+
+
+def _requests(per_s: int, number: int) -> str:
+    return f"{format_count(number)} requests, {format_duration(number / per_s)}"
+
+
+def _wanted_shards(work: Workload, setting: Setting) -> int:
+    if setting.num_shards is not None:
+        return setting.num_shards * len(work.shares)
+    fraction = 1 / work.ratio if setting.compression == "gzip" else 1.0
+    return round(work.num_framed_bytes * fraction / setting.shard_bytes)
+
+
+def _most_shard_bytes(setting: Setting) -> int:
+    engine = ENGINE[setting.engine]
+    disk = setting.disk_bytes or (_MOST_DISK if engine.disk is None else engine.disk.value)
+    # Larger ones take hours to make and to read, and one lost worker costs that much.
+    return min(disk // 4, 64 * GiB)
+
+
+def _more_memory(setting: Setting, needed: int) -> Iterator[tuple[str, Setting]]:
+    fewer = setting.num_workers * setting.worker_memory_bytes // needed
+    if is_one_machine(setting) and setting.num_workers > 1:
+        # Threads share a process, and so what it takes by itself, in fours.
+        for number in sorted({max(1, fewer), max(1, fewer // 4 * 4), 1}, reverse=True):
+            yield f"--workers {number}", msgspec.structs.replace(setting, num_workers=number)
+    wanted = _round_up(int(needed * _SLACK), GiB)
+    if wanted <= _MOST_MEMORY:
+        larger = msgspec.structs.replace(setting, worker_memory_bytes=wanted)
+        yield f"--worker-memory {wanted // GiB}GiB", larger
+
+
+def _finding(workload: Workload, setting: Setting, check: _Check) -> Finding:
+    def remains(candidate: Setting) -> bool:
+        told = forecast(workload, candidate)
+        return any(c.what == check.what and _is_passed(c) for c in _checks(workload, candidate, told))
+
+    step, chosen = _way_out(workload, setting, check, remains)
+    return Finding(
+        is_fatal=check.is_fatal,
+        what=check.what,
+        needed=check.show(check.needed),
+        limit=check.show(check.limit),
+        source=check.source,
+        next_step=step,
+        setting=chosen,
+    )
+
+
+def _way_out(
+    workload: Workload, setting: Setting, check: _Check, remains: Callable[[Setting], bool]
+) -> tuple[str, Setting]:
+    """Returns the first way that does away with a limit; several datasets do where one setting alone does not."""
+    if check.source == RECORD.source:
+        return "Leave such rows out, or cut them into several", setting
+    for step, candidate in check.ways:
+        if not remains(candidate):
+            return step, candidate
+    most = max(1, workload.num_framed_bytes // MiB, workload.num_files)
+    for step, base in (("", setting), *check.ways):
+        number = max(setting.num_datasets + 1, -(-int(setting.num_datasets * check.needed * _SLACK) // check.limit))
+        while number <= most:
+            candidate = msgspec.structs.replace(base, num_datasets=number)
+            if not remains(candidate):
+                cut = f"--datasets {number}: cut the inputs into so many, each a conversion of its own"
+                return f"{step} and {cut}" if step else cut, candidate
+            number *= 2
+    return "Choose another engine, or more of what is short", setting
+
+
+def _round_up(number: int, unit: int) -> int:
+    return max(1, -(-number // unit)) * unit

@@ -1,0 +1,81 @@
+"""`shardkit plan`: sizes without files, what cannot work and what does, exit codes."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from shardkit.cli import main
+from shardkit.cli.plan import command
+from shardkit.forecast.limits import ENGINES
+
+
+def plan(capsys, *args):
+    code = main(["plan", *args])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_gigabyte_can_be_converted_by_all_engines(capsys, engine):
+    code, out, err = plan(
+        capsys, "--input-size", "1GB", "--runner", engine, "--workers", "2", "--worker-memory", "4GiB"
+    )
+    assert (code, err) == (0, "")
+    assert re.search(r"^train +4 +1,000,000 +477 MiB", out, re.MULTILINE)
+    assert "cannot work" not in out
+
+
+@pytest.mark.parametrize("size", ["1PB", "1EB"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_it_says_to_set_instead_works(capsys, size, engine):
+    asked = ("--input-size", size, "--runner", engine, "--workers", "16", "--worker-memory", "16GiB")
+    code, out, _ = plan(capsys, *asked)
+    assert code == 2
+    assert "shards; at most 1,000,000 shards" in out
+    assert out.count("  limit: ") == out.count("  instead: ") == out.count("cannot work: ") + out.count("warning: ")
+    (way,) = re.findall(r"^This works: (.*) \(.*\)$", out, re.MULTILINE)
+    code, out, _ = plan(capsys, *asked, *shlex.split(way))
+    assert code == 0
+    assert "limit: " not in out
+
+
+def test_json_has_the_same(capsys):
+    code, out, _ = plan(capsys, "--input-size", "1PB", "--json", "--worker-memory", "8GiB")
+    document = json.loads(out)
+    assert code == 2
+    assert document["forecast"]["num_shards"] == 1_000_000
+    assert any(f["is_fatal"] for f in document["findings"])
+    assert document["setting_that_works"]["num_datasets"] > 1
+
+
+def test_splits_and_a_number_of_shards(capsys):
+    code, out, _ = plan(capsys, "--input-size", "1TB", "--split", "train=0.9", "--split", "test=0.1", "--num-shards",
+                        "500", "--worker-memory", "256GiB")  # fmt: skip
+    assert code == 0
+    assert re.search(r"^train +500 +900,000,000", out, re.MULTILINE)
+    assert re.search(r"^test +500 +100,000,000", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ((), "Name INPUT files, or --input-size instead"),
+        (("a.csv", "--input-size", "1GB"), "Name INPUT files, or --input-size instead"),
+        (("--input-size", "1GB", "--split", "train=0.5"), "add up to 0.5"),
+        (("--input-size", "4EiB", "--expansion", "100"), "more than one dataset can count"),
+        (("nothing-there.csv",), "nothing-there.csv"),
+    ],
+)
+def test_what_cannot_be_planned(capsys, monkeypatch, tmp_path, args, text):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = plan(capsys, *args)
+    assert (code, out) == (2, "")
+    assert text in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_engines_are_those_of_the_forecast():
+    (engine,) = (p for p in command.params if p.name == "engine")
+    assert tuple(engine.type.choices) == ENGINES

@@ -1,0 +1,96 @@
+"""A Dask cluster gives the bytes of the local engine, whatever becomes of its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+from conversions import convert, dask_workers, shards_of, start, wait_for
+
+from shardkit.dataset import list_versions
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
+
+DASK = ("--runner", "dask", "--workers", 2)
+MOMENTS = {
+    "in a split": lambda d: any(d.glob("work/*/spool/*.run")) and not any(d.glob("data/*/*.gz")),
+    "after a shard was written": lambda d: any(d.glob("data/*/*.gz")),
+}
+
+
+def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean):
+    result = convert(inputs, tmp_path / "out", *DASK)
+    assert result.returncode == 0, result.stderr
+    assert shards_of(tmp_path / "out") == clean
+    assert "80,000 rows in, 80,000 examples out" in result.stdout
+    assert "distributed" not in result.stderr
+    assert not (tmp_path / "out" / "work").exists()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_workers_change_no_byte(tmp_path, inputs, clean, moment):
+    destination = tmp_path / "out"
+    process = start(inputs, destination, *DASK)
+    wait_for(process, lambda: MOMENTS[moment](destination))
+    victim = next(dask_workers(process))
+    victim.kill()
+    stdout, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert shards_of(destination) == clean
+    assert "80,000 rows in, 80,000 examples out" in stdout
+    assert "Traceback" not in stderr
+
+
+def test_a_row_that_kills_every_worker_is_left_out_and_shown(tmp_path, inputs):
+    function = tmp_path / "functions.py"
+    function.write_text(
+        "import os, signal\nimport pyarrow.compute as pc\n\ndef crash(batch):\n"
+        "    if pc.any(pc.equal(batch['id'], 37777)).as_py():\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n    return batch\n"
+    )
+    options = ("--map", f"{function}:crash", "--on-bad-record", "quarantine")
+    result = convert(inputs, tmp_path / "out", *DASK, *options)
+    assert result.returncode == 0, result.stderr
+    assert "80,000 rows in, 79,999 examples out, 1 rejected" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_a_row_that_does_not_fit_is_named_as_ever(tmp_path, inputs):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,x\n" + "".join(f"{i},{i / 8}\n" for i in range(100)))
+    (tmp_path / "in" / "b.csv").write_text("id,x\n1,2\n" + "nine,3\n")
+    (tmp_path / "schema.json").write_text('{"features": {"id": "int64", "x": "float64"}}')
+    result = convert(tmp_path / "in", tmp_path / "out", *DASK, "--schema", tmp_path / "schema.json")
+    assert result.returncode == 3, result.stderr
+    assert "b.csv" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list_versions(str(tmp_path / "out")) == []
+
+
+def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(tmp_path, inputs, clean):
+    destination = tmp_path / "out"
+    process = start(inputs, destination, *DASK)
+    wait_for(process, lambda: MOMENTS["in a split"](destination))
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "run the same command again" in stderr
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    result = convert(inputs, destination)
+    assert result.returncode == 0, result.stderr
+    assert shards_of(destination) == clean
+
+
+def test_a_killed_command_takes_its_cluster_along(tmp_path, inputs):
+    process = start(inputs, tmp_path / "out", *DASK)
+    wait_for(process, lambda: len(list(dask_workers(process))) == 2)
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []

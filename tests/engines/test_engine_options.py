@@ -1,0 +1,161 @@
+"""What an engine is told: defaults, what the user says instead, and what Beam makes of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.engines.catalogue import ENGINES, FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.settings import (
+    EngineOptions,
+    Facts,
+    beam_flags,
+    choose_settings,
+    parse_option,
+    value_of,
+)
+from shardkit.cli.convert import command
+from shardkit.cli.engines import RUNNERS, split_flags
+from shardkit.errors import UsageError
+
+FACTS = Facts(num_workers=3, num_input_splits=40, environment={})
+
+
+def flags(runner, *typed, facts=FACTS, values=()):
+    options = EngineOptions(runner=runner, values=values, flags=typed)
+    engine = ENGINES[runner]
+    return beam_flags(engine, choose_settings(engine, runner, options, facts), typed)
+
+
+def as_beam_sees(runner, *typed, **more):
+    return PipelineOptions(flags(runner, *typed, **more)).get_all_options()
+
+
+def test_beam_understands_every_flag():
+    known = PipelineOptions(["--runner=DirectRunner"]).get_all_options()
+    for name, engine in ENGINES.items():
+        for setting in engine.settings:
+            if setting.flag is not None and not setting.flag.startswith("dask_"):
+                assert setting.flag in known, (name, setting.flag)
+
+
+def test_flink_is_told_what_suits_it():
+    seen = as_beam_sees("flink", facts=FACTS._replace(environment={FLINK_JAR: "/jars/flink.jar"}))
+    assert seen["runner"] == "FlinkRunner"
+    assert (seen["flink_master"], seen["parallelism"], seen["environment_type"]) == ("[local]", 3, "LOOPBACK")
+    assert seen["flink_job_server_jar"] == "/jars/flink.jar"
+    assert seen["save_main_session"] is False
+    far = as_beam_sees("flink", values=(("master", "10.0.0.5:8081"), ("environment-type", "EXTERNAL")))
+    assert (far["flink_master"], far["environment_type"]) == ("10.0.0.5:8081", "EXTERNAL")
+
+
+def test_spark_and_prism_are_told_what_suits_them():
+    spark = as_beam_sees("spark", facts=FACTS._replace(environment={SPARK_JAR: "/jars/spark.jar"}))
+    assert (spark["spark_master_url"], spark["spark_job_server_jar"]) == ("local[3]", "/jars/spark.jar")
+    assert as_beam_sees("prism", values=(("program", "/opt/prism"),))["prism_location"] == "/opt/prism"
+
+
+@given(st.integers(1, 1000), st.integers(1, 10**6))
+def test_dask_deals_the_inputs_to_every_worker(num_workers, num_input_splits):
+    engine = ENGINES["dask"]
+    chosen = choose_settings(engine, "dask", EngineOptions(runner="dask"), Facts(num_workers, num_input_splits, {}))
+    partitions = int(value_of(chosen, "partitions") or 0)
+    assert 1 <= partitions <= min(256, num_input_splits)
+    assert partitions >= min(num_workers, num_input_splits, 256)
+
+
+def test_flags_of_beam_win_over_ours():
+    seen = as_beam_sees("flink", "--parallelism=9", "--flink_version", "1.20", "--save_main_session")
+    assert (seen["parallelism"], seen["flink_version"], seen["save_main_session"]) == (9, "1.20", True)
+    assert sum(flag.startswith("--parallelism") for flag in flags("flink", "--parallelism=9")) == 1
+
+
+@pytest.mark.parametrize("runner", ENGINES)
+def test_an_option_that_is_none_is_refused_with_the_nearest(runner):
+    with pytest.raises(UsageError, match="did you mean stall-minutes"):
+        flags(runner, values=(("stal-minutes", "3"),))
+    with pytest.raises(UsageError, match="given twice"):
+        flags(runner, values=(("stall-minutes", "3"), ("stall-minutes", "4")))
+
+
+def test_an_option_without_a_value_is_refused():
+    assert parse_option("stall_minutes= 3") == ("stall-minutes", "3")
+    for text in ("stall-minutes", "=3"):
+        with pytest.raises(UsageError, match="has no value"):
+            parse_option(text)
+
+
+@pytest.mark.parametrize(("runner", "variable"), [("flink", FLINK_JAR), ("spark", SPARK_JAR), ("prism", PRISM)])
+def test_what_is_missing_is_named_and_not_downloaded(runner, variable, tmp_path):
+    engine, options = ENGINES[runner], EngineOptions(runner=runner)
+    error = engine.needs(options, FACTS)
+    assert error is not None
+    assert variable in str(error)
+    gone = engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "gone")}))
+    assert gone is not None
+    assert str(tmp_path / "gone") in str(gone)
+    (tmp_path / "there").touch()
+    assert engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "there")})) is None
+
+
+def test_what_follows_two_dashes_is_for_beam_if_it_has_dashes_too():
+    assert split_flags(["a.csv", "out", "--", "--parallelism=2", "--x"]) == (
+        ["a.csv", "out"],
+        ("--parallelism=2", "--x"),
+    )
+    assert split_flags(["--seed", "1", "--", "-odd.csv", "out"]) == (["--seed", "1", "--", "-odd.csv", "out"], ())
+    assert split_flags(["a", "b"]) == (["a", "b"], ())
+
+
+@pytest.mark.parametrize("runner", [name for name in RUNNERS if name != "local"])
+def test_every_engine_has_a_page(runner):
+    found = CliRunner().invoke(command, ["--engine-help", runner], prog_name="shardkit convert")
+    assert found.exit_code == 0, found.output
+    for setting in ENGINES[runner].settings:
+        assert f"\n  {setting.key}  " in found.output
+    assert f"--runner {runner}" in found.output.partition("Examples")[2]
+    assert set(RUNNERS) == {"local", *ENGINES}
+
+
+def shardkit(*arguments):
+    own = [sys.executable, "-m", "shardkit", "convert", *map(str, arguments)]
+    return subprocess.run(own, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_dry_run_shows_what_the_engine_would_be_told(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    place = (tmp_path / "a.csv", tmp_path / "out")
+    found = shardkit(
+        *place, "--runner", "portable", "--dry-run", "--engine-option", "stall-minutes=3", "--", "--job_port=0"
+    )
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"stall-minutes +3 +as asked for", found.stdout)
+    assert "--environment_type=LOOPBACK" in found.stdout
+    assert "--job_port=0" in found.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--engine-option", "a=b"), "--runner local takes no options"),
+        (("--", "--parallelism=2"), "flags of Beam were given"),
+        (("--runner", "flink"), "there is no job server for Flink"),
+        (("--runner", "portable", "--engine-option", "stall-minutes=soon"), "is no positive number"),
+        (("--runner", "portable", "--engine-option", "job=3"), "has no option 'job'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_read(tmp_path, arguments, message):
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    found = shardkit(tmp_path / "a.csv", tmp_path / "out", *arguments)
+    assert found.returncode == 2, found.stderr
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+    assert list(tmp_path.glob("out/manifests/*")) == []

@@ -1,0 +1,141 @@
+"""Breaks conversions in every way there is, and prints what a reader found afterwards.
+
+    python tests/faults/campaign.py all --seed 1 --trials 200 --store local --store moto
+
+`sweep` puts every fault at every storage operation, `kills` kills at random times, `writers` races eight conversions,
+`zombies` lets one go on after another's commit, `lost` loses every fifth answer, `faults` spoils every tenth request,
+`disk` fills the disk, `signals` sends signals. `old`, `new` and `conflict` count what was found right after the fault;
+`torn`, `mixed`, `lie` and `lost` what never may be, `other` what else is wrong, `recovered` the reruns that ended with
+the same bytes. Exits with 1 if anything is wrong, or if nothing was tried. The same seed draws the same trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+from campaigns import Trial, faults, kills, lost, signals, sweep
+from fork_server import ForkServer
+from full_disk import disks
+from places import is_there, open_store
+from races import writers, zombies
+from rich.console import Console
+from rich.table import Table
+from servers import KINDS
+from trials import Outcome, World, kinds_of
+
+# How many trials of each are made at a time: races are many processes each.
+LANES = 2
+_STATES = ("old", "new", "conflict")
+_FORBIDDEN = ("TORN", "MIXED", "LIE", "LOST")
+
+
+class Campaign(NamedTuple):
+    """One kind of trouble.
+
+    Attributes:
+        trials: Yields what is tried, given the world, the source of all that is random, and how many.
+        is_local, is_stored: Where it makes sense.
+        lanes: How many at a time.
+    """
+
+    trials: Callable[[World, random.Random, int], Iterator[Trial]]
+    is_local: bool = True
+    is_stored: bool = True
+    lanes: int = LANES
+
+
+CAMPAIGNS = {
+    "sweep": Campaign(sweep),
+    "kills": Campaign(kills),
+    "writers": Campaign(writers, lanes=1),
+    "zombies": Campaign(zombies),
+    "lost": Campaign(lost),
+    "faults": Campaign(faults, is_local=False),
+    "disk": Campaign(disks, is_stored=False),
+    "signals": Campaign(signals),
+}
+
+
+class Result(NamedTuple):
+    """What a campaign found on a store."""
+
+    name: str
+    store: str
+    outcomes: tuple[Outcome, ...]
+    seconds: float
+
+
+def run(name: str, world: World, seed: int, num_trials: int) -> Result:
+    """Runs one campaign on one store; 0 trials means all that there are, for a sweep."""
+    campaign, started = CAMPAIGNS[name], time.monotonic()
+    rng = random.Random(f"{seed}/{name}/{world.store.name}")
+    with ThreadPoolExecutor(campaign.lanes) as lanes:
+        outcomes = tuple(lanes.map(lambda trial: trial(), campaign.trials(world, rng, num_trials)))
+    return Result(name, world.store.name, outcomes, time.monotonic() - started)
+
+
+def table_of(results: list[Result]) -> Table:
+    """Returns the figures."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("campaign", "store"):
+        table.add_column(column)
+    for column in ("trials", "faults", *_STATES, *(k.lower() for k in _FORBIDDEN), "other", "recovered", "seconds"):
+        table.add_column(column, justify="right")
+    for result in results:
+        states = [sum(o.state == state for o in result.outcomes) for state in _STATES]
+        wrongs = kinds_of(result.outcomes)
+        others = sum(count for kind, count in wrongs.items() if kind not in _FORBIDDEN)
+        figures = [len(result.outcomes), sum(o.num_faults for o in result.outcomes), *states]
+        figures += [*(wrongs.get(kind, 0) for kind in _FORBIDDEN), others, sum(o.is_recovered for o in result.outcomes)]
+        table.add_row(result.name, result.store, *map(str, figures), f"{result.seconds:.0f}")
+    return table
+
+
+def has_failed(result: Result) -> bool:
+    """Returns whether anything is wrong, nothing having been tried or hit included."""
+    return not any(o.num_faults or o.state != "new" for o in result.outcomes) or any(o.wrongs for o in result.outcomes)
+
+
+def main() -> int:
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("campaign", nargs="*", choices=[*CAMPAIGNS, "all"], default="all")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--trials", type=int, default=20, help="of each campaign and store; 0 makes sweeps whole")
+    parser.add_argument("--store", action="append", choices=["local", *KINDS])
+    parser.add_argument("--shards", type=int, default=1, help="of each of two splits")
+    options = parser.parse_args()
+    names = list(CAMPAIGNS) if "all" in options.campaign else options.campaign
+    console = Console(highlight=False, width=160 if not sys.stdout.isatty() else None)
+    console.print(f"seed {options.seed}")
+    results = []
+    with tempfile.TemporaryDirectory(prefix="faults.") as folder, ForkServer() as server:
+        for store_name in options.store or ["local"]:
+            if not is_there(store_name):
+                console.print(f"{store_name} is not installed: {KINDS[store_name].install}")
+                return 1
+            with open_store(store_name, Path(folder)) as store:
+                world = World(store, server, Path(folder), options.shards)
+                for name in names:
+                    if not (CAMPAIGNS[name].is_stored if store.protocols else CAMPAIGNS[name].is_local):
+                        continue
+                    results.append(run(name, world, options.seed, options.trials))
+                    for outcome in results[-1].outcomes:
+                        if outcome.wrongs:
+                            console.print(f"{name}: {'; '.join(outcome.wrongs)}\n  {outcome.story}", markup=False)
+    console.print(table_of(results))
+    return int(not results or any(has_failed(result) for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The campaigns whose trials are one conversion each: what they do to it, drawn by a seed."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from fault_plan import KINDS, Fault
+from fork_server import Conversion
+from trials import SCENARIOS, Interference, Outcome, World, disturb, flip_a_bit, operations_of
+
+Trial = Callable[[], Outcome]
+
+CHANGING = frozenset(
+    {"open", "write", "link", "rename", "delete", "make-folder", "delete-folder", "sync", "put", "create"}
+)
+_LOST = ("lost-answer", "asked-again")
+_ALL_OF_STORES = ("error", "timeout", *_LOST, "short-read", "flip", "stale-listing", "lag")
+_LOST_SHARE, _FAULT_SHARE = 0.2, 0.1
+_COMMIT = re.compile(r'"name": "(link|create)", "path": "[^"]*\.shards\.parquet"')
+# From the commit of the table to that of the manifest and the end of the work folder.
+_NEAR_COMMIT_S = 0.06
+_STOPPED_S = 1.0
+_POLL_S = 0.001
+
+
+def sweep(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """Every fault that can happen, at every operation, or as many of those as are asked for."""
+    kinds = ("kill-before", "kill-after", "torn", *(("error", "full") if not world.store.protocols else ("error",)))
+    points = []
+    for scenario in SCENARIOS.values():
+        points += [
+            (scenario, Fault((kind,), at=line["number"]))
+            for line in operations_of(world, scenario)
+            for kind in kinds
+            if (not KINDS[kind] or line["name"] in KINDS[kind]) and (kind != "kill-after" or line["name"] in CHANGING)
+        ]
+    rng.shuffle(points)
+    for scenario, fault in points[: num_trials or None]:
+        yield partial(disturb, world, scenario, (fault,))
+
+
+def kills(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """SIGKILL to all processes at any time, half of them at the commit; of some, a shard is damaged then."""
+    duration_s = _duration(world)
+    for _ in range(num_trials):
+        scenario = rng.choice(list(SCENARIOS.values()))
+        interfere = _at_random_time(rng, duration_s, lambda conversion: conversion.signal_all(signal.SIGKILL))
+        damage = random.Random(rng.random())
+        meddle = (lambda place, folder, own=damage: flip_a_bit(place, own)) if rng.random() < 0.25 else None
+        yield partial(disturb, world, scenario, interfere=interfere, meddle=meddle)
+
+
+def lost(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """One of five requests that change something is applied, and its answer lost."""
+    kinds = _LOST if world.store.protocols else ("asked-again",)
+    for _ in range(num_trials):
+        fault = Fault(kinds, probability=_LOST_SHARE, seed=rng.randrange(2**32))
+        scenario = rng.choice(list(SCENARIOS.values()))
+        yield partial(disturb, world, scenario, (fault,), must_finish=True)
+
+
+def faults(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """One of ten requests of any kind fails, in all ways there are; half of the inputs lie in the store, too."""
+    for _ in range(num_trials):
+        seed, scenario = rng.randrange(2**32), rng.choice(list(SCENARIOS.values()))
+        is_input_stored = bool(world.store.protocols) and rng.random() < 0.5
+        # Nothing tells what the bits of a table that somebody else wrote should be.
+        kinds = tuple(k for k in _ALL_OF_STORES if k != "flip")
+        of_input = Fault(kinds, probability=_FAULT_SHARE, seed=seed, path=r"\.csv$")
+        of_all = Fault(_ALL_OF_STORES, probability=_FAULT_SHARE, seed=seed, path=r"set/|set$")
+        yield partial(disturb, world, scenario, (of_input, of_all), is_input_stored=is_input_stored)
+
+
+def signals(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """SIGTERM, SIGINT, SIGHUP, two of them, and SIGSTOP for a second, at any time."""
+    duration_s = _duration(world)
+    for _ in range(num_trials):
+        first, second = (rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)) for _ in range(2))
+        ways = (
+            lambda conversion, n=first: conversion.signal(n),
+            lambda conversion, n=first, m=second: (conversion.signal(n), conversion.signal(m)),
+            _stop_for_a_while,
+        )
+        way = rng.choices(ways, (3, 2, 1))[0]
+        scenario = rng.choice(list(SCENARIOS.values()))
+        yield partial(disturb, world, scenario, interfere=_at_random_time(rng, duration_s, way))
+
+
+def _at_random_time(rng: random.Random, duration_s: float, act: Callable[[Conversion], object]) -> Interference:
+    is_aimed = rng.random() < 0.5
+    pause_s = rng.uniform(0, _NEAR_COMMIT_S if is_aimed else duration_s)
+
+    def interfere(conversion: Conversion, log: Path) -> None:
+        # From its first operation on, what a signal does is the command's own business.
+        if wait_for_operation(conversion, log, _COMMIT if is_aimed else re.compile("name")):
+            conversion.has_ended(pause_s)
+            act(conversion)
+
+    return interfere
+
+
+def wait_for_operation(conversion: Conversion, log: Path, pattern: re.Pattern[str]) -> bool:
+    """Waits until an operation is logged; returns whether it was before the conversion ended."""
+    while not (log.exists() and pattern.search(log.read_text())):
+        if conversion.has_ended(_POLL_S):
+            return False
+    return True
+
+
+def _stop_for_a_while(conversion: Conversion) -> None:
+    conversion.signal_all(signal.SIGSTOP)
+    time.sleep(_STOPPED_S)
+    conversion.signal_all(signal.SIGCONT)
+
+
+def _duration(world: World) -> float:
+    started = time.monotonic()
+    with world.store.trial() as (place, folder):
+        ended = world.start(world.command(world.new_input, place, folder / "work"), world.plan(folder)).end()
+        assert ended.code == 0, ended.said
+    return time.monotonic() - started

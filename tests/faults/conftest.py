@@ -1,0 +1,37 @@
+"""What the trials need: the process that starts conversions, and stores."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from fork_server import ForkServer
+from places import is_there, open_store
+from trials import World
+
+
+@pytest.fixture(scope="package")
+def server():
+    """Starts conversions."""
+    with ForkServer() as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def local(tmp_path_factory, server):
+    """Local folders."""
+    folder = tmp_path_factory.mktemp("local")
+    with open_store("local", folder) as store:
+        yield World(store, server, folder)
+
+
+@pytest.fixture(scope="package")
+def stored(tmp_path_factory, server):
+    """A server that speaks S3."""
+    if not is_there("moto"):
+        pytest.skip("moto is not installed")
+    folder = tmp_path_factory.mktemp("stored")
+    with open_store("moto", folder) as store:
+        yield World(store, server, folder)

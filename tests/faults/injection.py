@@ -1,0 +1,23 @@
+"""Puts the faults and planted bugs of a plan into a process, so that the product needs no hooks for tests."""
+
+from __future__ import annotations
+
+import fault_store
+import local_faults
+import planted_bugs
+from fault_plan import plan_of_environment
+from operations import Operations
+
+
+def install() -> None:
+    """Does what the plan in the environment says, if there is one."""
+    plan = plan_of_environment()
+    if plan is None:
+        return
+    operations = Operations(plan)
+    if plan.folders:
+        local_faults.install(operations)
+    if plan.protocols:
+        fault_store.install(operations)
+    if plan.bug:
+        planted_bugs.plant(plan.bug)

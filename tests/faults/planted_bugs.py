@@ -1,0 +1,252 @@
+"""Bugs, each of a kind that others shipped, put into a conversion to see that the trials find them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BUGS: dict[str, Callable[[], None]] = {}
+_MANIFEST = ".json"
+
+
+def plant(name: str) -> None:
+    """Puts a bug into this process and those that it forks."""
+    BUGS[name]()
+
+
+def _bug(function: Callable[[], None]) -> Callable[[], None]:
+    BUGS[function.__name__] = function
+    return function
+
+
+@_bug
+def commit_by_rename() -> None:
+    """The last of several writers wins, and the others were told that they had."""
+    from shardkit import storage
+
+    _replace(storage, "commit_exclusive", _write_over)
+
+
+@_bug
+def commit_after_a_look() -> None:
+    """Whether a version is there is asked, and then it is written, as fsspec's own exclusive create does."""
+    from shardkit import storage
+    from shardkit.stores.objects import check_own
+
+    def commit(path: str, content: bytes) -> None:
+        if Path(path).exists():
+            check_own(path, content, Path(path).read_bytes())
+        _write_over(path, content)
+
+    _replace(storage, "commit_exclusive", commit)
+
+
+@_bug
+def manifest_before_shards() -> None:
+    """The manifest is there before what it names."""
+    from shardkit import storage
+
+    commit, pending = storage.commit_exclusive, []
+
+    def put(local: Path, destination: str) -> None:
+        pending.append((local.read_bytes(), destination))
+
+    def commit_first(path: str, content: bytes) -> None:
+        commit(path, content)
+        if path.endswith(_MANIFEST):
+            for shard, destination in pending:
+                _write_over(destination, shard)
+
+    _replace(storage, "put_file", put)
+    _replace(storage, "commit_exclusive", commit_first)
+
+
+@_bug
+def old_deleted_first() -> None:
+    """The old version goes before the new one is there, as Beam's own sink does."""
+    from shardkit import storage
+
+    commit = storage.commit_exclusive
+
+    def delete_and_commit(path: str, content: bytes) -> None:
+        if path.endswith(_MANIFEST):
+            for old in Path(path).parent.glob(f"*{_MANIFEST}"):
+                old.unlink()
+        commit(path, content)
+
+    _replace(storage, "commit_exclusive", delete_and_commit)
+
+
+@_bug
+def cleanup_after_an_unknown_answer() -> None:
+    """A commit that was not answered counts as failed, and its shards are removed."""
+    from shardkit import storage
+    from shardkit.errors import StorageError
+    from shardkit.stores.clients import client_of
+    from shardkit.stores.requests import call
+
+    def create(path: str, content: bytes) -> None:
+        try:
+            call(path, "pipe_file", path, content, is_written=True, mode="create")
+        except Exception as error:
+            client, root = client_of(path), path.partition("/manifests/")[0]
+            for shard in client.target.find(f"{root}/data"):
+                client.target.rm_file(shard)
+            raise StorageError("the commit failed") from error
+
+    _replace(storage, "create_object", create)
+
+
+@_bug
+def existing_is_a_conflict() -> None:
+    """Whoever is told that the commit exists takes it for another one's."""
+    from shardkit import storage
+    from shardkit.errors import ConflictError
+    from shardkit.stores.requests import ask
+
+    def create(path: str, content: bytes) -> None:
+        try:
+            ask(path, "pipe_file", path, content, is_written=True, mode="create")
+        except FileExistsError as error:
+            raise ConflictError("another conversion committed first") from error
+
+    _replace(storage, "create_object", create)
+
+
+@_bug
+def first_answer_is_believed() -> None:
+    """A commit that is read back and cut off on its way is taken for another one's."""
+    from shardkit.stores import objects
+
+    _replace(objects, "_read_twice", lambda path, expected, left_s: objects._read_once(path, left_s))
+
+
+@_bug
+def no_length_check() -> None:
+    """An input is what the store gave, whatever its size."""
+    from shardkit import storage
+    from shardkit.stores.requests import ask
+
+    _replace(storage, "open_object", lambda path: io.BytesIO(ask(path, "cat_file", start=0, end=2**40)))
+
+
+@_bug
+def no_checksum_check() -> None:
+    """A shard that an earlier attempt left is right if it is there."""
+    from shardkit import storage
+    from shardkit.conversion import shard_file
+
+    _replace(shard_file, "is_right", lambda plan, shard: storage.exists(storage.join(plan.destination, shard.path)))
+
+
+@_bug
+def off_by_one() -> None:
+    """The shard table counts one example too many."""
+    import msgspec
+
+    from shardkit.conversion import commit
+
+    encode: Callable[[list[Any]], bytes] = vars(commit)["encode_shard_table"]
+
+    def encode_wrongly(shards: list[Any]) -> bytes:
+        first = msgspec.structs.replace(shards[0], num_examples=shards[0].num_examples + 1)
+        return encode([first, *shards[1:]])
+
+    _replace(commit, "encode_shard_table", encode_wrongly)
+
+
+@_bug
+def swallowed_put() -> None:
+    """A shard that could not be put counts as put."""
+    from shardkit import storage
+    from shardkit.stores.requests import call
+
+    def put(local: Path, path: str) -> None:
+        with contextlib.suppress(Exception):
+            call(path, "put_file", str(local), path, is_written=True)
+
+    _replace(storage, "put_object", put)
+
+
+@_bug
+def put_in_place() -> None:
+    """A shard is written under its final name, over what is there."""
+    from shardkit import storage
+
+    def put(local: Path, destination: str) -> None:
+        Path(destination).parent.mkdir(parents=True, exist_ok=True)
+        with open(destination, "wb") as file:
+            file.write(local.read_bytes())
+            os.fsync(file.fileno())
+
+    _replace(storage, "put_file", put)
+
+
+@_bug
+def one_folder_for_all() -> None:
+    """Shards of every conversion have the same names."""
+    from shardkit.conversion.plan import Plan
+
+    _replace(Plan, "data_path", property(lambda plan: "data/all"))
+
+
+@_bug
+def exit_code_0() -> None:
+    """An error is shown, and the command ends as if there were none."""
+    import shardkit.cli
+
+    end = shardkit.cli._end
+    _replace(shardkit.cli, "_end", lambda error: end(error) and 0)
+
+
+@_bug
+def no_fsync() -> None:
+    """Nothing is made to last."""
+    _replace(os, "fsync", lambda handle: None)
+
+
+@_bug
+def no_fsync_of_folders() -> None:
+    """Contents are made to last, their names are not."""
+    from shardkit import storage
+
+    _replace(storage, "fsync_folder", lambda folder: None)
+
+
+@_bug
+def leftovers_stay() -> None:
+    """What a killed process left is never removed."""
+    from shardkit import storage
+
+    _replace(storage, "remove_dead_temporaries", lambda folder: None)
+
+
+@_bug
+def nothing_was_committed() -> None:
+    """An error after the commit is told as one before it."""
+    from shardkit.cli import conversion
+
+    _replace(conversion, "may_be_committed", lambda plan: False)
+
+
+def _replace(where: Any, name: str, bug: Any) -> None:
+    assert hasattr(where, name), f"{where} has no {name} any more"
+    setattr(where, name, bug)
+
+
+def _write_over(path: str, content: bytes) -> None:
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid():016x}")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+    handle = os.open(target.parent, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)

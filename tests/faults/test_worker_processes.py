@@ -1,0 +1,24 @@
+"""Faults reach the processes that a conversion starts, too, which are told of them by their environment alone."""
+
+import pytest
+from fault_plan import Fault
+from operations import read_log
+from trials import SCENARIOS, disturb
+
+NUM_WORKERS = 6
+
+
+@pytest.mark.slow
+def test_a_conversion_of_many_processes_is_killed_in_one_of_them(local):
+    pids = {}
+
+    def read(conversion, log):
+        while not conversion.has_ended(1.0):
+            pass
+        found = read_log(log)
+        pids.update(planner=found[0]["pid"], writer=found[-1]["pid"])
+
+    fault = Fault(("kill-before",), names=("link",), path="/data/")
+    outcome = disturb(local.with_workers(NUM_WORKERS), SCENARIOS["next"], (fault,), interfere=read)
+    assert (outcome.state, outcome.wrongs, outcome.num_faults) == ("old", (), 1), outcome.story
+    assert pids["planner"] != pids["writer"]
