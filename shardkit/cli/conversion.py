@@ -32,7 +32,7 @@ from shardkit.cli.supervise import (
     tell_work_folder,
 )
 from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
-from shardkit.conversion.commit import Committed, find_commit, may_be_committed, refuse_existing
+from shardkit.conversion.commit import Committed, find_commit, forbid_commit, may_be_committed, refuse_existing
 from shardkit.conversion.disk_space import explain_full_disk
 from shardkit.conversion.extract import load_extracted
 from shardkit.conversion.layout import load_layout
@@ -281,7 +281,7 @@ def _hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
             return
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
         # Looking for a commit may take as long as a store likes.
-        state = "It may be committed already" if may_be_committed(plan) else "Nothing was committed"
+        state = "Nothing was committed" if forbid_commit(plan) else "It may be committed already"
         text = f"{fresh_line()}{word}: {state}; run the same command again to go on where it stopped.\n"
         os.write(2, text.encode())
         _stop_and_exit(stop_workers, code)

@@ -14,7 +14,7 @@ from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import list_versions, open_dataset
-from shardkit.errors import ConflictError, DamageError, StorageError
+from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageError
 from shardkit.manifest import (
     FORMAT_VERSION,
     MANIFESTS_DIR,
@@ -30,8 +30,9 @@ from shardkit.planning import Layout, SplitLayout
 from shardkit.shard_table import encode_shard_table
 from shardkit.statistics import merge_statistics
 
-# Of the work folder, while nobody knows yet whether there is a new version.
-COMMITTING_FILE = "committing"
+# Of the work folder. A commit writes the first and then looks for the second, who stops it writes the second and then
+# looks for the first: whichever comes later sees the other, so that no commit follows the words that there is none.
+COMMITTING_FILE, STOPPED_FILE = "committing", "stopped"
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ def commit_dataset(
     """Makes the shards a dataset, or raises and leaves the destination as it was.
 
     Raises:
-        StorageError: If the shards do not hold what was extracted.
+        StorageError: If the shards do not hold what was extracted, or the conversion was stopped.
         ConflictError: If another conversion was faster, or a dataset is there and may not be overwritten.
     """
     splits = [_split_info(plan, split, extracted, shards) for split in layout.splits]
@@ -74,6 +75,8 @@ def commit_dataset(
     )
     storage.commit_exclusive(storage.join(plan.destination, shard_table_path(version)), table)
     write_whole(plan.work_path(COMMITTING_FILE), b"")
+    if plan.work_path(STOPPED_FILE).exists():
+        raise StorageError("the conversion was stopped", state="Nothing was committed")
     storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
     return Committed(
         version=version,
@@ -85,6 +88,15 @@ def commit_dataset(
 def may_be_committed(plan: Plan) -> bool:
     """Whether this attempt came so far that there may be a new version."""
     return plan.work_path(COMMITTING_FILE).exists()
+
+
+def forbid_commit(plan: Plan) -> bool:
+    """Returns whether this attempt has committed nothing; it never will then."""
+    try:
+        write_whole(plan.work_path(STOPPED_FILE), b"")
+    except (OSError, ShardkitError):
+        return False
+    return not may_be_committed(plan)
 
 
 def find_commit(plan: Plan) -> int | None:

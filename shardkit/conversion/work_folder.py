@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from shardkit import storage
-from shardkit.conversion.commit import COMMITTING_FILE, find_commit, refuse_existing
+from shardkit.conversion.commit import COMMITTING_FILE, STOPPED_FILE, find_commit, refuse_existing
 from shardkit.conversion.extract import Extracted
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.server_rows import forget_server_rows
@@ -141,7 +141,7 @@ def _remove_dead_temporaries(plan: Plan) -> None:
 def _tidy(plan: Plan) -> None:
     for folder in ("progress", "tmp", "attempts"):
         shutil.rmtree(plan.work_path(folder), ignore_errors=True)
-    for name in (FAILURE_FILE, "layout.json", COMMITTING_FILE):
+    for name in (FAILURE_FILE, "layout.json", COMMITTING_FILE, STOPPED_FILE):
         plan.work_path(name).unlink(missing_ok=True)
     plan.work_path(FAILURE_RESERVE_FILE).write_bytes(bytes(FAILURE_RESERVE_BYTES))
     for leftover in (*plan.work_path().glob("plan-*.json"), *plan.work_path().glob("*/*.tmp")):

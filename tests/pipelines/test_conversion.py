@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from shardkit.codec import inflate_block
 from shardkit.conversion import extract, layout
+from shardkit.conversion.commit import forbid_commit
 from shardkit.conversion.prepare import ConvertOptions, prepare
 from shardkit.errors import BadInputError, ConflictError, StorageError, UsageError
 from shardkit.manifest import encode_manifest
@@ -257,6 +258,36 @@ def test_a_shard_that_was_lost_on_the_way_is_never_committed(convert, parquet_fi
     monkeypatch.setattr(pipeline, "commit_dataset", lambda p, layout, e, shards: real(p, layout, e, shards[1:]))
     with pytest.raises(StorageError, match="do not hold what was read"):
         convert(parquet_files, num_shards=3)
+
+
+def test_no_commit_follows_once_it_was_said_that_there_is_none(convert, parquet_files, monkeypatch):
+    from beam_pipelines import convert as pipeline
+
+    real, answers = pipeline.commit_dataset, []
+
+    def stopped_before(plan, *others):
+        answers.append(forbid_commit(plan))
+        return real(plan, *others)
+
+    monkeypatch.setattr(pipeline, "commit_dataset", stopped_before)
+    with pytest.raises(StorageError, match="was stopped"):
+        convert(parquet_files, num_shards=3)
+    assert answers == [True]
+
+
+def test_once_there_may_be_a_commit_nobody_says_that_there_is_none(convert, parquet_files, monkeypatch):
+    from beam_pipelines import convert as pipeline
+
+    real, answers = pipeline.commit_dataset, []
+
+    def stopped_behind(plan, *others):
+        committed = real(plan, *others)
+        answers.append(forbid_commit(plan))
+        return committed
+
+    monkeypatch.setattr(pipeline, "commit_dataset", stopped_behind)
+    assert convert(parquet_files, num_shards=3).version == 1
+    assert answers == [False]
 
 
 def test_more_shards_than_rows_are_refused_and_nothing_is_committed(convert, tmp_path):
