@@ -2,13 +2,18 @@
 
     input splits [-> SurveySplits -> MarkRows] -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
 
+Where workers share no disk, steps hand over their files in a store, and records go through the engine's shuffle:
+
+    ... -> ExtractSplits -> LayOutRuns -> CutChunks -> WriteShards -> CommitDataset
+
 Every transform wraps the function of `shardkit.conversion` that has its name in snake case.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
@@ -18,21 +23,21 @@ import pyarrow as pa
 from beam_pipelines.failures import reported
 from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.bad_rows import check_bad_rows
-from shardkit.conversion.commit import commit_dataset
-from shardkit.conversion.extract import extract_split, load_extracted
-from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
+from shardkit.conversion.chunks import UnitKey, cut_chunks, store_chunks
+from shardkit.conversion.commit import COMMITTED_FILE, commit_dataset
+from shardkit.conversion.extract import Extracted, extract_split, fetch_extracted, load_extracted, run_names
+from shardkit.conversion.handover import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
+from shardkit.conversion.layout import LAYOUT_FILE, load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.order import work_order
 from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole
 from shardkit.conversion.progress import Progress
+from shardkit.conversion.shard_file import shard_record_name
 from shardkit.conversion.spool import Segment
-from shardkit.conversion.survey import mark_rows, needs_survey, survey_split
+from shardkit.conversion.survey import mark_names, mark_rows, needs_survey, survey_split
 from shardkit.conversion.write import write_shards
 from shardkit.manifest import ShardInfo
-from shardkit.planning import SplitLayout, write_units
+from shardkit.planning import Layout, SplitLayout, write_units
 
-COMMITTED_FILE = "committed.msgpack"
-
-UnitKey = tuple[int, int]
 _RUNS_A_PORTION = 32
 _ALL = 0  # The one key under which everything comes together.
 _NO_SPLIT, _NO_SHARD = -1, b""
@@ -64,7 +69,12 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
         # Without rows nothing would come this way, and nothing would be committed.
         no_split = pipeline | "No input split" >> beam.Create([(_ALL, _NO_SPLIT)]).with_output_types(tuple[int, int])
         extracted = (extracted, no_split) | "Input splits or none" >> beam.Flatten()
-    segments = extracted | "Gather input splits" >> beam.GroupByKey() | LayOutShards(plan_path, num_threads)
+    gathered = extracted | "Gather input splits" >> beam.GroupByKey()
+    if plan.handover is None:
+        segments = gathered | LayOutShards(plan_path, num_threads)
+    else:
+        runs = gathered | LayOutRuns(plan_path, num_threads) | "Deal runs" >> beam.GroupByKey()
+        segments = runs | CutChunks(plan_path, num_threads)
     shards = segments | "Group segments" >> beam.GroupByKey() | WriteShards(plan_path, num_threads)
     if plan.recipe.allow_empty:
         no_shard = pipeline | "No shard" >> beam.Create([(_ALL, _NO_SHARD)]).with_output_types(tuple[int, bytes])
@@ -81,17 +91,29 @@ class _PlannedDoFn(ThreadedDoFn):
         self._plan_path = plan_path
 
     def setup(self) -> None:
-        with reported(Path(self._plan_path).parent):
+        with reported(self._plan_path):
             check_tools(self._plan_path)
             self._plan = load_plan(self._plan_path)
+            if self._plan.handover is not None:
+                self._plan = receive_plan(self._plan_path)
         self._progress = Progress(self._plan.work_path("progress"))
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        with reported(self._plan_path, self._plan.work_dir):
+            yield
+            hand_over_progress(self._plan)
 
 
 class _ExtractSplit(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
         input_split_index, _ = element
-        with reported(self._plan.work_dir):
-            extract_split(self._plan, input_split_index, self._progress)
+        record = f"extract/{input_split_index}.msgpack"
+        with self._step():
+            fetch(self._plan, [record, _survey_record(input_split_index), *mark_names(input_split_index)])
+            extracted = extract_split(self._plan, input_split_index, self._progress)
+            runs = run_names(extracted)
+            hand_over(self._plan, [*runs, f"rejected/{input_split_index}.jsonl", record], is_kept=False)
         yield _ALL, input_split_index
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -104,25 +126,60 @@ class _ExtractSplit(_PlannedDoFn):
 class _SurveySplit(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
         input_split_index, _ = element
-        with reported(self._plan.work_dir):
+        with self._step():
+            fetch(self._plan, [_survey_record(input_split_index)])
             survey_split(self._plan, input_split_index, self._progress)
+            names = [f"survey/{p.name}" for p in self._plan.work_path("survey").glob(f"{input_split_index}.*")]
+            record = _survey_record(input_split_index)
+            hand_over(self._plan, [*sorted(set(names) - {record}), record], is_kept=False)
         yield _ALL, input_split_index
 
 
 class _MarkRows(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[int, bytes]]:
-        with reported(self._plan.work_dir):
+        with self._step():
+            fetch_folder(self._plan, "survey")
             mark_rows(self._plan)
+            in_threads(lambda s: hand_over(self._plan, mark_names(s.index)), self._plan.input_splits)
         for input_split in work_order(self._plan.input_splits, self._plan.files):
             yield input_split.index, b""
 
 
-class _LayOutShards(_PlannedDoFn):
+class _LayOut(_PlannedDoFn):
+    """Stores the layout of all shards."""
+
+    def _lay_out(self) -> tuple[Layout, list[Extracted]]:
+        fetch_extracted(self._plan)
+        extracted = load_extracted(self._plan)
+        check_bad_rows(self._plan, extracted)
+        layout = plan_layout(self._plan, extracted, self._threads_a_piece)
+        hand_over(self._plan, [LAYOUT_FILE])
+        return layout, extracted
+
+
+class _LayOutRuns(_LayOut):
+    def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[int, bytes]]:
+        with self._step():
+            _, extracted = self._lay_out()
+            for part in extracted:
+                if runs := runs_of(self._plan, part):
+                    yield part.input_split_index, msgspec.msgpack.encode(runs)
+
+
+class _CutChunks(_PlannedDoFn):
+    def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[UnitKey, bytes]]:
+        _, encoded = element
+        with self._step():
+            fetch(self._plan, [LAYOUT_FILE])
+            layout = load_layout(self._plan)
+            for runs in encoded:
+                yield from cut_chunks(self._plan, layout, msgspec.msgpack.decode(runs, type=list[tuple[int, str]]))
+
+
+class _LayOutShards(_LayOut):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[UnitKey, bytes]]:
-        with reported(self._plan.work_dir):
-            extracted = load_extracted(self._plan)
-            check_bad_rows(self._plan, extracted)
-            layout = plan_layout(self._plan, extracted, self._threads_a_piece)
+        with self._step():
+            layout, extracted = self._lay_out()
             runs = [run for part in extracted for run in runs_of(self._plan, part)]
             # Together, because every element has its price; in portions, because the whole may be large.
             for first in range(0, len(runs), _RUNS_A_PORTION):
@@ -136,24 +193,44 @@ class _LayOutShards(_PlannedDoFn):
 class _WriteShards(_PlannedDoFn):
     def work(self, element: tuple[UnitKey, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
         (position, unit_index), encoded = element
-        with reported(self._plan.work_dir):
+        with self._step():
+            fetch(self._plan, [LAYOUT_FILE])
             split = _split_layout(self._plan, position)
             units = write_units(split)
-            segments = [s for packed in encoded for s in _unpack(self._plan, packed)]
-            # Few units leave threads without a unit of their own: those compress blocks.
-            num_threads = self._threads_a_piece if len(units) < 2 * self._threads_a_piece else 1
-            shards = write_shards(self._plan, split, units[unit_index], segments, self._progress, num_threads)
+            unit = units[unit_index]
+            records = [shard_record_name(split, i) for i in range(unit.first_shard, unit.stop_shard)]
+            fetch(self._plan, records)
+            with self._segments(f"{position}-{unit_index}", encoded) as segments:
+                # Few units leave threads without a unit of their own: those compress blocks.
+                num_threads = self._threads_a_piece if len(units) < 2 * self._threads_a_piece else 1
+                shards = write_shards(self._plan, split, unit, segments, self._progress, num_threads)
+            hand_over(self._plan, records)
         for shard in shards:
             yield _ALL, msgspec.msgpack.encode(shard)
+
+    @contextmanager
+    def _segments(self, name: str, encoded: Iterable[bytes]) -> Iterator[list[Segment]]:
+        if self._plan.handover is None:
+            yield [s for packed in encoded for s in _unpack(self._plan, packed)]
+            return
+        path = self._plan.work_path("tmp", f"{name}.{secrets.token_hex(4)}.chunks")
+        try:
+            yield store_chunks(encoded, path)
+        finally:
+            path.unlink(missing_ok=True)
 
 
 class _CommitDataset(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[None]:
         _, rows = element
-        with reported(self._plan.work_dir):
+        with self._step():
+            fetch_extracted(self._plan)
+            fetch_folder(self._plan, "rejected")
+            fetch(self._plan, [LAYOUT_FILE])
             shards = [msgspec.msgpack.decode(row, type=ShardInfo) for row in rows if row != _NO_SHARD]
             committed = commit_dataset(self._plan, load_layout(self._plan), load_extracted(self._plan), shards)
             write_whole(self._plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
+            hand_over(self._plan, [COMMITTED_FILE])
         yield from ()
 
 
@@ -199,8 +276,24 @@ class LayOutShards(_PlannedTransform):
         )
 
 
+class LayOutRuns(_PlannedTransform):
+    """The positions of all input splits -> by input split where its runs lie, once the layout is stored."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        step = _LayOutRuns(self._plan_path, self._num_threads)
+        return pcoll | "Lay out" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
+
+
+class CutChunks(_PlannedTransform):
+    """Runs of input splits -> chunks of about 1 MiB by (split, unit)."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        step = _CutChunks(self._plan_path, self._num_threads)
+        return pcoll | "Cut" >> beam.ParDo(step).with_output_types(tuple[UnitKey, bytes])
+
+
 class WriteShards(_PlannedTransform):
-    """(split, unit) with segments -> rows of shards, under one key."""
+    """(split, unit) with segments or chunks -> rows of shards, under one key."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         step = _WriteShards(self._plan_path, self._num_threads)
@@ -223,6 +316,10 @@ def _pack(plan: Plan, segments: list[Segment]) -> bytes:
 def _unpack(plan: Plan, packed: bytes) -> list[Segment]:
     segments = msgspec.msgpack.decode(packed, type=list[Segment])
     return [msgspec.structs.replace(s, path=str(plan.work_path(s.path))) for s in segments]
+
+
+def _survey_record(input_split_index: int) -> str:
+    return f"survey/{input_split_index}.msgpack"
 
 
 def _split_layout(plan: Plan, position: int) -> SplitLayout:

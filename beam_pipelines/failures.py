@@ -9,7 +9,7 @@ import errno
 import os
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -30,14 +30,26 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def reported(work_dir: str | Path) -> Iterator[None]:
-    """Leaves the first error that passes through in the work folder."""
+def reported(plan_path: str, work_dir: str | None = None) -> Iterator[None]:
+    """Leaves the first error that passes through beside the plan.
+
+    Args:
+        plan_path: Of the plan, in the work folder of the command or in a store.
+        work_dir: Where this process works; None if that is not known yet.
+    """
     try:
         yield
     except Exception as error:
         # The longest message and its traceback must fit into what is reserved.
         text = traceback.format_exc()[-FAILURE_RESERVE_BYTES // 8 :]
-        _leave(Path(work_dir), msgspec.json.encode(Failure(error=_parts_of(error, work_dir), traceback=text)))
+        folder = plan_path.rpartition("/")[0]
+        content = msgspec.json.encode(Failure(error=_parts_of(error, work_dir or folder), traceback=text))
+        if storage.is_local(folder):
+            _leave(Path(folder), content)
+        else:
+            # If the store refuses, the engine tells of the error in its own way.
+            with suppress(ShardkitError):
+                storage.try_create(storage.join(folder, FAILURE_FILE), content)
         raise
 
 

@@ -40,7 +40,8 @@ _STALL = Setting(
 _SHARED = (
     "Workers find the plan, and leave what they read, in the work folder: --work-dir must name a folder that all of "
     "them share. The engine itself carries descriptions of a few bytes only, so its memory and its shuffle do not grow "
-    "with the data."
+    "with the data. Where workers share no disk, --work-dir names a folder in a store, such as s3://bucket/work: then "
+    "the records go through the engine's shuffle, in chunks of 1 MiB."
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
+from apache_beam.runners.worker import sdk_worker
 
 from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.engines.catalogue import ENGINES
@@ -32,12 +33,16 @@ from beam_pipelines.engines.settings import (
 from beam_pipelines.failures import read_failure
 from beam_pipelines.local import quiet_beam, stop_workers, temporary_files_in
 from shardkit._version import __version__
+from shardkit.conversion.handover import fetch, fetch_signs
+from shardkit.conversion.layout import LAYOUT_FILE
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import read_totals
+from shardkit.conversion.work_folder import FAILURE_FILE
 from shardkit.errors import ShardkitError, StorageError, UsageError
 
 _POLL_S = 0.25
 _CANCEL_S = 5.0
+_MIN_LOOK_S, _MAX_LOOK_S = 1.0, 15.0
 _KEPT = "Nothing was committed; finished parts are kept"
 _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
 # The job of this process; there is one at most.
@@ -98,6 +103,8 @@ def run_on_engine(
         except ShardkitError:
             raise
         except Exception as error:
+            with suppress(ShardkitError):
+                fetch(plan, [FAILURE_FILE])
             if (failure := read_failure(plan)) is not None and failure.error is not None:
                 raise ShardkitError.from_dict(failure.error) from None
             if type(error).__name__ == "KilledWorker":
@@ -118,13 +125,18 @@ def stop_job() -> None:
 @contextmanager
 def _quiet_threads() -> Iterator[None]:
     # Threads that talk to workers complain when those are gone; the command says itself what became of the job.
+    if os.environ.get("SHARDKIT_DEBUG"):
+        yield
+        return
     previous = threading.excepthook
-    if not os.environ.get("SHARDKIT_DEBUG"):
-        threading.excepthook = lambda args: None
+    threading.excepthook = lambda args: None
+    # Workers of LOOPBACK are threads of this process, and print every traceback beside logging it.
+    sdk_worker.print = lambda *texts, **options: None
     try:
         yield
     finally:
         threading.excepthook = previous
+        del sdk_worker.print
 
 
 @contextmanager
@@ -144,6 +156,7 @@ def _follow(result: Any, plan: Plan, stall_s: float) -> None:
         ShardkitError: In either case, or if the job ended otherwise than well.
         Exception: What the engine raised.
     """
+    watch = _Watch(plan)
     has_ended = threading.Event()
     raised: list[BaseException] = []
 
@@ -158,6 +171,7 @@ def _follow(result: Any, plan: Plan, stall_s: float) -> None:
     threading.Thread(target=wait, daemon=True, name="engine").start()
     seen, since_s = _signs_of_work(plan), time.monotonic()
     while not has_ended.wait(_POLL_S):
+        watch.look()
         failure = read_failure(plan)
         if failure is not None and failure.error is not None:
             error = ShardkitError.from_dict(failure.error)
@@ -180,6 +194,25 @@ def _follow(result: Any, plan: Plan, stall_s: float) -> None:
         raise raised[0]
     if result.state not in (PipelineState.DONE, None):
         raise RuntimeError(f"the job ended as {result.state}")
+
+
+class _Watch:
+    """Brings here from time to time what workers without a shared disk tell of themselves."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._started_s = time.monotonic()
+        self._next_s = self._started_s
+
+    def look(self) -> None:
+        """Asks the store, unless that was done just now."""
+        now_s = time.monotonic()
+        if self._plan.handover is None or now_s < self._next_s:
+            return
+        # Every look costs a request for each worker.
+        self._next_s = now_s + min(max((now_s - self._started_s) / 20, _MIN_LOOK_S), _MAX_LOOK_S)
+        with suppress(ShardkitError):
+            fetch_signs(self._plan, FAILURE_FILE, LAYOUT_FILE)
 
 
 def _signs_of_work(plan: Plan) -> tuple[Any, ...]:

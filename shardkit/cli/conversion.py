@@ -32,10 +32,18 @@ from shardkit.cli.supervise import (
     tell_work_folder,
 )
 from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
-from shardkit.conversion.commit import Committed, find_commit, forbid_commit, may_be_committed, refuse_existing
+from shardkit.conversion.commit import (
+    COMMITTED_FILE,
+    Committed,
+    find_commit,
+    forbid_commit,
+    may_be_committed,
+    refuse_existing,
+)
 from shardkit.conversion.disk_space import explain_full_disk
-from shardkit.conversion.extract import load_extracted
-from shardkit.conversion.layout import load_layout
+from shardkit.conversion.extract import fetch_extracted, load_extracted
+from shardkit.conversion.handover import fetch_signs, offer_plan
+from shardkit.conversion.layout import LAYOUT_FILE, load_layout
 from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare
 from shardkit.conversion.progress import read_totals
@@ -53,6 +61,7 @@ _ONE_WORKER_BYTES = 16 * MiB
 
 # Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
 _ending = threading.Lock()
+_STORE_SECONDS = 5.0
 
 
 def convert(
@@ -127,14 +136,16 @@ def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: D
 
 
 def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _Start) -> _Made:
-    from beam_pipelines.convert import COMMITTED_FILE
     from beam_pipelines.failures import NO_MEMORY
 
     plan = prepared.plan
     tell_work_folder(plan.work_dir)
     remember(plan, prepared.understood)
     try:
-        start.run(save_plan(plan), lambda error: _end_now(error, start.stop))
+        plan_path = save_plan(plan)
+        if plan.handover is not None:
+            plan_path = offer_plan(plan)
+        start.run(plan_path, lambda error: _end_now(error, start.stop))
     except ShardkitError as error:
         if error.what == NO_MEMORY and is_supervised():
             # A function of the user's may keep what it took; a new process has it free.
@@ -145,6 +156,8 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
             # The inputs or the command must change, and with them the name of the work folder.
             remove_work_folder(plan)
         raise told from error
+    fetch_signs(plan, COMMITTED_FILE, LAYOUT_FILE)
+    fetch_extracted(plan)
     return _Made(
         committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
         notes=load_layout(plan).notes,
@@ -168,6 +181,14 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int) -> _Start:
         UsageError: If the engine lacks something, before anything is read.
     """
     if engine.runner == "local":
+        if plan.handover is not None:
+            raise UsageError(
+                "--work-dir must be a folder of this machine with --runner local",
+                where=storage.redact(plan.handover),
+                why="a folder in a store is for workers that share no disk",
+                state="Nothing was committed",
+                next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
+            )
         from beam_pipelines.local import run_local, stop_workers
 
         return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)
@@ -256,11 +277,11 @@ def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
 
 def _state_of(plan: Plan) -> str:
     """Returns what the destination holds after a failure; the commit may have come before it, or its answer be lost."""
-    if may_be_committed(plan):
-        try:
-            version = find_commit(plan)
-        except ShardkitError:
-            return "Whether it was committed is not known"
+    try:
+        version = find_commit(plan) if may_be_committed(plan) else None
+    except ShardkitError:
+        return "Whether it was committed is not known"
+    else:
         if version is not None:
             return f"It was committed all the same, as version {version}"
     return _state_after_failure(plan.destination)
@@ -280,8 +301,7 @@ def _hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
         if not _ending.acquire(blocking=False):
             return
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
-        # Looking for a commit may take as long as a store likes.
-        state = "Nothing was committed" if forbid_commit(plan) else "It may be committed already"
+        state = "Nothing was committed" if _forbid_commit(plan) else "It may be committed already"
         text = f"{fresh_line()}{word}: {state}; run the same command again to go on where it stopped.\n"
         os.write(2, text.encode())
         _stop_and_exit(stop_workers, code)
@@ -294,6 +314,17 @@ def _hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _forbid_commit(plan: Plan) -> bool:
+    if plan.handover is None:
+        return forbid_commit(plan)
+    # A store may take as long as it likes.
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(forbid_commit(plan)), daemon=True)
+    thread.start()
+    thread.join(_STORE_SECONDS)
+    return answers == [True]
 
 
 def _end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:

@@ -216,7 +216,12 @@ if TYPE_CHECKING:
 @engine_options()
 @click.option("--dry-run", is_flag=True, help="Show what would be done and the disk space it needs, and end.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
-@click.option("--work-dir", metavar="FOLDER", help="Where intermediate files go; beside the data if not given.")
+@click.option(
+    "--work-dir",
+    metavar="FOLDER",
+    help="Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
+    "that share no disk.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -11,6 +11,7 @@ import msgspec
 from shardkit import storage
 from shardkit.conversion.accounting import account
 from shardkit.conversion.extract import Extracted
+from shardkit.conversion.handover import has_mark, set_mark
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import list_versions, open_dataset
@@ -33,6 +34,7 @@ from shardkit.statistics import merge_statistics
 # Of the work folder. A commit writes the first and then looks for the second, who stops it writes the second and then
 # looks for the first: whichever comes later sees the other, so that no commit follows the words that there is none.
 COMMITTING_FILE, STOPPED_FILE = "committing", "stopped"
+COMMITTED_FILE = "committed.msgpack"
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ def commit_dataset(
         StorageError: If the shards do not hold what was extracted, or the conversion was stopped.
         ConflictError: If another conversion was faster, or a dataset is there and may not be overwritten.
     """
+    if (made := _own_commit(plan)) is not None:
+        return made
     splits = [_split_info(plan, split, extracted, shards) for split in layout.splits]
     rank = {split.name: i for i, split in enumerate(layout.splits)}
     ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
@@ -74,8 +78,8 @@ def commit_dataset(
         ),
     )
     storage.commit_exclusive(storage.join(plan.destination, shard_table_path(version)), table)
-    write_whole(plan.work_path(COMMITTING_FILE), b"")
-    if plan.work_path(STOPPED_FILE).exists():
+    set_mark(plan, COMMITTING_FILE)
+    if has_mark(plan, STOPPED_FILE):
         raise StorageError("the conversion was stopped", state="Nothing was committed")
     storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
     return Committed(
@@ -85,18 +89,32 @@ def commit_dataset(
     )
 
 
+def _own_commit(plan: Plan) -> Committed | None:
+    # An engine that lost a worker, or its answer, does the step again.
+    for version in reversed(list_versions(plan.destination)):
+        with contextlib.suppress(DamageError):
+            manifest = open_dataset(plan.destination, version).manifest
+            if manifest.created.commit_id == plan.created.commit_id:
+                num_bytes = sum(s.num_bytes for s in manifest.splits)
+                num_examples = sum(s.num_examples for s in manifest.splits)
+                return Committed(version=version, num_examples=num_examples, num_bytes=num_bytes)
+            if manifest.created.at < plan.created.at:
+                return None
+    return None
+
+
 def may_be_committed(plan: Plan) -> bool:
     """Whether this attempt came so far that there may be a new version."""
-    return plan.work_path(COMMITTING_FILE).exists()
+    return has_mark(plan, COMMITTING_FILE)
 
 
 def forbid_commit(plan: Plan) -> bool:
     """Returns whether this attempt has committed nothing; it never will then."""
     try:
-        write_whole(plan.work_path(STOPPED_FILE), b"")
+        set_mark(plan, STOPPED_FILE)
+        return not may_be_committed(plan)
     except (OSError, ShardkitError):
         return False
-    return not may_be_committed(plan)
 
 
 def find_commit(plan: Plan) -> int | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shardkit.conversion.bad_rows import Quarantine
 from shardkit.conversion.dedup import find_duplicates
+from shardkit.conversion.handover import fetch, fetch_folder
 from shardkit.conversion.isolation import find_or_do
 from shardkit.conversion.membership import assign_rows
 from shardkit.conversion.plan import Plan, input_versions, write_whole
@@ -19,7 +20,7 @@ from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows import read_rows
 from shardkit.conversion.spool import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.conversion.stratify import StratumPositions
-from shardkit.conversion.survey import check_same_rows, marks_digest
+from shardkit.conversion.survey import check_same_rows, mark_names, marks_digest, needs_survey
 from shardkit.encoder import encode_batch
 from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import row_keys
@@ -96,6 +97,17 @@ def extract_here(plan: Plan, input_split_index: int, progress: Progress | None =
     if ticker is not None:
         ticker.end()
     return extracted
+
+
+def fetch_extracted(plan: Plan) -> None:
+    """Brings what `load_extracted` reads, where workers share no disk.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    fetch_folder(plan, "extract", ".msgpack")
+    if needs_survey(plan.recipe):
+        fetch(plan, [name for s in plan.input_splits for name in mark_names(s.index)])
 
 
 def load_extracted(plan: Plan) -> list[Extracted]:
@@ -184,8 +196,9 @@ def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
         return None
     if extracted.marks_digest != marks_digest(plan, input_split_index):
         return None
-    runs_exist = all(plan.work_path(name).exists() for name in run_names(extracted))
-    return extracted if runs_exist else None
+    # In a store the runs were there before their record was.
+    is_whole = plan.handover is not None or all(plan.work_path(name).exists() for name in run_names(extracted))
+    return extracted if is_whole else None
 
 
 def run_names(extracted: Extracted) -> list[str]:

@@ -9,11 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import numpy as np
 
+from shardkit import storage
 from shardkit.codec import BLOCK_BYTES, compress_block
 from shardkit.conversion.bad_rows import bad_row_samples, count_damaged
 from shardkit.conversion.extract import Extracted, run_names
 from shardkit.conversion.plan import Plan, write_whole
-from shardkit.conversion.spool import Segment, find_segments, loaded_segments, read_run_entries, run_order
+from shardkit.conversion.spool import (
+    Segment,
+    find_segments,
+    loaded_segments,
+    read_all_entries,
+    read_run_entries,
+    run_order,
+)
 from shardkit.conversion.write import order_group
 from shardkit.errors import NoRowsError
 from shardkit.planning import (
@@ -34,6 +42,8 @@ from shardkit.planning import (
     write_units,
 )
 from shardkit.units import format_count, format_number
+
+LAYOUT_FILE = "layout.json"
 
 # 24 windows of one block in the final order tell the compressed size to about 1 %.
 _MAX_SAMPLES = 24
@@ -74,7 +84,7 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
     if not splits and not plan.recipe.allow_empty:
         raise NoRowsError("there would be no examples", why=_why_empty(plan, extracted))
     layout = Layout(splits=tuple(splits), notes=tuple(notes))
-    write_whole(plan.work_path("layout.json"), msgspec.json.encode(layout))
+    write_whole(plan.work_path(LAYOUT_FILE), msgspec.json.encode(layout))
     return layout
 
 
@@ -104,7 +114,7 @@ def _why_empty(plan: Plan, extracted: Sequence[Extracted]) -> str:
 
 def load_layout(plan: Plan) -> Layout:
     """Returns the layout that `plan_layout` stored."""
-    return msgspec.json.decode(plan.work_path("layout.json").read_bytes(), type=Layout)
+    return msgspec.json.decode(plan.work_path(LAYOUT_FILE).read_bytes(), type=Layout)
 
 
 def segments_of_run(plan: Plan, layout: Layout, order: int, path: str) -> Iterator[tuple[tuple[int, int], Segment]]:
@@ -130,9 +140,10 @@ def split_position(plan: Plan, name: str) -> int:
 
 
 def runs_of(plan: Plan, extracted: Extracted) -> list[tuple[int, str]]:
-    """Returns order and path of the runs of one input split."""
+    """Returns order and path of the runs of one input split; where workers share no disk, they lie in a store."""
+    folder = plan.work_dir if plan.handover is None else plan.handover
     return [
-        (run_order(extracted.input_split_index, i), str(plan.work_path(name)))
+        (run_order(extracted.input_split_index, i), storage.join(folder, name))
         for i, name in enumerate(run_names(extracted))
     ]
 
@@ -144,8 +155,7 @@ def _list_runs(plan: Plan, extracted: Sequence[Extracted]) -> list[tuple[int, st
 def _sum_buckets(runs: list[tuple[int, str]], num_positions: int) -> list[BucketTotals]:
     found: list[_Counts] = [_NO_COUNTS] * num_positions
     largest = [0] * num_positions
-    for _, path in runs:
-        entries = read_run_entries(path)
+    for entries in read_all_entries([path for _, path in runs]):
         for position, num_bytes in entries.max_record_bytes.items():
             own = entries.split_positions == position
             found[position] = _add(
@@ -210,8 +220,8 @@ def _lay_out_split(
 
 def _segments(runs: list[tuple[int, str]], position: int, groups: tuple[GroupLayout, ...]) -> list[list[Segment]]:
     by_group: list[list[Segment]] = [[] for _ in groups]
-    for order, path in runs:
-        for segment in find_segments(path, order, read_run_entries(path), position, groups):
+    for (order, path), entries in zip(runs, read_all_entries([path for _, path in runs]), strict=True):
+        for segment in find_segments(path, order, entries, position, groups):
             by_group[segment.group].append(segment)
     return by_group
 

@@ -96,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         destination: Location of the dataset.
         work_dir: Local folder for spool and finished steps; on the destination's file system where that is local.
+        handover: Folder in a store by which workers exchange what they made; None if all of them see `work_dir`.
         fingerprint: Hash of inputs, features, recipe and format version.
         created: The manifest's block of the same name.
         recipe: What is to be done.
@@ -118,6 +119,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     overwrite: bool
     transforms: TransformPlan
     damaged_files: tuple[DamagedFile, ...] = ()
+    handover: str | None = None
 
     @property
     def data_path(self) -> str:
@@ -204,11 +206,11 @@ def check_tools(path: str) -> None:
     """
     here = f"a worker on {platform.node()}"
     try:
-        raw = Path(path).read_bytes()
+        raw = storage.read_bytes(path)
     except OSError as error:
         raise UsageError(
             f"{here} cannot read the plan of the conversion",
-            where=path,
+            where=storage.redact(path),
             why=error.strerror,
             next_step="Name a folder that all workers share with --work-dir",
         ) from error
@@ -226,7 +228,7 @@ def check_tools(path: str) -> None:
 @functools.lru_cache(maxsize=4)
 def load_plan(path: str) -> Plan:
     """Returns the plan stored at `path`."""
-    return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
+    return msgspec.json.decode(storage.read_bytes(path), type=Plan)
 
 
 def write_whole(path: Path, content: bytes) -> None:

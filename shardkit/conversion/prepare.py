@@ -11,6 +11,7 @@ from shardkit.conversion.bad_rows import BadRowPolicy, check_countable
 from shardkit.conversion.checks import check_options, choose_level
 from shardkit.conversion.commit import refuse_existing
 from shardkit.conversion.disk_space import check_space
+from shardkit.conversion.handover import check_handover
 from shardkit.conversion.membership import DEFAULT_NAMES, check_columns
 from shardkit.conversion.own_output import refuse_own_output
 from shardkit.conversion.plan import (
@@ -25,8 +26,8 @@ from shardkit.conversion.plan import (
 from shardkit.conversion.server_rows import holds_server_rows, server_rows
 from shardkit.conversion.small_files import group_small_files
 from shardkit.conversion.understanding import Understood, understand
-from shardkit.conversion.work_folder import count_finished, version_cut_off
-from shardkit.errors import NoRowsError
+from shardkit.conversion.work_folder import count_read_before, version_cut_off
+from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.planning import parse_shares
 from shardkit.schema import Schema, apply_schema, declared_features, load_schema, with_leading_zeros
@@ -64,7 +65,8 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         stratify: Column of which every value is divided over the splits by their fractions.
         transforms: What is done to the rows.
         overwrite: Whether to make the next version where a dataset is already.
-        work_dir: Where the spool goes; None puts it beside the data.
+        work_dir: Where the spool goes; None puts it beside the data. A folder in a store is for workers without a
+            shared disk.
         max_row_seconds: How long reading or transforming one row may take.
     """
 
@@ -122,10 +124,15 @@ def prepare(options: ConvertOptions) -> Prepared:
     destination = storage.normalize(options.destination)
     if not storage.is_local(destination):
         storage.protocol_of(destination)  # Nothing is written to web servers, which are read.
-    work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)
+    work_root, handover = _work_roots(options, destination)
     with server_rows(options, work_root) as rows:
         if rows is None:
-            return _prepare(options, destination, work_root)
+            return _prepare(options, destination, work_root, handover)
+        if handover is not None:
+            raise UsageError(
+                "rows of a database server are read here, where workers that share no disk do not find them",
+                next_step="Leave --work-dir out, or name a folder that all workers share",
+            )
         prepared = _prepare(rows.options, destination, work_root)
     recipe = prepared.plan.recipe
     source = msgspec.structs.replace(recipe.source, table=options.source.table, query=options.source.query)
@@ -207,15 +214,29 @@ def draft(options: ConvertOptions, destination: str, work_root: str) -> tuple[Pl
     return plan, understood
 
 
-def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepared:
+def _work_roots(options: ConvertOptions, destination: str) -> tuple[str, str | None]:
+    """Returns the local folder of work folders, and that in a store, where one was named."""
+    if options.work_dir is None:
+        return default_work_root(destination), None
+    named = storage.normalize(options.work_dir)
+    if storage.is_local(named):
+        return named, None
+    storage.protocol_of(named)  # Web servers are only read.
+    return default_work_root(destination), named
+
+
+def _prepare(options: ConvertOptions, destination: str, work_root: str, handover: str | None = None) -> Prepared:
     plan, understood = draft(options, destination, work_root)
+    if handover is not None:
+        plan = msgspec.structs.replace(plan, handover=storage.join(handover, plan.fingerprint))
+        check_handover(plan)
     if (version := version_cut_off(plan)) is not None:
         return Prepared(plan=plan, understood=understood, notes=(), num_finished_splits=0, committed_version=version)
     refuse_existing(plan)
     check_countable(plan)
     with no_new_folders(destination):
         check_destination(destination)
-        space_notes = check_space(plan)
+        space_notes = check_space(plan) if plan.handover is None else ()
     notes = (
         *understood.notes,
         *transform_notes(plan.transforms),
@@ -223,7 +244,7 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str) -> Prepa
         *_kernel_notes(),
         *space_notes,
     )
-    return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=count_finished(plan))
+    return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=count_read_before(plan))
 
 
 def _schema_of(options: ConvertOptions) -> Schema | None:

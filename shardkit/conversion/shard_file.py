@@ -144,8 +144,13 @@ def find_shard(plan: Plan, split: SplitLayout, shard_index: int) -> ShardInfo | 
     return shard if is_right(plan, shard) else None
 
 
+def shard_record_name(split: SplitLayout, shard_index: int) -> str:
+    """Returns where the row of a finished shard is kept, relative to the work folder."""
+    return f"shards/{split.name}-{shard_index}.msgpack"
+
+
 def _shard_record(plan: Plan, split: SplitLayout, shard_index: int) -> Path:
-    return plan.work_path("shards", f"{split.name}-{shard_index}.msgpack")
+    return plan.work_path(shard_record_name(split, shard_index))
 
 
 def is_right(plan: Plan, shard: ShardInfo) -> bool:

@@ -13,9 +13,10 @@ import io
 import itertools
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,12 +27,17 @@ from shardkit.codec_kernel import BytesLike, gather
 from shardkit.errors import StorageError
 from shardkit.hashing import UInt64s, stable_order
 from shardkit.planning import GroupLayout, Int64s, block_bounds
-from shardkit.units import MiB
+from shardkit.units import KiB, MiB
 
 RUN_BYTES = 16 * MiB
 NUM_BUCKET_BITS = 12
 _WRITE_BYTES = 2 * MiB
 _MAX_RUNS_BITS = 24
+# Of two dataset splits with all buckets.
+_USUAL_INDEX_BYTES = 256 * KiB
+_REQUESTS = 16
+
+_Result = TypeVar("_Result")
 
 
 class _RunIndex(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -69,6 +75,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     Attributes:
         group: Position of the group that it is a part of.
         order: Position of the run among all runs: (input split << 24) + run.
+        piece: Position among the pieces of the same run and group, where they travel apart.
         path: Of the run.
         first_record, num_records: Records, counted from the start of the run.
         first_byte, num_bytes: Framed bytes, likewise.
@@ -84,6 +91,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     num_bytes: int
     run_records: int
     run_bytes: int
+    piece: int = 0
 
 
 class LoadedSegments(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,13 +166,12 @@ def write_all(file: io.RawIOBase, data: bytes | memoryview) -> None:
 
 
 def read_run_entries(path: str) -> RunEntries:
-    """Returns the index of a run."""
-    with Path(path).open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(end - 8)
-        num_index_bytes = int.from_bytes(file.read(8), "little")
-        file.seek(end - 8 - num_index_bytes)
-        index = msgspec.msgpack.decode(file.read(num_index_bytes), type=_RunIndex)
+    """Returns the index of a run.
+
+    Raises:
+        StorageError: If it lies in a store that kept failing.
+    """
+    index = msgspec.msgpack.decode(_read_index(path), type=_RunIndex)
     return RunEntries(
         num_records=index.num_records,
         num_bytes=index.num_bytes,
@@ -174,6 +181,20 @@ def read_run_entries(path: str) -> RunEntries:
         sizes=np.frombuffer(index.sizes, dtype="<i8"),
         max_record_bytes=index.max_record_bytes,
     )
+
+
+def read_all_entries(paths: Sequence[str]) -> Iterator[RunEntries]:
+    """Yields the indexes of runs, in order; those in a store are asked for several at a time.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if not paths or storage.is_local(paths[0]):
+        yield from map(read_run_entries, paths)
+        return
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        for first in range(0, len(paths), 4 * _REQUESTS):
+            yield from pool.map(read_run_entries, paths[first : first + 4 * _REQUESTS])
 
 
 def find_segments(
@@ -205,13 +226,13 @@ def find_segments(
 @contextlib.contextmanager
 def loaded_segments(segments: Sequence[Segment], max_bytes: int | None = None) -> Iterator[LoadedSegments]:
     """Gives what segments hold, or the first records of about `max_bytes` of each, until the end of the block."""
-    heads = [_load_head(s, max_bytes) for s in segments]
+    heads = _map_segments(lambda s: _load_head(s, max_bytes), segments)
     spans = list(itertools.accumulate((int(sizes.sum()) for _, sizes in heads), initial=0))
     buffer = _take_buffer(spans[-1])
     try:
         view = buffer.data
-        for segment, first, stop in zip(segments, spans, spans[1:], strict=False):
-            _read_pieces(segment.path, ((segment.first_byte, view[first:stop]),))
+        targets = [view[first:stop] for first, stop in itertools.pairwise(spans)]
+        _map_segments(lambda s, target: _read_pieces(s.path, ((s.first_byte, target),)), segments, targets)
         yield LoadedSegments(
             keys=np.concatenate([keys for keys, _ in heads]),
             sizes=np.concatenate([sizes for _, sizes in heads]),
@@ -249,7 +270,34 @@ def _load_head(segment: Segment, max_bytes: int | None) -> tuple[UInt64s, Int64s
     return np.frombuffer(keys, dtype="<u8")[: len(framed_sizes)], framed_sizes
 
 
+def _map_segments(function: Callable[..., _Result], segments: Sequence[Segment], *more: Sequence[Any]) -> list[_Result]:
+    if not segments or storage.is_local(segments[0].path):
+        return list(map(function, segments, *more))
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(function, segments, *more))
+
+
+def _read_index(path: str) -> bytes:
+    if storage.is_local(path):
+        with Path(path).open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(end - 8)
+            num_index_bytes = int.from_bytes(file.read(8), "little")
+            file.seek(end - 8 - num_index_bytes)
+            return file.read(num_index_bytes)
+    num_bytes = storage.stat_file(path).num_bytes
+    tail = storage.read_range(path, max(0, num_bytes - _USUAL_INDEX_BYTES), min(num_bytes, _USUAL_INDEX_BYTES))
+    num_index_bytes = int.from_bytes(tail[-8:], "little")
+    if num_index_bytes + 8 > len(tail):
+        return storage.read_range(path, num_bytes - 8 - num_index_bytes, num_index_bytes)
+    return tail[-8 - num_index_bytes : -8]
+
+
 def _read_pieces(path: str, pieces: Sequence[tuple[int, memoryview]]) -> None:
+    if not storage.is_local(path):
+        for position, target in pieces:
+            target[:] = storage.read_range(path, position, len(target))
+        return
     # There are runs times groups of them, many small ones: a file object would take longer than reading does.
     handle = os.open(path, os.O_RDONLY)
     try:

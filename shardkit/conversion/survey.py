@@ -158,6 +158,11 @@ def mark_rows(plan: Plan) -> None:
         mark_strata(plan, [part.num_rows for part in surveyed], counting)
 
 
+def mark_names(input_split_index: int) -> list[str]:
+    """Returns the files that say what becomes of the rows of an input split, relative to the work folder."""
+    return [f"survey/{input_split_index}.{what}" for what in _MARKS]
+
+
 def marks_digest(plan: Plan, input_split_index: int) -> str:
     """Returns what changes when something else is to become of the rows of an input split; empty without a survey."""
     if not needs_survey(plan.recipe):

@@ -14,18 +14,21 @@ from pathlib import Path
 import msgspec
 
 from shardkit import storage
-from shardkit.conversion.commit import COMMITTING_FILE, STOPPED_FILE, find_commit, refuse_existing
+from shardkit.conversion.commit import COMMITTED_FILE, COMMITTING_FILE, STOPPED_FILE, find_commit, refuse_existing
 from shardkit.conversion.extract import Extracted
+from shardkit.conversion.handover import fetch_folder, forget_handed_over, handover_url, remove_handover
+from shardkit.conversion.layout import LAYOUT_FILE
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.server_rows import forget_server_rows
 from shardkit.conversion.write import forget_written
 from shardkit.dataset import list_versions, open_dataset
-from shardkit.errors import ConflictError, DamageError
+from shardkit.errors import ConflictError, DamageError, ShardkitError
 from shardkit.manifest import MANIFESTS_DIR
 from shardkit.units import KiB
 
 FAILURE_FILE, FAILURE_RESERVE_FILE = "failure.json", "failure.reserve"
 FAILURE_RESERVE_BYTES = 64 * KiB
+_OF_ONE_ATTEMPT = (FAILURE_FILE, LAYOUT_FILE, COMMITTING_FILE, STOPPED_FILE, COMMITTED_FILE)
 _REMOVING_THREADS = 4
 _LOCK_SECONDS = 2.0
 
@@ -42,6 +45,7 @@ def work_folder(plan: Plan) -> Iterator[None]:
     try:
         _refuse_what_was_made_meanwhile(plan)
         with storage.translate_os_errors(plan.work_dir):
+            fetch_folder(plan, "extract", ".msgpack")
             _tidy(plan)
         yield
     finally:
@@ -125,6 +129,8 @@ def remove_work_folder(plan: Plan) -> None:
                 path.unlink(missing_ok=True)
     shutil.rmtree(plan.work_path(), ignore_errors=True)
     forget_server_rows(plan)
+    with contextlib.suppress(ShardkitError):
+        remove_handover(plan)
     _remove_dead_temporaries(plan)
     with contextlib.suppress(OSError):
         plan.work_path().parent.rmdir()
@@ -141,14 +147,16 @@ def _remove_dead_temporaries(plan: Plan) -> None:
 def _tidy(plan: Plan) -> None:
     for folder in ("progress", "tmp", "attempts"):
         shutil.rmtree(plan.work_path(folder), ignore_errors=True)
-    for name in (FAILURE_FILE, "layout.json", COMMITTING_FILE, STOPPED_FILE):
+    for name in _OF_ONE_ATTEMPT:
         plan.work_path(name).unlink(missing_ok=True)
+    forget_handed_over(plan, *_OF_ONE_ATTEMPT, "progress")
     plan.work_path(FAILURE_RESERVE_FILE).write_bytes(bytes(FAILURE_RESERVE_BYTES))
     for leftover in (*plan.work_path().glob("plan-*.json"), *plan.work_path().glob("*/*.tmp")):
         leftover.unlink(missing_ok=True)
     if count_finished(plan) < len(list(plan.work_path("extract").glob("*.msgpack"))):
         # An input changed since it was read: what was written from it is no longer right.
         forget_written(plan)
+        forget_handed_over(plan, "shards")
     _remove_dead_temporaries(plan)
     committed = _committed_shards(plan)
     if committed:
@@ -165,6 +173,13 @@ def _committed_shards(plan: Plan) -> dict[str, str]:
         except DamageError:
             continue
     return found
+
+
+def count_read_before(plan: Plan) -> int:
+    """Returns how many input splits an earlier attempt read, wherever it left them."""
+    if plan.handover is None:
+        return count_finished(plan)
+    return sum(name.endswith(".msgpack") for name in storage.list_names(handover_url(plan, "extract")))
 
 
 def count_finished(plan: Plan) -> int:

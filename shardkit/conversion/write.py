@@ -122,7 +122,7 @@ class _Part(NamedTuple):
 
 def _parts_of(plan: Plan, split: SplitLayout, unit: WriteUnit, segments: Sequence[Segment]) -> Iterator[_Part]:
     """Yields the parts of the unit's shards in order. The records of a part go when the next one is asked for."""
-    ordered_segments = sorted(segments, key=lambda s: (s.group, s.order))
+    ordered_segments = sorted(segments, key=lambda s: (s.group, s.order, s.piece))
     for group_index, own in groupby(ordered_segments, lambda s: s.group):
         with loaded_segments(list(own)) as loaded:
             group = order_group(loaded, shuffle=plan.recipe.shuffle)

@@ -27,13 +27,15 @@ def write_inputs(folder: Path, num_files: int = 8, num_rows: int = 10_000) -> Pa
     return folder
 
 
-def command(source: Path, destination: Path, *options: object) -> list[str]:
+def command(source: Path | str, destination: Path | str, *options: object) -> list[str]:
     """Returns the command line of a conversion."""
     own = (str(source), str(destination), *SETTINGS)
     return [sys.executable, "-m", "shardkit", "convert", *own, *map(str, options)]
 
 
-def convert(source: Path, destination: Path, *options: object, **more: str) -> subprocess.CompletedProcess[str]:
+def convert(
+    source: Path | str, destination: Path | str, *options: object, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a conversion to its end."""
     return subprocess.run(
         command(source, destination, *options),
@@ -45,7 +47,7 @@ def convert(source: Path, destination: Path, *options: object, **more: str) -> s
     )
 
 
-def start(source: Path, destination: Path, *options: object, **more: str) -> subprocess.Popen[str]:
+def start(source: Path | str, destination: Path | str, *options: object, **more: str) -> subprocess.Popen[str]:
     """Starts a conversion in a group of processes of its own."""
     return subprocess.Popen(
         command(source, destination, *options),
@@ -57,18 +59,20 @@ def start(source: Path, destination: Path, *options: object, **more: str) -> sub
     )
 
 
-def shards_of(destination: Path) -> dict[str, str]:
+def shards_of(destination: Path | str) -> dict[str, str]:
     """Returns the hash of every shard, by name."""
     return {s.path: s.sha256 for s in open_dataset(str(destination)).shards}
 
 
-def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], limit_s: float = 120) -> None:
+def wait_for(
+    process: subprocess.Popen[str], condition: Callable[[], bool], limit_s: float = 120, pause_s: float = 0.005
+) -> None:
     """Polls until the condition holds; the process must still run then."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert process.poll() is None, "it ended before it could be cut off"
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(pause_s)
 
 
 def dask_workers(process: subprocess.Popen[str]) -> Iterator[psutil.Process]:
