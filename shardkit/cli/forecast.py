@@ -74,7 +74,9 @@ def _needs(setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
     engine = ENGINE[setting.engine]
     whose = "of the machine" if is_one_machine(setting) else "of each worker"
     kept = "spool and shards" if is_one_machine(setting) else "the shard that it makes"
+    kept = f"{kept}, and its records" if engine.carries_bytes else kept
     place = "removed at the end" if is_one_machine(setting) else "on storage that all workers share"
+    place = "in the work folder's store" if engine.carries_bytes else place
     carried = "records, in chunks" if engine.carries_bytes else "descriptors; records lie in the spool"
     rows = [
         ("input splits", format_count(told.num_input_splits), "parts of the inputs that are read in one go"),

@@ -23,6 +23,8 @@ from shardkit.units import MiB
 UnitKey = tuple[int, int]
 
 CHUNK_BYTES = MiB
+# Key and size of a record.
+ROW_BYTES = 12
 # What waits for more of the same unit, all units together.
 _MAX_WAITING_BYTES = 64 * MiB
 
@@ -92,7 +94,7 @@ def store_chunks(chunks: Iterable[bytes], path: Path) -> list[Segment]:
                 file.write(chunk.payload)
                 for piece in chunk.pieces:
                     segments.append(_segment_at(piece, str(path), start))
-                    start += piece.num_bytes + 12 * piece.num_records
+                    start += piece.num_bytes + ROW_BYTES * piece.num_records
     return segments
 
 

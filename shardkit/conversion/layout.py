@@ -46,7 +46,7 @@ from shardkit.units import format_count, format_number
 LAYOUT_FILE = "layout.json"
 
 # 24 windows of one block in the final order tell the compressed size to about 1 %.
-_MAX_SAMPLES = 24
+MAX_SAMPLES = 24
 # Small data is not compressed twice for it: a sixteenth, but never less than four windows.
 _WINDOWS_A_SAMPLE = 16
 _MIN_SAMPLES = 4
@@ -231,7 +231,7 @@ def _measure_compression(
 ) -> float:
     # Small groups stand for windows in the final order; what they compress to is what the shards will.
     windows = form_groups(totals, BLOCK_BYTES)
-    num_samples = max(_MIN_SAMPLES, min(len(windows) // _WINDOWS_A_SAMPLE, _MAX_SAMPLES))
+    num_samples = max(_MIN_SAMPLES, min(len(windows) // _WINDOWS_A_SAMPLE, MAX_SAMPLES))
     if len(windows) > num_samples:
         chosen = np.linspace(0, len(windows) - 1, num_samples).round().astype(int)
         windows = tuple(windows[i] for i in chosen)

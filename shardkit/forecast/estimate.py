@@ -8,6 +8,8 @@ import msgspec
 import numpy as np
 
 from shardkit.codec import BLOCK_BYTES
+from shardkit.conversion.chunks import CHUNK_BYTES, ROW_BYTES
+from shardkit.conversion.layout import MAX_SAMPLES
 from shardkit.conversion.small_files import SMALL_SHARE, small_file_limits
 from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES
 from shardkit.errors import UsageError
@@ -43,10 +45,11 @@ _BLOCK_OBJECT_BYTES = 150
 # Of the statistics of a feature in one input split: 103 kB of distinct integers, 88 of texts, 12 of floats, 0.3 of
 # classes were measured.
 _STATISTICS_BYTES = 48 * 1024
-_CHUNK_BYTES = MiB
 _REQUEST_BYTES = 5 * MiB
 # A segment is read in three pieces: keys, sizes, records.
 _SEGMENT_READS = 3
+# Of the index of a run in a store: its size, and the end of it.
+_INDEX_READS = 2
 # So many groups, buckets and shards are laid out one by one, unless that were too few groups to tell of the others.
 _GROUPS_LAID_OUT = 64
 _FEW_GROUPS = 8
@@ -84,11 +87,16 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         num_runs=num_runs, num_rows=work.num_rows, num_framed_bytes=work.num_framed_bytes, num_buckets=num_buckets
     )
     unit_segments = -(-num_segments // max(1, sum(s.num_units for s in splits)))
+    num_spool_requests = num_segments * _SEGMENT_READS
     if engine.carries_bytes:
-        shuffle_elements = max(num_segments, -(-work.num_framed_bytes // _CHUNK_BYTES))
-        shuffle_bytes = work.num_framed_bytes + 16 * work.num_rows
-        key_bytes = max((min(_CHUNK_BYTES, s.max_group_bytes) for s in splits), default=0)
-        key_bytes = max(key_bytes, work.max_record_bytes)
+        # A group at the border of two units goes to both.
+        num_units = sum(s.num_units for s in splits)
+        doubled = sum((s.num_units - 1) * s.max_group_bytes for s in splits)
+        carried = work.num_framed_bytes + min(doubled, work.num_framed_bytes)
+        shuffle_elements = max(min(num_input_splits * num_units, work.num_rows), -(-carried // CHUNK_BYTES))
+        shuffle_bytes = carried + ROW_BYTES * -(-work.num_rows * carried // work.num_framed_bytes)
+        key_bytes = 2 * CHUNK_BYTES + work.max_record_bytes
+        num_spool_requests = num_runs * _run_reads(setting, len(splits))
     else:
         shuffle_elements = num_input_splits + num_segments + num_shards
         shuffle_bytes = num_segments * _SEGMENT_BYTES
@@ -101,14 +109,14 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         num_input_splits=num_input_splits,
         num_runs=num_runs,
         num_segments=num_segments,
-        spool_bytes=0 if engine.carries_bytes else spooled,
+        spool_bytes=spooled,
         shuffle_elements=shuffle_elements,
         shuffle_bytes=shuffle_bytes,
         key_bytes=key_bytes,
         runner_bytes=int(shuffle_bytes * engine.memory_factor),
         request_bytes=_GRAPH_BYTES + num_input_splits * _ELEMENT_BYTES,
         num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
-        num_spool_requests=0 if engine.carries_bytes else num_segments * _SEGMENT_READS,
+        num_spool_requests=num_spool_requests,
         num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 2,
         shard_bytes=shard_bytes,
         manifest_bytes=manifest_bytes(
@@ -120,7 +128,7 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         + num_shards * _SHARD_OBJECT_BYTES
         + num_blocks * _BLOCK_OBJECT_BYTES
         + num_input_splits * len(work.shares) * work.num_features * _STATISTICS_BYTES,
-        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes),
+        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits if engine.carries_bytes else ()),
     )
 
 
@@ -251,8 +259,18 @@ def _step_bytes(work: Workload, splits: tuple[SplitForecast, ...], unit_segments
     return max(reading, writing + unit_segments * _SEGMENT_OBJECT_BYTES)
 
 
-def _disk_bytes(setting: Setting, spooled: int, num_bytes: int, shard_bytes: int) -> int:
+def _run_reads(setting: Setting, num_splits: int) -> int:
+    """Returns how often a run in a store is asked for: by the layout, for its index and samples, and to be cut."""
+    samples = 0 if setting.num_shards is not None or setting.compression == "none" else MAX_SAMPLES
+    return _INDEX_READS * (1 + (num_splits if samples else 0)) + samples * num_splits * _SEGMENT_READS + 1
+
+
+def _disk_bytes(
+    setting: Setting, spooled: int, num_bytes: int, shard_bytes: int, carried: tuple[SplitForecast, ...]
+) -> int:
     if not is_one_machine(setting):
-        # The spool of several machines lies where all of them can read it; each makes its shards on its own disk.
-        return shard_bytes
+        # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
+        # chunks that lie beside them.
+        unit = max((s.num_framed_bytes // s.num_units + s.max_group_bytes for s in carried), default=0)
+        return shard_bytes + unit
     return spooled + (num_bytes if setting.store == "local" else setting.num_workers * shard_bytes)

@@ -102,7 +102,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         num_input_splits: Parts of the inputs.
         num_runs: Sorted pieces in the spool.
         num_segments: Parts of runs that groups need: runs times groups, but no more than there are rows.
-        spool_bytes: Of the runs; 0 where the engine carries the bytes.
+        spool_bytes: Of the runs; where the engine carries the records, they lie in a store until they are cut.
         shuffle_elements, shuffle_bytes: What the engine's shuffle carries.
         key_bytes: The most that it carries under one key.
         runner_bytes: Memory of the runner itself for that, where it is the process that was started.
