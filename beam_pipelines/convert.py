@@ -25,7 +25,14 @@ from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.bad_rows import check_bad_rows
 from shardkit.conversion.chunks import UnitKey, cut_chunks, store_chunks
 from shardkit.conversion.commit import COMMITTED_FILE, commit_dataset
-from shardkit.conversion.extract import Extracted, extract_split, fetch_extracted, load_extracted, run_names
+from shardkit.conversion.extract import (
+    Extracted,
+    extract_split,
+    fetch_extracted,
+    load_extracted,
+    run_names,
+    statistics_name,
+)
 from shardkit.conversion.handover import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
 from shardkit.conversion.layout import LAYOUT_FILE, load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.order import work_order
@@ -112,8 +119,8 @@ class _ExtractSplit(_PlannedDoFn):
         with self._step():
             fetch(self._plan, [record, _survey_record(input_split_index), *mark_names(input_split_index)])
             extracted = extract_split(self._plan, input_split_index, self._progress)
-            runs = run_names(extracted)
-            hand_over(self._plan, [*runs, f"rejected/{input_split_index}.jsonl", record], is_kept=False)
+            made = [*run_names(extracted), f"rejected/{input_split_index}.jsonl", statistics_name(input_split_index)]
+            hand_over(self._plan, [*made, record], is_kept=False)
         yield _ALL, input_split_index
 
     def finish_bundle(self) -> Iterator[Any]:

@@ -9,7 +9,7 @@ any dealing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -77,7 +77,7 @@ class StatisticsCollector:
         return {column.feature.name: column.finish() for column in self._columns}
 
 
-def merge_statistics(parts: Sequence[bytes], features: Features) -> dict[str, FeatureStatistics]:
+def merge_statistics(parts: Iterable[bytes], features: Features) -> dict[str, FeatureStatistics]:
     """Returns the statistics of all parts together, merged in the given order.
 
     The same parts in the same order give the same result to the bit. How the rows were dealt to the parts changes

@@ -10,7 +10,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.conversion.accounting import account
-from shardkit.conversion.extract import Extracted
+from shardkit.conversion.extract import Extracted, statistics_parts
 from shardkit.conversion.handover import has_mark, set_mark
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.tfds import tfds_documents
@@ -165,7 +165,7 @@ def _split_info(
             next_step="Remove the work folder and run the same command again",
         )
     position = [s.name for s in plan.recipe.splits].index(layout.name)
-    parts = [e.statistics[position] for e in sorted(extracted, key=lambda e: e.input_split_index)]
+    parts = statistics_parts(plan, extracted, position)
     return SplitInfo(
         name=layout.name,
         num_shards=len(own),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -28,6 +28,8 @@ from shardkit.sources.base import InputSplit, RowBatch, reason_of
 from shardkit.statistics import StatisticsCollector
 from shardkit.transforms.pipeline import Applied
 
+_STATISTICS_AT_ONCE = 16
+
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one input split. Stored beside its runs: a later run that finds it need not read the input again.
@@ -41,7 +43,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         marks_digest: What the first pass said of its rows; see `marks_digest`.
         rejected_samples: The first few rejected rows, a sentence each.
         damage: Why a file cannot be read at all, by its position.
-        statistics: Per dataset split, what `StatisticsCollector.to_bytes` gave.
+        has_statistics: Whether there are statistics of it, in a file of their own.
     """
 
     input_split_index: int
@@ -54,7 +56,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     marks_digest: str = ""
     rejected_samples: tuple[str, ...] = ()
     damage: dict[int, str] = {}
-    statistics: tuple[bytes, ...]
+    has_statistics: bool = False
 
 
 def extract_split(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Extracted:
@@ -120,18 +122,55 @@ def load_extracted(plan: Plan) -> list[Extracted]:
     for input_split in plan.input_splits:
         extracted = find_extracted(plan, input_split.index)
         if extracted is None:
-            raise StorageError(
-                "a part of the spool has gone",
-                where=plan.work_dir,
-                state="Nothing was committed",
-                next_step="Run the same command again",
-            )
+            raise _spool_is_gone(plan)
         found.append(extracted)
     damaged = {file_index for part in found for file_index in part.damage}
     return [
         part if part.damage or s.file_start not in damaged or s.file_stop - s.file_start != 1 else _nothing(plan, s)
         for s, part in zip(plan.input_splits, found, strict=True)
     ]
+
+
+def statistics_name(input_split_index: int) -> str:
+    """Returns where the statistics of an input split lie, relative to the work folder."""
+    return f"statistics/{input_split_index}.msgpack"
+
+
+def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) -> Iterator[bytes]:
+    """Yields what was counted in each input split of the rows of one dataset split, in the order of the inputs.
+
+    They are many and large: no more than a few are held at a time.
+
+    Args:
+        plan: The plan.
+        extracted: What became of the input splits.
+        position: Of the dataset split in the recipe.
+
+    Raises:
+        StorageError: If the store kept failing, or a part of the spool has gone.
+    """
+    ordered = sorted(extracted, key=lambda e: e.input_split_index)
+    names = [statistics_name(e.input_split_index) for e in ordered if e.has_statistics]
+    for first in range(0, len(names), _STATISTICS_AT_ONCE):
+        some = names[first : first + _STATISTICS_AT_ONCE]
+        fetch(plan, some)
+        for name in some:
+            path = plan.work_path(name)
+            try:
+                yield msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])[position]
+            except FileNotFoundError as error:
+                raise _spool_is_gone(plan) from error
+            if plan.handover is not None:
+                path.unlink()
+
+
+def _spool_is_gone(plan: Plan) -> StorageError:
+    return StorageError(
+        "a part of the spool has gone",
+        where=plan.work_dir,
+        state="Nothing was committed",
+        next_step="Run the same command again",
+    )
 
 
 def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) -> Extracted:
@@ -158,6 +197,8 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
     check_same_rows(plan, input_split.index, duplicates.num_rows)
     writer.flush()
     quarantine.close()
+    parts = [collector.to_bytes() for collector in collectors]
+    write_whole(plan.work_path(statistics_name(input_split.index)), msgspec.msgpack.encode(parts))
     rows_by_file.update(filtered_by_file)
     rows_by_file.update(rejected_by_file)
     return Extracted(
@@ -171,7 +212,7 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         rejected_by_file=dict(rejected_by_file),
         rejected_samples=tuple(quarantine.samples),
         damage=damage,
-        statistics=tuple(c.to_bytes() for c in collectors),
+        has_statistics=True,
     )
 
 
@@ -181,7 +222,6 @@ def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None 
         versions=input_versions(plan, input_split),
         marks_digest=marks_digest(plan, input_split.index),
         damage=damage or {},
-        statistics=(StatisticsCollector(plan.features).to_bytes(),) * len(plan.recipe.splits),
     )
 
 

@@ -45,6 +45,8 @@ _BLOCK_OBJECT_BYTES = 150
 # Of the statistics of a feature in one input split: 103 kB of distinct integers, 88 of texts, 12 of floats, 0.3 of
 # classes were measured.
 _STATISTICS_BYTES = 48 * 1024
+# What became of an input split, as an object: a few numbers and words by file.
+_EXTRACTED_BYTES = 2 * 1024
 _REQUEST_BYTES = 5 * MiB
 # A segment is read in three pieces: keys, sizes, records.
 _SEGMENT_READS = 3
@@ -127,7 +129,8 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         gather_bytes=_PROCESS_BYTES
         + num_shards * _SHARD_OBJECT_BYTES
         + num_blocks * _BLOCK_OBJECT_BYTES
-        + num_input_splits * len(work.shares) * work.num_features * _STATISTICS_BYTES,
+        + num_input_splits * _EXTRACTED_BYTES
+        + 2 * len(work.shares) * work.num_features * _STATISTICS_BYTES,
         disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits if engine.carries_bytes else ()),
     )
 
