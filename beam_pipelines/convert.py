@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from beam_pipelines.failures import reported
+from beam_pipelines.metrics import PLANNED, CountedProgress, count
 from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.bad_rows import check_bad_rows
 from shardkit.conversion.commit import commit_dataset
@@ -23,7 +24,6 @@ from shardkit.conversion.extract import extract_split, load_extracted
 from shardkit.conversion.layout import load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.order import work_order
 from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole
-from shardkit.conversion.progress import Progress
 from shardkit.conversion.spool import Segment
 from shardkit.conversion.survey import mark_rows, needs_survey, survey_split
 from shardkit.conversion.write import write_shards
@@ -84,7 +84,12 @@ class _PlannedDoFn(ThreadedDoFn):
         with reported(Path(self._plan_path).parent):
             check_tools(self._plan_path)
             self._plan = load_plan(self._plan_path)
-        self._progress = Progress(self._plan.work_path("progress"))
+        self._progress = CountedProgress(self._plan.work_path("progress"))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Yields what the threads gave."""
+        yield from super().finish_bundle()
+        self._progress.flush()
 
 
 class _ExtractSplit(_PlannedDoFn):
@@ -123,6 +128,7 @@ class _LayOutShards(_PlannedDoFn):
             extracted = load_extracted(self._plan)
             check_bad_rows(self._plan, extracted)
             layout = plan_layout(self._plan, extracted, self._threads_a_piece)
+            count({PLANNED: sum(split.num_bytes for split in layout.splits)})
             runs = [run for part in extracted for run in runs_of(self._plan, part)]
             # Together, because every element has its price; in portions, because the whole may be large.
             for first in range(0, len(runs), _RUNS_A_PORTION):

@@ -280,6 +280,9 @@ def command(
     work_dir: str | None,
     runner: RunnerName,
     engine_option: tuple[str, ...],
+    project: str | None,
+    region: str | None,
+    temp_location: str | None,
 ) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 

@@ -1,0 +1,286 @@
+"""A conversion on Dataflow: handed over with all that its workers install, and watched until it ends."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
+from beam_pipelines.convert import convert_pipeline
+from beam_pipelines.engines.dataflow_job import ENDED, RUNNING, DataflowJob, Look, Watch, explain_end, first_line
+from beam_pipelines.engines.dataflow_packaging import (
+    Packaging,
+    extras_for,
+    packaging_of,
+    packaging_rows,
+    requirements,
+)
+from beam_pipelines.engines.dataflow_settings import DATAFLOW, check_values, default_labels, parse_labels
+from beam_pipelines.engines.dataflow_wheel import (
+    declared_requirements,
+    look_at_launcher,
+    pinned_versions,
+    stage_packages,
+)
+from beam_pipelines.engines.settings import (
+    Chosen,
+    EngineOptions,
+    Facts,
+    beam_flags,
+    choose_settings,
+    number_of,
+)
+from beam_pipelines.failures import read_failure
+from beam_pipelines.local import quiet_beam, temporary_files_in
+from shardkit.conversion.plan import Plan, load_plan
+from shardkit.conversion.progress import Totals
+from shardkit.dataset import list_versions, open_dataset
+from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageError, UsageError
+
+_TICK_S = 0.25
+_CANCEL_S = 90.0
+_CANCEL_POLL_S = 1.0
+
+
+class Handover(NamedTuple):
+    """All that a job is made with.
+
+    Attributes:
+        chosen: Settings, with how workers get shardkit.
+        packaging: How they get it.
+        lines: What they install beside it.
+        flags: Of Beam, but for the packages, which are made when the job is.
+    """
+
+    chosen: tuple[Chosen, ...]
+    packaging: Packaging
+    lines: tuple[str, ...]
+    flags: list[str]
+
+
+def plan_handover(options: EngineOptions, plan: Plan) -> Handover:
+    """Returns what a job will be made with.
+
+    Raises:
+        UsageError: If something is missing, or workers could not get shardkit.
+    """
+    facts = Facts(0, len(plan.input_splits), os.environ, plan.destination, plan.fingerprint)
+    if (missing := DATAFLOW.needs(options, facts)) is not None:
+        raise missing
+    chosen = tuple(
+        c._replace(value=_with_defaults(c.value, plan.destination)) if c.setting.key == "labels" else c
+        for c in choose_settings(DATAFLOW, "dataflow", options, facts)
+    )
+    check_values(chosen)
+    packaging = packaging_of(chosen, look_at_launcher())
+    extras = extras_for((plan.destination, *(f.path for f in plan.files)), plan.recipe)
+    lines = requirements(packaging, extras, declared_requirements(packaging), pinned_versions())
+    rows = (*packaging_rows(packaging, lines), *(c for c in chosen if c.setting.key != "package"))
+    return Handover(rows, packaging, lines, beam_flags(DATAFLOW, chosen, options.flags))
+
+
+class DataflowRun:
+    """One conversion on Dataflow; the job is there as soon as it was handed over.
+
+    Args:
+        options: What the engine is told.
+        on_job: Called when the job is there.
+    """
+
+    def __init__(self, options: EngineOptions, on_job: Callable[[DataflowJob], None]) -> None:
+        self._options = options
+        self._on_job = on_job
+        self._watch: Watch | None = None
+        self.job: DataflowJob | None = None
+        self.is_submitting = False
+
+    def run(self, plan_path: str) -> None:
+        """Runs a stored plan, and returns when the dataset is committed.
+
+        Args:
+            plan_path: Of the plan, where all workers can read it.
+
+        Raises:
+            ShardkitError: What a worker reported, or what became of the job.
+        """
+        plan = load_plan(plan_path)
+        handover = plan_handover(self._options, plan)
+        with tempfile.TemporaryDirectory(prefix="shardkit-") as folder, ExitStack() as stack:
+            stack.enter_context(quiet_beam())
+            stack.enter_context(temporary_files_in(Path(folder)))
+            packages = stage_packages(handover.packaging, handover.lines, Path(folder), self._options.flags)
+            self.is_submitting = True
+            self.job = _submit([*packages, *handover.flags], plan_path)
+            self.is_submitting = False
+            self._on_job(self.job)
+            self._follow(self.job, plan, handover.chosen)
+
+    def progress(self) -> tuple[Totals, int | None]:
+        """Returns what the workers counted by the last look, and the bytes of all shards, None before that is known."""
+        latest = self._watch.latest if self._watch is not None else None
+        return (latest.totals, latest.num_planned_bytes) if latest is not None else (Totals(), None)
+
+    def cancel(self) -> str:
+        """Cancels the job, and returns its state as soon as it has ended, or after a minute and a half.
+
+        Raises:
+            Exception: If it cannot be reached.
+        """
+        assert self.job is not None
+        return _cancel(self.job)
+
+    def _follow(self, job: DataflowJob, plan: Plan, chosen: Sequence[Chosen]) -> None:
+        self._watch = watch = Watch(job.look, number_of(chosen, "poll-seconds"))
+        try:
+            _wait(watch, job, plan, 60 * number_of(chosen, "lost-minutes"), 60 * number_of(chosen, "stall-minutes"))
+        finally:
+            watch.stop()
+
+
+def committed_version(plan: Plan) -> int | None:
+    """Returns the version that a job of this plan committed, as the store says, None if there is none.
+
+    Raises:
+        ShardkitError: If the store does not answer.
+    """
+    for version in reversed(list_versions(plan.destination)):
+        with suppress(DamageError):
+            if open_dataset(plan.destination, version).manifest.created.commit_id == plan.created.commit_id:
+                return version
+    return None
+
+
+def state_of(plan: Plan) -> str:
+    """Returns a sentence on what a job of this plan, which has ended, committed."""
+    try:
+        version = committed_version(plan)
+    except ShardkitError:
+        return "Whether it was committed is not known"
+    return "Nothing was committed" if version is None else f"It was committed all the same, as version {version}"
+
+
+def _with_defaults(value: str | None, destination: str) -> str:
+    labels = {**default_labels(destination), **parse_labels(value or "")}
+    return ",".join(f"{key}={text}" for key, text in labels.items())
+
+
+def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
+    runner = DataflowRunner()
+    try:
+        options = PipelineOptions(list(flags))
+        pipeline = beam.Pipeline(runner=runner, options=options)
+        convert_pipeline(pipeline, plan_path, 0)
+    except ShardkitError:
+        raise
+    except (ValueError, SystemExit) as error:
+        raise UsageError(
+            "Beam refuses what the job is told",
+            why=" ".join(str(error).split()) or None,
+            state="Nothing was handed over",
+            next_step="Correct the option; --dry-run shows all that it is told",
+        ) from error
+    try:
+        result = pipeline.run()
+    except ShardkitError:
+        raise
+    except Exception as error:
+        raise _explain_refusal(error) from error
+    seen = options.get_all_options()
+    return DataflowJob(runner.dataflow_client, result, str(seen["project"]), str(seen["region"]))
+
+
+def _explain_refusal(error: Exception) -> ShardkitError:
+    why, code = first_line(error), getattr(error, "code", None)
+    if type(error).__name__ == "DataflowJobAlreadyExistsError" or code == 409:
+        return ConflictError(
+            "the same conversion is running already on Dataflow",
+            why=why,
+            state="It was not disturbed",
+            next_step="Wait for it to end, or cancel it in the console",
+        )
+    if code in (400, 401, 403, 404):
+        return UsageError(
+            "Dataflow refused the job",
+            why=why,
+            state="Nothing was handed over",
+            next_step="Check --project, --region, --temp-location and what your account may do there",
+        )
+    return StorageError(
+        "the job could not be handed over",
+        why=why,
+        state="Nothing was committed",
+        next_step="Run the same command again; with --debug it shows everything",
+    )
+
+
+def _cancel(job: DataflowJob) -> str:
+    deadline = time.monotonic() + _CANCEL_S
+    job.cancel()
+    while (state := job.state()) not in ENDED and time.monotonic() < deadline:
+        time.sleep(_CANCEL_POLL_S)
+    return state
+
+
+def _wait(watch: Watch, job: DataflowJob, plan: Plan, lost_s: float, stall_s: float) -> None:
+    moved: tuple[Look | None, float] = (None, time.monotonic())
+    while True:
+        is_new = watch.seen.wait(_TICK_S)
+        watch.seen.clear()
+        latest = watch.latest
+        if watch.silent_s() > lost_s:
+            raise StorageError(
+                "Dataflow does not answer any more",
+                where=job.url,
+                why=watch.why,
+                state="The job goes on without this command",
+                next_step="Look at it there; it commits the dataset by itself",
+            )
+        if latest is None or not is_new:
+            continue
+        if latest.state == "JOB_STATE_DONE":
+            return
+        if latest.state in ENDED:
+            _raise_reported(plan)
+            raise explain_end(latest.state, job.errors(), job.url, state_of(plan))
+        _cancel_what_cannot_end_well(job, plan)
+        if moved[0] != latest or latest.state != RUNNING:
+            moved = (latest, time.monotonic())
+        elif time.monotonic() - moved[1] > stall_s:
+            with suppress(Exception):
+                _cancel(job)
+            raise StorageError(
+                "the job stood still and was cancelled",
+                where=job.url,
+                why=f"its workers counted nothing for {stall_s / 60:.3g} minutes",
+                state=state_of(plan),
+                next_step="Look at its log there, then run the same command again; --engine-option stall-minutes=N "
+                "waits longer",
+            )
+
+
+def _cancel_what_cannot_end_well(job: DataflowJob, plan: Plan) -> None:
+    # Dataflow tries four times what fails, and more workers are paid for meanwhile.
+    try:
+        _raise_reported(plan)
+    except StorageError:
+        return
+    except ShardkitError:
+        with suppress(Exception):
+            job.cancel()
+        raise
+
+
+def _raise_reported(plan: Plan) -> None:
+    failure = read_failure(plan)
+    if failure is not None and failure.error is not None:
+        error = ShardkitError.from_dict(failure.error)
+        error.state = error.state or state_of(plan)
+        raise error
