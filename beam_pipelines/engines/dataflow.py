@@ -23,7 +23,7 @@ from beam_pipelines.engines.dataflow_packaging import (
     packaging_rows,
     requirements,
 )
-from beam_pipelines.engines.dataflow_settings import DATAFLOW, check_values, default_labels, parse_labels
+from beam_pipelines.engines.dataflow_settings import DATAFLOW, checked_settings, default_labels, parse_labels
 from beam_pipelines.engines.dataflow_wheel import (
     declared_requirements,
     look_at_launcher,
@@ -35,7 +35,6 @@ from beam_pipelines.engines.settings import (
     EngineOptions,
     Facts,
     beam_flags,
-    choose_settings,
     number_of,
 )
 from beam_pipelines.failures import read_failure
@@ -46,7 +45,7 @@ from shardkit.dataset import list_versions, open_dataset
 from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageError, UsageError
 
 _TICK_S = 0.25
-_CANCEL_S = 90.0
+CANCEL_S = 60.0
 _CANCEL_POLL_S = 1.0
 
 
@@ -73,13 +72,10 @@ def plan_handover(options: EngineOptions, plan: Plan) -> Handover:
         UsageError: If something is missing, or workers could not get shardkit.
     """
     facts = Facts(0, len(plan.input_splits), os.environ, plan.destination, plan.fingerprint)
-    if (missing := DATAFLOW.needs(options, facts)) is not None:
-        raise missing
     chosen = tuple(
         c._replace(value=_with_defaults(c.value, plan.destination)) if c.setting.key == "labels" else c
-        for c in choose_settings(DATAFLOW, "dataflow", options, facts)
+        for c in checked_settings(options, facts)
     )
-    check_values(chosen)
     packaging = packaging_of(chosen, look_at_launcher())
     extras = extras_for((plan.destination, *(f.path for f in plan.files)), plan.recipe)
     lines = requirements(packaging, extras, declared_requirements(packaging), pinned_versions())
@@ -129,10 +125,10 @@ class DataflowRun:
         return (latest.totals, latest.num_planned_bytes) if latest is not None else (Totals(), None)
 
     def cancel(self) -> str:
-        """Cancels the job, and returns its state as soon as it has ended, or after a minute and a half.
+        """Cancels the job, and returns its state as soon as it has ended, or after `CANCEL_S`.
 
         Raises:
-            Exception: If it cannot be reached.
+            Exception: If Dataflow does not answer for so long.
         """
         assert self.job is not None
         return _cancel(self.job)
@@ -194,7 +190,7 @@ def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     except Exception as error:
         raise _explain_refusal(error) from error
     seen = options.get_all_options()
-    return DataflowJob(runner.dataflow_client, result, str(seen["project"]), str(seen["region"]))
+    return DataflowJob(runner.dataflow_client, str(result.job_id()), str(seen["project"]), str(seen["region"]))
 
 
 def _explain_refusal(error: Exception) -> ShardkitError:
@@ -222,11 +218,19 @@ def _explain_refusal(error: Exception) -> ShardkitError:
 
 
 def _cancel(job: DataflowJob) -> str:
-    deadline = time.monotonic() + _CANCEL_S
-    job.cancel()
-    while (state := job.state()) not in ENDED and time.monotonic() < deadline:
+    deadline = time.monotonic() + CANCEL_S
+    is_asked = False
+    while True:
+        try:
+            if not is_asked:
+                job.cancel()
+            is_asked = True
+            if (state := job.state()) in ENDED or time.monotonic() > deadline:
+                return state
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
         time.sleep(_CANCEL_POLL_S)
-    return state
 
 
 def _wait(watch: Watch, job: DataflowJob, plan: Plan, lost_s: float, stall_s: float) -> None:

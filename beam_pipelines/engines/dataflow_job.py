@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-
-from apache_beam.metrics.metric import MetricsFilter
 
 from beam_pipelines.metrics import NAMESPACE, totals_of
 from shardkit.conversion.progress import Totals
@@ -43,14 +41,13 @@ class DataflowJob:
 
     Args:
         client: Beam's, of Dataflow.
-        result: What Beam gave for the job.
+        job_id: Of the job.
         project, region: Where it runs.
     """
 
-    def __init__(self, client: Any, result: Any, project: str, region: str) -> None:
+    def __init__(self, client: Any, job_id: str, project: str, region: str) -> None:
         self._client = client
-        self._result = result
-        self.id = str(result.job_id())
+        self.id = job_id
         self.url = job_url(project, region, self.id)
         self._counted: tuple[Totals, int | None] = (Totals(), None)
 
@@ -72,9 +69,8 @@ class DataflowJob:
         """
         state = self.state()
         with suppress(Exception):
-            found = self._result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
-            # Committed ones stand still while a worker is at a part; tentative ones forget parts that are done.
-            self._counted = totals_of((c.key.metric.name, max(c.committed or 0, c.attempted or 0)) for c in found)
+            told = type(self._client).get_job_metrics.__wrapped__(self._client, self.id).metrics
+            self._counted = totals_of(counters_of(told))
         return Look(state, *self._counted)
 
     def errors(self) -> list[str]:
@@ -141,6 +137,23 @@ class Watch:
 def delay_s(poll_s: float, failures: int) -> float:
     """Returns the pause before the next look: twice as long after each that failed, up to a minute."""
     return min(poll_s * 2 ** min(failures, 16), max(poll_s, _MAX_DELAY_S))
+
+
+def counters_of(metrics: Iterable[Any]) -> list[tuple[str, int]]:
+    """Returns name and value of each counter of ours, in each step.
+
+    Args:
+        metrics: As Dataflow tells them: for each counter a tentative value, a committed one, or both.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for metric in metrics:
+        context = metric.name.context
+        is_number = isinstance(metric.scalar, int | float)
+        if metric.name.origin == "user" and context.get("namespace") == NAMESPACE and is_number:
+            key = (str(metric.name.name), str(context.get("step")))
+            # Committed ones stand still while a worker is at a part; tentative ones may forget parts that are done.
+            found[key] = max(found.get(key, 0), int(metric.scalar))
+    return [(name, value) for (name, _), value in found.items()]
 
 
 def job_url(project: str, region: str, job_id: str) -> str:

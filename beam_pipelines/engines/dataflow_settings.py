@@ -15,7 +15,7 @@ from beam_pipelines.engines.settings import (
     EngineOptions,
     Facts,
     Setting,
-    flag_name,
+    choose_settings,
     number_of,
     value_of,
 )
@@ -23,7 +23,6 @@ from shardkit._version import __version__
 from shardkit.errors import UsageError, missing_extra
 
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_COMPUTE_REGION"
-OWN_FLAGS = ("project", "region", "temp-location")
 MAX_LABEL = 63
 _MAX_JOB_NAME = 63
 _MAX_WORKERS = 20
@@ -90,6 +89,19 @@ def work_root_url(temp_location: str) -> str:
     return f"{temp_location.rstrip('/')}/shardkit"
 
 
+def checked_settings(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
+    """Returns every setting with its value.
+
+    Raises:
+        UsageError: If one is missing, is none of Dataflow's, or has a value that cannot be.
+    """
+    if (missing := needs_dataflow(options, facts)) is not None:
+        raise missing
+    chosen = choose_settings(DATAFLOW, "dataflow", options, facts)
+    check_values(chosen)
+    return chosen
+
+
 def check_values(chosen: Sequence[Chosen]) -> None:
     """Checks what Beam would refuse in its own words, or not at all.
 
@@ -109,18 +121,16 @@ def check_values(chosen: Sequence[Chosen]) -> None:
 def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
     """Returns what keeps a job from being handed over: no client, or an option that is missing."""
     typed = dict(options.values)
-    flags = {flag_name(flag) for flag in options.flags}
     for setting in _PLACE:
-        value = typed.get(setting.key) or setting.default(facts)
-        if value is None and setting.flag not in flags:
+        if not (typed.get(setting.key) or setting.default(facts)):
             return UsageError(
                 f"--runner dataflow needs --{setting.key}",
                 why=f"it is {setting.meaning}",
                 next_step=f"Add --{setting.key} {_EXAMPLES[setting.key]}"
                 + (f", or set {setting.shown[1:]}" if setting.shown else ""),
             )
-    temp = typed.get("temp-location")
-    if temp is not None and not re.match(r"gs://[^/]+", temp):
+    temp = typed["temp-location"]
+    if not re.match(r"gs://[^/]+", temp):
         return UsageError(
             f"--temp-location {temp!r} is no folder of Google Cloud Storage",
             why="Dataflow takes the job, and its workers what they install, from there",

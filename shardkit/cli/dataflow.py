@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -18,13 +19,13 @@ from shardkit.cli.supervise import announce_end
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import ConvertOptions
 from shardkit.errors import UsageError
-from shardkit.stores.locations import protocol_of
 from shardkit.stores.options import VARIABLE
 from shardkit.transforms.options import split_reference
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.dataflow import DataflowRun
 
+_GRACE_S = 5.0
 _REACHED = ("gs", "gcs", "s3", "az", "abfs", "abfss", "hdfs")
 
 
@@ -34,11 +35,13 @@ def prepared_for_dataflow(options: ConvertOptions, engine: EngineOptions, num_wo
     Raises:
         UsageError: If an option is missing, or something lies where workers cannot read it.
     """
-    from beam_pipelines.engines.dataflow_settings import needs_dataflow
+    from beam_pipelines.engines.dataflow_packaging import packaging_of
+    from beam_pipelines.engines.dataflow_settings import checked_settings
+    from beam_pipelines.engines.dataflow_wheel import look_at_launcher
     from beam_pipelines.engines.settings import Facts
 
-    if (missing := needs_dataflow(engine, Facts(0, 0, os.environ))) is not None:
-        raise missing
+    chosen = checked_settings(engine, Facts(0, 0, os.environ))
+    packaging_of(chosen, look_at_launcher())
     check_reach(options)
     if num_workers is not None:
         raise UsageError(
@@ -79,7 +82,7 @@ def check_reach(options: ConvertOptions) -> None:
     ]
     for what, paths in read:
         for path in paths:
-            if "://" not in path or protocol_of(path, is_written=False) not in _REACHED:
+            if path.partition("://")[0].lower() not in _REACHED:
                 raise UsageError(
                     f"{what} {storage.redact(path)!r} is out of the reach of Dataflow's workers",
                     why="they see no file of this machine, and no server of its network",
@@ -126,21 +129,22 @@ class _Stopper:
 
     def _cancelled(self) -> str:
         # In a thread: whatever the main thread waits for, in whose midst this is, is locked.
-        found: list[str] = []
-        job = self._run.job
-        assert job is not None
+        from beam_pipelines.engines.dataflow import CANCEL_S
+
+        ended: list[str] = []
 
         def cancel() -> None:
-            try:
-                found.append(self._run.cancel())
-            except Exception as error:  # noqa: BLE001 - it is told
-                found.append(f"{error}")
+            with contextlib.suppress(Exception):
+                ended.append(self._run.cancel())
 
         thread = threading.Thread(target=cancel, daemon=True, name="cancel")
         thread.start()
-        while thread.is_alive():
+        deadline = time.monotonic() + CANCEL_S + _GRACE_S
+        while thread.is_alive() and time.monotonic() < deadline:
             thread.join(0.2)
-        return _sentence(self._plan, found[0], job.id, job.url)
+        job = self._run.job
+        assert job is not None
+        return _sentence(self._plan, ended[0] if ended else None, job.id, job.url)
 
     def _before_the_job(self) -> str:
         if not self._run.is_submitting:
@@ -164,10 +168,12 @@ class _Stopper:
         os._exit(128 + number)
 
 
-def _sentence(plan: Plan, state: str, job_id: str, url: str) -> str:
+def _sentence(plan: Plan, state: str | None, job_id: str, url: str) -> str:
     from beam_pipelines.engines.dataflow import state_of
     from beam_pipelines.engines.dataflow_job import ENDED
 
+    if state is None:
+        return f"the job {job_id} could not be cancelled, Dataflow does not answer; look at it at {url}"
     if state not in ENDED:
         return f"the job {job_id} was asked to end and has not yet ({state}); look at it at {url}"
     how = "was cancelled" if state == "JOB_STATE_CANCELLED" else f"had ended before ({state})"

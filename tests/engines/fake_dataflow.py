@@ -44,7 +44,10 @@ class FakeDataflow:
         messages: Error messages of the job.
         is_down: Whether every request fails.
         is_real: Whether jobs are run.
+        is_slow_to_end: Whether a job that is cancelled goes on for long.
+        refusal: What is answered to every job.
         cancelled: Ids of jobs whose end was asked for.
+        num_looks, num_refused: How often somebody looked at a job, and was refused.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,9 +58,10 @@ class FakeDataflow:
         self.messages: list[str] = []
         self.is_down = False
         self.is_real = False
+        self.is_slow_to_end = False
         self.refusal: Refused | None = None
         self.cancelled: list[str] = []
-        self.num_looks = 0
+        self.num_looks = self.num_refused = 0
         self.endpoint = ""
         self._lock = threading.Lock()
 
@@ -74,6 +78,7 @@ class FakeDataflow:
     def answer(self, method: str, path: str, body: Any) -> dict[str, Any]:
         """Returns the answer to a request."""
         if self.is_down:
+            self.num_refused += 1
             raise Refused(503, "UNAVAILABLE", "the service is away")
         match = _JOBS.fullmatch(path)
         if match is None:
@@ -106,7 +111,7 @@ class FakeDataflow:
     def _update(self, job_id: str, body: dict[str, Any]) -> dict[str, Any]:
         assert body["requestedState"] == dataflow.JobState.JOB_STATE_CANCELLED
         self.cancelled.append(job_id)
-        self.states = ["JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED"]
+        self.states = ["JOB_STATE_CANCELLING"] + ([] if self.is_slow_to_end else ["JOB_STATE_CANCELLED"])
         return self.jobs[job_id]
 
     def _state(self) -> str:
@@ -163,11 +168,14 @@ def _message(number: int, text: str) -> dict[str, Any]:
 
 
 def _metrics(name: str, values: tuple[int | None, int | None]) -> list[dict[str, Any]]:
-    context = {"namespace": "shardkit", "step": "s1"}
-    tentative, committed = values
+    contexts = ({"tentative": "true"}, {})
     return [
-        {"name": {"origin": "user", "name": name, "context": {**context, "tentative": "true"}}, "scalar": tentative},
-        {"name": {"origin": "user", "name": name, "context": context}, "scalar": committed},
+        {
+            "name": {"origin": "user", "name": name, "context": {"namespace": "shardkit", "step": "s1", **context}},
+            "scalar": value,
+        }
+        for context, value in zip(contexts, values, strict=True)
+        if value is not None
     ]
 
 
