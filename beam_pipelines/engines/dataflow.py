@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from beam_pipelines.engines.settings import (
     EngineOptions,
     Facts,
     beam_flags,
+    flag_name,
     number_of,
 )
 from beam_pipelines.failures import read_failure
@@ -95,6 +97,7 @@ class DataflowRun:
         self._options = options
         self._on_job = on_job
         self._watch: Watch | None = None
+        self._folder: str | None = None
         self.job: DataflowJob | None = None
         self.is_submitting = False
 
@@ -109,15 +112,27 @@ class DataflowRun:
         """
         plan = load_plan(plan_path)
         handover = plan_handover(self._options, plan)
-        with tempfile.TemporaryDirectory(prefix="shardkit-") as folder, ExitStack() as stack:
-            stack.enter_context(quiet_beam())
-            stack.enter_context(temporary_files_in(Path(folder)))
-            packages = stage_packages(handover.packaging, handover.lines, Path(folder), self._options.flags)
-            self.is_submitting = True
-            self.job = _submit([*packages, *handover.flags], plan_path)
-            self.is_submitting = False
+        with quiet_beam():
+            self.job = self._hand_over(handover, plan_path)
             self._on_job(self.job)
-            self._follow(self.job, plan, handover.chosen)
+            self._watch = watch = Watch(self.job.look, number_of(handover.chosen, "poll-seconds"))
+            lost_s, stall_s = (60 * number_of(handover.chosen, f"{name}-minutes") for name in ("lost", "stall"))
+            try:
+                _wait(watch, self.job, plan, lost_s, stall_s)
+            finally:
+                watch.stop()
+        if committed_version(plan) is None:
+            raise StorageError(
+                "the job is done, and there is no dataset",
+                where=self.job.url,
+                state="Nothing was committed",
+                next_step="Look at its log there",
+            )
+
+    def clean_up(self) -> None:
+        """Removes what was made to be handed over."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def progress(self) -> tuple[Totals, int | None]:
         """Returns what the workers counted by the last look, and the bytes of all shards, None before that is known."""
@@ -133,12 +148,16 @@ class DataflowRun:
         assert self.job is not None
         return _cancel(self.job)
 
-    def _follow(self, job: DataflowJob, plan: Plan, chosen: Sequence[Chosen]) -> None:
-        self._watch = watch = Watch(job.look, number_of(chosen, "poll-seconds"))
+    def _hand_over(self, handover: Handover, plan_path: str) -> DataflowJob:
+        self._folder = tempfile.mkdtemp(prefix="shardkit-")
         try:
-            _wait(watch, job, plan, 60 * number_of(chosen, "lost-minutes"), 60 * number_of(chosen, "stall-minutes"))
+            packages = stage_packages(handover.packaging, handover.lines, Path(self._folder), self._options.flags)
+            self.is_submitting = True
+            with temporary_files_in(Path(self._folder)):
+                return _submit([*packages, *handover.flags], plan_path)
         finally:
-            watch.stop()
+            self.is_submitting = False
+            self.clean_up()
 
 
 def committed_version(plan: Plan) -> int | None:
@@ -170,6 +189,7 @@ def _with_defaults(value: str | None, destination: str) -> str:
 
 def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     runner = DataflowRunner()
+    _check_credentials(flags)
     try:
         options = PipelineOptions(list(flags))
         pipeline = beam.Pipeline(runner=runner, options=options)
@@ -191,6 +211,24 @@ def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
         raise _explain_refusal(error) from error
     seen = options.get_all_options()
     return DataflowJob(runner.dataflow_client, str(result.job_id()), str(seen["project"]), str(seen["region"]))
+
+
+def _check_credentials(flags: Sequence[str]) -> None:
+    # Beam would look for them for half a minute, and then go on without.
+    if "no_auth" in map(flag_name, flags):
+        return
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    try:
+        google.auth.default()
+    except DefaultCredentialsError as error:
+        raise UsageError(
+            "there are no credentials for Google Cloud",
+            why=first_line(error),
+            state="Nothing was handed over",
+            next_step="Run: gcloud auth application-default login",
+        ) from error
 
 
 def _explain_refusal(error: Exception) -> ShardkitError:

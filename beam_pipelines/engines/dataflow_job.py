@@ -16,7 +16,7 @@ from shardkit.errors import ShardkitError, StorageError
 ENDED = ("JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_DRAINED", "JOB_STATE_UPDATED")
 RUNNING = "JOB_STATE_RUNNING"
 _MAX_DELAY_S = 60.0
-_MAX_SHOWN = 500
+_MAX_SHOWN, _MAX_MESSAGES = 500, 3
 _OWN_ERROR = re.compile(r"\bshardkit\.errors\.(\w+): (.+)")
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _NO_SHARDKIT = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
@@ -93,7 +93,7 @@ class DataflowJob:
         Raises:
             Exception: Whatever the connection ends with.
         """
-        self._client.modify_job_state(self.id, "JOB_STATE_CANCELLED")
+        type(self._client).modify_job_state.__wrapped__(self._client, self.id, "JOB_STATE_CANCELLED")
 
 
 class Watch:
@@ -222,9 +222,11 @@ def _explain_failure(messages: Sequence[str], url: str, committed: str) -> Shard
 def _shown(messages: Sequence[str]) -> str:
     # What a worker met says more than that it was tried four times.
     ranked = [text for text in messages if "Traceback" in text] or [t for t in messages if "was attempted" not in t]
-    texts = ranked or list(messages)
-    if not texts:
-        return "Dataflow gave no reason"
-    lines = _ERROR_LINE.findall(texts[-1])
-    shown = ": ".join(lines[-1]) if lines else " ".join(texts[-1].split())
-    return shown[:_MAX_SHOWN]
+    # Each of several tries says the same.
+    texts = list(dict.fromkeys(map(_reason, ranked or messages)))[-_MAX_MESSAGES:]
+    return "; ".join(texts)[:_MAX_SHOWN] or "Dataflow gave no reason"
+
+
+def _reason(text: str) -> str:
+    lines = _ERROR_LINE.findall(text)
+    return ": ".join(lines[-1]) if lines else " ".join(text.split())

@@ -163,6 +163,7 @@ class _Stopper:
         word = "interrupted" if number == signal.SIGINT else "terminated"
         with contextlib.suppress(OSError):
             os.write(2, f"{word}: {text}.\n".encode())
+        self._run.clean_up()
         with contextlib.suppress(OSError):
             announce_end()
         os._exit(128 + number)

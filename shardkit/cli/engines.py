@@ -57,8 +57,16 @@ def engine_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             metavar="KEY=VALUE",
             help="Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
         ),
-        click.option("--project", metavar="NAME", help="Of Google Cloud, for --runner dataflow."),
-        click.option("--region", metavar="NAME", help="Where --runner dataflow starts its workers."),
+        click.option(
+            "--project",
+            metavar="NAME",
+            help="Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
+        ),
+        click.option(
+            "--region",
+            metavar="NAME",
+            help="Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
+        ),
         click.option(
             "--temp-location",
             metavar="URL",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import pty
@@ -19,6 +18,7 @@ from conversions import SETTINGS, shards_of
 
 from shardkit import storage
 from shardkit.dataset import list_versions
+from shardkit.errors import UsageError
 
 pytest.importorskip("google.cloud.dataflow")
 NUMBERS = itertools.count()
@@ -183,6 +183,7 @@ TRIED = "Workflow failed. Causes: the work item was attempted 4 times without su
     [
         ("FAILED", [TRACE, TRIED], 3, "a.csv, line 3: expected 2 fields, got 1"),
         ("FAILED", ["Traceback:\nValueError: odd\n", TRIED], 5, "the job failed in {url}: ValueError: odd"),
+        ("FAILED", ["Traceback\nOSError: a", "Traceback\nValueError: b\n"] * 2, 5, "{url}: OSError: a; ValueError: b."),
         ("FAILED", [TRIED], 5, "the job failed in {url}: Workflow failed. Causes: the work item"),
         ("FAILED", ["ModuleNotFoundError: No module named 'shardkit'"], 5, "the workers have no shardkit"),
         ("FAILED", [], 5, "Dataflow gave no reason"),
@@ -202,6 +203,26 @@ def test_a_job_that_ends_otherwise_ends_the_command_with_its_reason(bucket, serv
     assert "Nothing was committed" in said
     assert "Traceback" not in said
     assert list_versions(bucket.out) == []
+
+
+def test_a_job_that_says_that_it_is_done_is_not_believed_without_a_dataset(bucket, service):
+    service.states = ["JOB_STATE_DONE"]
+    result = bucket.run(*IMAGE)
+    assert result.returncode == 5, result.stderr
+    assert f"the job is done, and there is no dataset in {URL}" in one_line(result.stderr)
+
+
+def test_without_credentials_nothing_is_handed_over(bucket, service, tmp_path):
+    hidden = ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GAE_ENV")
+    kept = {k: v for k, v in bucket.environment.items() if k not in hidden}
+    command = [word for word in bucket.command(*IMAGE) if word != "--no_auth"]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100, env={**kept, "HOME": str(tmp_path)}
+    )
+    assert found.returncode == 2, found.stderr
+    assert "there are no credentials for Google Cloud" in found.stderr
+    assert "gcloud auth application-default login" in found.stderr
+    assert service.jobs == {}
 
 
 @pytest.mark.parametrize(
@@ -393,8 +414,8 @@ def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service):
     assert re.search(r"threads +2 +each holds a group", result.stdout)
     assert "--labels=shardkit-dataset=out" in result.stdout
     assert service.jobs == {}
-    with contextlib.suppress(Exception):
-        assert bucket.staged() == {}
+    with pytest.raises(UsageError, match="no file matches"):
+        bucket.staged()
 
 
 @pytest.mark.parametrize(
