@@ -26,6 +26,9 @@ _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 _ENDED = ("JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_DRAINED", "JOB_STATE_UPDATED")
 
 
+TOKEN = "a-token-of-the-tests"
+
+
 class Refused(Exception):
     """What the service answers instead of a job."""
 
@@ -47,6 +50,7 @@ class FakeDataflow:
         is_slow_to_end: Whether a job that is cancelled goes on for long.
         refusal: What is answered to every job.
         cancelled: Ids of jobs whose end was asked for.
+        authorizations: What requests brought to be let in by.
         num_looks, num_refused: How often somebody looked at a job, and was refused.
     """
 
@@ -62,6 +66,7 @@ class FakeDataflow:
         self.refusal: Refused | None = None
         self.cancelled: list[str] = []
         self.num_looks = self.num_refused = 0
+        self.authorizations: set[str | None] = set()
         self.endpoint = ""
         self._lock = threading.Lock()
 
@@ -77,6 +82,8 @@ class FakeDataflow:
 
     def answer(self, method: str, path: str, body: Any) -> dict[str, Any]:
         """Returns the answer to a request."""
+        if path == "/token":
+            return {"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"}
         if self.is_down:
             self.num_refused += 1
             raise Refused(503, "UNAVAILABLE", "the service is away")
@@ -139,6 +146,26 @@ class FakeDataflow:
         threading.Thread(target=run, daemon=True).start()
 
 
+def make_credentials(path: Path, token_url: str) -> Path:
+    """Writes a key of a service account that gets its tokens from us, and returns its path."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    content = {
+        "type": "service_account",
+        "project_id": "my-project",
+        "private_key_id": "1",
+        "private_key": key.decode(),
+        "client_email": "tests@my-project.iam.gserviceaccount.com",
+        "token_uri": token_url,
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
 def check_job(job: dict[str, Any]) -> None:
     """Refuses what the service would refuse, or fail at later."""
     environment = job["environment"]
@@ -189,8 +216,10 @@ def serve_dataflow(folder: Path):
 
         def handle_any(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(size)) if size else None
+            raw = self.rfile.read(size)
+            body = json.loads(raw) if raw.startswith(b"{") else None
             code: int = 200
+            service.authorizations.add(self.headers.get("Authorization"))
             try:
                 found = service.answer(self.command, urlsplit(self.path).path, body)
             except Refused as error:

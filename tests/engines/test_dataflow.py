@@ -225,6 +225,25 @@ def test_without_credentials_nothing_is_handed_over(bucket, service, tmp_path):
     assert service.jobs == {}
 
 
+def test_credentials_are_those_that_google_finds(bucket, service, tmp_path):
+    from fake_dataflow import TOKEN, make_credentials
+
+    service.states = ["JOB_STATE_DRAINED"]
+    key = make_credentials(tmp_path / "key.json", f"{service.endpoint}/token")
+    found = subprocess.run(
+        [word for word in bucket.command(*IMAGE) if word != "--no_auth"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={**bucket.environment, "GOOGLE_APPLICATION_CREDENTIALS": str(key)},
+    )
+    assert found.returncode == 5, found.stderr
+    assert "the job was drained" in found.stderr
+    assert service.authorizations == {None, f"Bearer {TOKEN}"}
+    assert TOKEN not in found.stderr + found.stdout
+
+
 @pytest.mark.parametrize(
     ("code", "status", "exit_code", "expected"),
     [
