@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ from shardkit.conversion.progress import Totals
 from shardkit.dataset import list_versions, open_dataset
 from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageError, UsageError
 
+NOTHING = "Nothing was committed"
 _TICK_S = 0.25
 CANCEL_S = 60.0
 _CANCEL_POLL_S = 1.0
@@ -125,7 +127,7 @@ class DataflowRun:
             raise StorageError(
                 "the job is done, and there is no dataset",
                 where=self.job.url,
-                state="Nothing was committed",
+                state=NOTHING,
                 next_step="Look at its log there",
             )
 
@@ -179,7 +181,7 @@ def state_of(plan: Plan) -> str:
         version = committed_version(plan)
     except ShardkitError:
         return "Whether it was committed is not known"
-    return "Nothing was committed" if version is None else f"It was committed all the same, as version {version}"
+    return NOTHING if version is None else f"It was committed all the same, as version {version}"
 
 
 def _with_defaults(value: str | None, destination: str) -> str:
@@ -190,16 +192,22 @@ def _with_defaults(value: str | None, destination: str) -> str:
 def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     runner = DataflowRunner()
     _check_credentials(flags)
+    said = io.StringIO()
     try:
-        options = PipelineOptions(list(flags))
+        # Of options that cannot be parsed, Python's parser tells the standard error and ends the process.
+        with redirect_stderr(said):
+            options = PipelineOptions(list(flags))
+            # They are looked at when they are first asked for.
+            seen = options.get_all_options()
         pipeline = beam.Pipeline(runner=runner, options=options)
         convert_pipeline(pipeline, plan_path, 0)
     except ShardkitError:
         raise
     except (ValueError, SystemExit) as error:
+        words = said.getvalue().strip().splitlines() or [" ".join(str(error).split())]
         raise UsageError(
             "Beam refuses what the job is told",
-            why=" ".join(str(error).split()) or None,
+            why=words[-1],
             state="Nothing was handed over",
             next_step="Correct the option; --dry-run shows all that it is told",
         ) from error
@@ -209,7 +217,6 @@ def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
         raise
     except Exception as error:
         raise _explain_refusal(error) from error
-    seen = options.get_all_options()
     return DataflowJob(runner.dataflow_client, str(result.job_id()), str(seen["project"]), str(seen["region"]))
 
 
@@ -250,7 +257,7 @@ def _explain_refusal(error: Exception) -> ShardkitError:
     return StorageError(
         "the job could not be handed over",
         why=why,
-        state="Nothing was committed",
+        state=NOTHING,
         next_step="Run the same command again; with --debug it shows everything",
     )
 

@@ -28,6 +28,7 @@ _MAX_JOB_NAME = 63
 _MAX_WORKERS = 20
 _SPLITS_A_WORKER = 8
 _DISK_TYPES = "compute.googleapis.com/projects//zones//diskTypes/"
+_JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _GOALS = {"cost": "COST_OPTIMIZED", "speed": "SPEED_OPTIMIZED"}
@@ -116,6 +117,12 @@ def check_values(chosen: Sequence[Chosen]) -> None:
         if (value := value_of(chosen, key)) is not None and value not in words:
             raise UsageError(f"--engine-option {key}={value} is not known", next_step=f"Say {' or '.join(words)}")
     parse_labels(value_of(chosen, "labels") or "")
+    if not _JOB_NAME.fullmatch(name := value_of(chosen, "job-name") or ""):
+        raise UsageError(
+            f"--engine-option job-name={name} is no name of a job",
+            why="it begins with a letter, ends with a letter or digit, and holds those, in lower case, and -",
+            next_step="Write it like job-name=flights-2013",
+        )
 
 
 def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
@@ -219,7 +226,7 @@ DATAFLOW = Engine(
                 _constant("10"), "10", "shorter outages pass by themselves"),
         Setting("public-ips", "yes or no: whether workers have addresses of their own in the Internet; without, they "
                 "install nothing unless the network has a way out, so give an image",
-                "use_public_ips", _constant(None), "that of the project",
+                "use_public_ips", _constant(None), "yes, as Dataflow itself",
                 spell=lambda value: ("--use_public_ips" if value == "yes" else "--no_use_public_ips",)),
         Setting("network", "that the workers are in", "network", _constant(None)),
         Setting("subnetwork", "such as regions/europe-west1/subnetworks/data", "subnetwork", _constant(None)),
@@ -227,8 +234,8 @@ DATAFLOW = Engine(
                 "service_account_email", _constant(None), "that of the project"),
         Setting("flexrs", "cost or speed: cost may begin hours later, for less", "flexrs_goal", _constant(None),
                 spell=lambda value: (f"--flexrs_goal={_GOALS.get(value, value)}",)),
-        Setting("labels", "of the job, KEY=VALUE,KEY=VALUE", "labels", _labels,
-                "command, dataset and version", "the bill can be split by them", _spell_labels),
+        Setting("labels", "of the job, KEY=VALUE,KEY=VALUE, beside those of command, dataset and version", "labels",
+                _labels, "these alone", "the bill can be split by them", _spell_labels),
         Setting("job-name", "of which no two run at the same time", "job_name",
                 lambda f: job_name(f.destination, f.fingerprint), "made of destination and fingerprint",
                 "the same conversion is not paid for twice at the same time"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -118,9 +117,9 @@ class _Stopper:
             self._leave(number, self._before_the_job())
         if self._is_cancelling:
             self._leave(number, f"the job {job.id} is being cancelled: {job.url}")
-        if self._is_asking or number == signal.SIGHUP:
+        if number == signal.SIGHUP or (self._is_asking and number == signal.SIGINT):
             self._leave(number, self._goes_on())
-        if number == signal.SIGINT and sys.stdin.isatty() and sys.stderr.isatty():
+        if number == signal.SIGINT and _can_ask():
             self._is_asking = True
             if not _says_yes(f"\nThe job {job.id} runs on Dataflow. Cancel it? [y/N] "):
                 self._leave(number, self._goes_on())
@@ -170,7 +169,7 @@ class _Stopper:
 
 
 def _sentence(plan: Plan, state: str | None, job_id: str, url: str) -> str:
-    from beam_pipelines.engines.dataflow import state_of
+    from beam_pipelines.engines.dataflow import NOTHING, state_of
     from beam_pipelines.engines.dataflow_job import ENDED
 
     if state is None:
@@ -178,8 +177,16 @@ def _sentence(plan: Plan, state: str | None, job_id: str, url: str) -> str:
     if state not in ENDED:
         return f"the job {job_id} was asked to end and has not yet ({state}); look at it at {url}"
     how = "was cancelled" if state == "JOB_STATE_CANCELLED" else f"had ended before ({state})"
-    again = "run the same command again to go on where it stopped"
-    return f"the job {job_id} {how}. {state_of(plan)}; {again}"
+    found = state_of(plan)
+    again = "; run the same command again to go on where it stopped" if found == NOTHING else ""
+    return f"the job {job_id} {how}. {found}{again}"
+
+
+def _can_ask() -> bool:
+    # A process in the background would be stopped by the answer that it waits for.
+    with contextlib.suppress(OSError):
+        return os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
+    return False
 
 
 def _says_yes(question: str) -> bool:

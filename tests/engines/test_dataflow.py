@@ -14,7 +14,7 @@ import time
 import zipfile
 
 import pytest
-from conversions import SETTINGS, shards_of
+from conversions import SETTINGS, TRACE, TRIED, shards_of
 
 from shardkit import storage
 from shardkit.dataset import list_versions
@@ -169,27 +169,12 @@ def test_an_image_needs_no_packages(bucket, service):
     assert set(bucket.staged()) == {"pipeline.pb", "submission_environment_dependencies.txt"}
 
 
-TRACE = """Error message from worker: generic::unknown: Traceback (most recent call last):
-  File "common.py", line 1, in process
-shardkit.errors.BadInputError: a.csv, line 3: expected 2 fields, got 1. Nothing was committed.
-
-During handling of the above exception, another exception occurred:
-shardkit.errors.BadInputError: a.csv, line 3: expected 2 fields, got 1 [while running 'Extract-ptransform-7']"""
-TRIED = "Workflow failed. Causes: the work item was attempted 4 times without success."
-
-
 @pytest.mark.parametrize(
     ("state", "messages", "code", "expected"),
     [
         ("FAILED", [TRACE, TRIED], 3, "a.csv, line 3: expected 2 fields, got 1"),
         ("FAILED", ["Traceback:\nValueError: odd\n", TRIED], 5, "the job failed in {url}: ValueError: odd"),
-        ("FAILED", ["Traceback\nOSError: a", "Traceback\nValueError: b\n"] * 2, 5, "{url}: OSError: a; ValueError: b."),
-        ("FAILED", [TRIED], 5, "the job failed in {url}: Workflow failed. Causes: the work item"),
-        ("FAILED", ["ModuleNotFoundError: No module named 'shardkit'"], 5, "the workers have no shardkit"),
-        ("FAILED", [], 5, "Dataflow gave no reason"),
         ("CANCELLED", [], 5, "the job was cancelled in {url}"),
-        ("DRAINED", [], 5, "the job was drained in {url}"),
-        ("UPDATED", [], 5, "the job was replaced in {url}"),
     ],
 )
 def test_a_job_that_ends_otherwise_ends_the_command_with_its_reason(bucket, service, state, messages, code, expected):
@@ -203,6 +188,15 @@ def test_a_job_that_ends_otherwise_ends_the_command_with_its_reason(bucket, serv
     assert "Nothing was committed" in said
     assert "Traceback" not in said
     assert list_versions(bucket.out) == []
+
+
+def test_what_beam_refuses_is_said_in_its_words(bucket, service):
+    result = bucket.run(*IMAGE, flags=("--disk_size_gb=many",))
+    assert result.returncode == 2, result.stderr
+    assert "Beam refuses what the job is told" in result.stderr
+    assert "--disk_size_gb: invalid int value: 'many'" in one_line(result.stderr)
+    assert "usage:" not in result.stderr
+    assert service.jobs == {}
 
 
 def test_a_job_that_says_that_it_is_done_is_not_believed_without_a_dataset(bucket, service):

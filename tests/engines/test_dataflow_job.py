@@ -6,12 +6,14 @@ import threading
 from types import SimpleNamespace
 
 import apache_beam as beam
+import pytest
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from conversions import TRACE, TRIED
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.engines.dataflow_job import counters_of, delay_s
+from beam_pipelines.engines.dataflow_job import counters_of, delay_s, explain_end
 from beam_pipelines.metrics import NAMESPACE, PLANNED, CountedProgress, totals_of
 from shardkit.conversion.progress import Totals, read_totals
 
@@ -43,6 +45,29 @@ def test_steps_are_added_up_and_the_larger_of_two_values_counts(tentative, commi
 def test_pauses_grow_with_every_failure_up_to_a_minute(poll_s, failures):
     assert delay_s(poll_s, 0) == poll_s
     assert poll_s <= delay_s(poll_s, failures) <= delay_s(poll_s, failures + 1) <= max(60.0, poll_s)
+
+
+@pytest.mark.parametrize(
+    ("state", "messages", "code", "expected"),
+    [
+        ("FAILED", [TRACE, TRIED], 3, "a.csv, line 3: expected 2 fields, got 1. Nothing was committed."),
+        ("FAILED", ["Traceback\nOSError: a", "Traceback\nValueError: b\n"] * 2, 5, "URL: OSError: a; ValueError: b."),
+        ("FAILED", ["something else", TRIED], 5, "the job failed in URL: something else."),
+        ("FAILED", [TRIED], 5, "the job failed in URL: Workflow failed. Causes: the work item"),
+        ("FAILED", ["ModuleNotFoundError: No module named 'shardkit'"], 5, "the workers have no shardkit in URL"),
+        ("FAILED", [], 5, "the job failed in URL: Dataflow gave no reason."),
+        ("CANCELLED", [], 5, "the job was cancelled in URL"),
+        ("DRAINED", [], 5, "the job was drained in URL"),
+        ("UPDATED", [], 5, "the job was replaced in URL"),
+    ],
+)
+def test_every_end_but_a_good_one_is_a_sentence(state, messages, code, expected):
+    error = explain_end(f"JOB_STATE_{state}", messages, "URL", "Nothing was committed")
+    assert error.exit_code == code
+    assert expected in str(error)
+    assert "URL" in str(error)
+    assert "Nothing was committed" in str(error)
+    assert "Traceback" not in str(error)
 
 
 class TickInThreads(beam.DoFn):

@@ -123,6 +123,7 @@ def test_the_cap_of_workers_follows_the_work(num_input_splits):
         (("public-ips", "maybe"), "Say yes or no"),
         (("flexrs", "cheap"), "Say cost or speed"),
         (("labels", "Team=data"), "is no label"),
+        (("job-name", "No_Name"), "is no name of a job"),
         (("labels", "team=" + "x" * 64), "is no label"),
     ],
 )
