@@ -13,11 +13,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+from google.cloud import dataflow
 
 from beam_pipelines.convert import convert_pipeline
-from beam_pipelines.engines.dataflow_job import ENDED, RUNNING, DataflowJob, Look, Watch, explain_end, first_line
+from beam_pipelines.engines.dataflow_job import (
+    ENDED,
+    RUNNING,
+    DataflowJob,
+    Look,
+    Watch,
+    explain_end,
+    first_line,
+    job_url,
+)
 from beam_pipelines.engines.dataflow_packaging import (
     Packaging,
     extras_for,
@@ -39,6 +50,7 @@ from beam_pipelines.engines.settings import (
     beam_flags,
     flag_name,
     number_of,
+    value_of,
 )
 from beam_pipelines.failures import read_failure
 from beam_pipelines.local import quiet_beam, temporary_files_in
@@ -189,35 +201,73 @@ def _with_defaults(value: str | None, destination: str) -> str:
     return ",".join(f"{key}={text}" for key, text in labels.items())
 
 
-def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
-    runner = DataflowRunner()
-    _check_credentials(flags)
+def refuse_running(options: EngineOptions, plan: Plan) -> None:
+    """Checks that no job runs the same conversion: its plan would be tidied away under it.
+
+    Raises:
+        ConflictError: If one does.
+        UsageError, StorageError: If Dataflow cannot be asked.
+    """
+    handover = plan_handover(options, plan)
+    name = value_of(handover.chosen, "job-name")
+    with quiet_beam():
+        found = _parsed(handover.flags)
+        place = found.view_as(GoogleCloudOptions)
+        _check_credentials(handover.flags)
+        try:
+            jobs = DataflowApplicationClient(found)._jobs_client.list_jobs(
+                dataflow.ListJobsRequest(
+                    project_id=place.project,
+                    location=place.region,
+                    filter=dataflow.ListJobsRequest.Filter.ACTIVE,
+                )
+            )
+            active = next((str(job.id) for job in jobs if job.name == name), None)
+        except Exception as error:
+            raise _explain_refusal(error) from error
+    if active is not None:
+        raise _running_already(job_url(str(place.project), str(place.region), active), None)
+
+
+def _parsed(flags: Sequence[str]) -> PipelineOptions:
     said = io.StringIO()
     try:
         # Of options that cannot be parsed, Python's parser tells the standard error and ends the process.
         with redirect_stderr(said):
             options = PipelineOptions(list(flags))
             # They are looked at when they are first asked for.
-            seen = options.get_all_options()
+            options.get_all_options()
+    except (ValueError, SystemExit) as error:
+        raise _refused_by_beam(said.getvalue() or str(error)) from error
+    return options
+
+
+def _refused_by_beam(words: str) -> UsageError:
+    lines = words.strip().splitlines()
+    return UsageError(
+        "Beam refuses what the job is told",
+        why=" ".join(lines[-1].split()) if lines else None,
+        state="Nothing was handed over",
+        next_step="Correct the option; --dry-run shows all that it is told",
+    )
+
+
+def _submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
+    runner = DataflowRunner()
+    options = _parsed(flags)
+    try:
         pipeline = beam.Pipeline(runner=runner, options=options)
         convert_pipeline(pipeline, plan_path, 0)
-    except ShardkitError:
-        raise
-    except (ValueError, SystemExit) as error:
-        words = said.getvalue().strip().splitlines() or [" ".join(str(error).split())]
-        raise UsageError(
-            "Beam refuses what the job is told",
-            why=words[-1],
-            state="Nothing was handed over",
-            next_step="Correct the option; --dry-run shows all that it is told",
-        ) from error
+    except ValueError as error:
+        raise _refused_by_beam(" ".join(str(error).split())) from error
     try:
         result = pipeline.run()
     except ShardkitError:
         raise
     except Exception as error:
         raise _explain_refusal(error) from error
-    return DataflowJob(runner.dataflow_client, str(result.job_id()), str(seen["project"]), str(seen["region"]))
+    place = options.view_as(GoogleCloudOptions)
+    return DataflowJob(runner.dataflow_client, str(result.job_id()), str(place.project), str(place.region))
 
 
 def _check_credentials(flags: Sequence[str]) -> None:
@@ -241,12 +291,7 @@ def _check_credentials(flags: Sequence[str]) -> None:
 def _explain_refusal(error: Exception) -> ShardkitError:
     why, code = first_line(error), getattr(error, "code", None)
     if type(error).__name__ == "DataflowJobAlreadyExistsError" or code == 409:
-        return ConflictError(
-            "the same conversion is running already on Dataflow",
-            why=why,
-            state="It was not disturbed",
-            next_step="Wait for it to end, or cancel it in the console",
-        )
+        return _running_already(None, why)
     if code in (400, 401, 403, 404):
         return UsageError(
             "Dataflow refused the job",
@@ -259,6 +304,16 @@ def _explain_refusal(error: Exception) -> ShardkitError:
         why=why,
         state=NOTHING,
         next_step="Run the same command again; with --debug it shows everything",
+    )
+
+
+def _running_already(url: str | None, why: str | None) -> ConflictError:
+    return ConflictError(
+        "the same conversion is running already on Dataflow",
+        where=url,
+        why=why,
+        state="It was not disturbed",
+        next_step="Wait for it to end, or cancel it in the console",
     )
 
 

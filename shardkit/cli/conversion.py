@@ -157,7 +157,9 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
         notes=load_layout(plan).notes,
         bad_rows=bad_row_samples(plan, load_extracted(plan)),
-        num_kept_bytes=read_totals(plan.work_path("progress")).num_kept_input_bytes,
+        num_kept_bytes=(
+            start.told()[0] if start.told else read_totals(plan.work_path("progress"))
+        ).num_kept_input_bytes,
         peak_bytes=_peak_bytes(num_workers) if engine.runner == "local" else None,
     )
 
@@ -197,10 +199,10 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Disp
 
 
 def _start_on_dataflow(engine: EngineOptions, plan: Plan, display: Display) -> _Start:
-    from beam_pipelines.engines.dataflow import DataflowRun, plan_handover
+    from beam_pipelines.engines.dataflow import DataflowRun, refuse_running
     from shardkit.cli.dataflow import asking
 
-    plan_handover(engine, plan)
+    refuse_running(engine, plan)
     run = DataflowRun(engine, lambda job: display.say(f"Dataflow runs it as job {job.id}: {job.url}"))
     return _Start(lambda plan_path, on_lost: run.run(plan_path), lambda: None, run.progress, asking(plan, run, display))
 

@@ -94,6 +94,9 @@ class FakeDataflow:
         with self._lock:
             if method == "POST":
                 return self._create(project, region, body)
+            if job_id is None:
+                is_over = self.states[-1] in _ENDED
+                return {"jobs": [] if is_over else list(self.jobs.values())}
             if method == "PUT":
                 return self._update(job_id, body)
             if part == "messages":

@@ -317,7 +317,7 @@ def test_without_a_terminal_a_signal_cancels_the_job(bucket, service, number, co
     assert f"the job {JOB} was cancelled. Nothing was committed; run the same command again" in one_line(stderr)
 
 
-def test_a_terminal_that_closes_leaves_the_job_running(bucket, service):
+def test_a_terminal_that_closes_leaves_the_job_running(bucket, service, tmp_path):
     process = bucket.start(*IMAGE)
     wait_until(lambda: service.num_looks > 2)
     process.send_signal(signal.SIGHUP)
@@ -325,6 +325,13 @@ def test_a_terminal_that_closes_leaves_the_job_running(bucket, service):
     assert process.returncode == 129, stderr
     assert service.cancelled == []
     assert f"the job {JOB} goes on" in stderr
+    # Its workers read the plan whenever they begin.
+    plans = list(tmp_path.rglob("plan-*.json"))
+    again = bucket.run(*IMAGE)
+    assert again.returncode == 4, again.stderr
+    assert f"the same conversion is running already on Dataflow in {URL}" in one_line(again.stderr)
+    assert len(plans) == 1
+    assert list(tmp_path.rglob("plan-*.json")) == plans
 
 
 def in_terminal(bucket, *options):
