@@ -15,6 +15,7 @@ from shardkit.errors import ShardkitError, StorageError
 
 ENDED = ("JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_DRAINED", "JOB_STATE_UPDATED")
 RUNNING = "JOB_STATE_RUNNING"
+NOTHING = "Nothing was committed"
 _MAX_DELAY_S = 60.0
 _MAX_SHOWN, _MAX_MESSAGES = 500, 3
 _OWN_ERROR = re.compile(r"\bshardkit\.errors\.(\w+): (.+)")

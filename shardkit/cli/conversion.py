@@ -199,7 +199,8 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Disp
 
 
 def _start_on_dataflow(engine: EngineOptions, plan: Plan, display: Display) -> _Start:
-    from beam_pipelines.engines.dataflow import DataflowRun, refuse_running
+    from beam_pipelines.engines.dataflow import DataflowRun
+    from beam_pipelines.engines.dataflow_submit import refuse_running
     from shardkit.cli.dataflow import asking
 
     refuse_running(engine, plan)
@@ -244,7 +245,7 @@ def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, n
 
 def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_workers: int) -> None:
     if engine.runner == "dataflow":
-        from beam_pipelines.engines.dataflow import plan_handover
+        from beam_pipelines.engines.dataflow_submit import plan_handover
 
         handover = plan_handover(engine, plan)
         chosen, flags = handover.chosen, handover.flags

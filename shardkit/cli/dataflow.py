@@ -169,8 +169,8 @@ class _Stopper:
 
 
 def _sentence(plan: Plan, state: str | None, job_id: str, url: str) -> str:
-    from beam_pipelines.engines.dataflow import NOTHING, state_of
-    from beam_pipelines.engines.dataflow_job import ENDED
+    from beam_pipelines.engines.dataflow import state_of
+    from beam_pipelines.engines.dataflow_job import ENDED, NOTHING
 
     if state is None:
         return f"the job {job_id} could not be cancelled, Dataflow does not answer; look at it at {url}"

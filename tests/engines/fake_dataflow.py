@@ -51,7 +51,8 @@ class FakeDataflow:
         refusal: What is answered to every job.
         cancelled: Ids of jobs whose end was asked for.
         authorizations: What requests brought to be let in by.
-        num_looks, num_refused: How often somebody looked at a job, and was refused.
+        num_looks, num_refused, num_submitted: How often somebody looked at a job, was refused, and handed one over.
+        is_open: Until it is set, who hands a job over waits.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +66,9 @@ class FakeDataflow:
         self.is_slow_to_end = False
         self.refusal: Refused | None = None
         self.cancelled: list[str] = []
-        self.num_looks = self.num_refused = 0
+        self.num_looks = self.num_refused = self.num_submitted = 0
+        self.is_open = threading.Event()
+        self.is_open.set()
         self.authorizations: set[str | None] = set()
         self.endpoint = ""
         self._lock = threading.Lock()
@@ -107,6 +110,8 @@ class FakeDataflow:
             return {**self.jobs[job_id], "currentState": self._state()}
 
     def _create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
+        self.num_submitted += 1
+        self.is_open.wait(60)
         if self.refusal is not None:
             raise self.refusal
         if any(other["name"] == job["name"] for other in self.jobs.values()) and self.states[-1] not in _ENDED:

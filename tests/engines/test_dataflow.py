@@ -334,6 +334,21 @@ def test_a_terminal_that_closes_leaves_the_job_running(bucket, service, tmp_path
     assert list(tmp_path.rglob("plan-*.json")) == plans
 
 
+def test_a_signal_in_the_midst_of_handing_over_says_that_the_job_may_run(bucket, service, tmp_path):
+    service.is_open.clear()
+    (tmp_path / "tmp").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path / "tmp"))
+        process = bucket.start(*IMAGE)
+    wait_until(lambda: service.num_submitted > 0)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    service.is_open.set()
+    assert process.returncode == 143, stderr
+    assert "the job was being handed over, so it may run all the same" in stderr
+    assert list((tmp_path / "tmp").glob("shardkit-*")) == []
+
+
 def in_terminal(bucket, *options):
     """Starts a conversion as somebody at a terminal does."""
     leader, follower = pty.openpty()
