@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from beam_pipelines.failures import reported
+from beam_pipelines.metrics import PLANNED, CountedProgress, count
 from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.bad_rows import check_bad_rows
 from shardkit.conversion.chunks import UnitKey, cut_chunks, store_chunks
@@ -37,7 +38,6 @@ from shardkit.conversion.handover import fetch, fetch_folder, hand_over, hand_ov
 from shardkit.conversion.layout import LAYOUT_FILE, load_layout, plan_layout, runs_of, segments_of_run, split_position
 from shardkit.conversion.order import work_order
 from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole
-from shardkit.conversion.progress import Progress
 from shardkit.conversion.shard_file import shard_record_name
 from shardkit.conversion.spool import Segment
 from shardkit.conversion.survey import mark_names, mark_rows, needs_survey, survey_split
@@ -103,7 +103,12 @@ class _PlannedDoFn(ThreadedDoFn):
             self._plan = load_plan(self._plan_path)
             if self._plan.handover is not None:
                 self._plan = receive_plan(self._plan_path)
-        self._progress = Progress(self._plan.work_path("progress"))
+        self._progress = CountedProgress(self._plan.work_path("progress"))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Yields what the threads gave."""
+        yield from super().finish_bundle()
+        self._progress.flush()
 
     @contextmanager
     def _step(self) -> Iterator[None]:
@@ -160,6 +165,7 @@ class _LayOut(_PlannedDoFn):
         extracted = load_extracted(self._plan)
         check_bad_rows(self._plan, extracted)
         layout = plan_layout(self._plan, extracted, self._threads_a_piece)
+        count({PLANNED: sum(split.num_bytes for split in layout.splits)})
         hand_over(self._plan, [LAYOUT_FILE])
         return layout, extracted
 
@@ -179,8 +185,11 @@ class _CutChunks(_PlannedDoFn):
         with self._step():
             fetch(self._plan, [LAYOUT_FILE])
             layout = load_layout(self._plan)
-            for runs in encoded:
-                yield from cut_chunks(self._plan, layout, msgspec.msgpack.decode(runs, type=list[tuple[int, str]]))
+            for raw in encoded:
+                runs = msgspec.msgpack.decode(raw, type=list[tuple[int, str]])
+                for key, chunk in cut_chunks(self._plan, layout, runs):
+                    self._progress.add(num_carried_bytes=len(chunk))
+                    yield key, chunk
 
 
 class _LayOutShards(_LayOut):

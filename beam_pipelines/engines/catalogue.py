@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from beam_pipelines.engines.dataflow_settings import DATAFLOW
 from beam_pipelines.engines.settings import Engine, EngineOptions, Facts, Needs, Setting, flag_name
 from shardkit.errors import UsageError, missing_extra
 
@@ -195,4 +196,5 @@ ENGINES: dict[str, Engine] = {
             "--engine-option environment-config=127.0.0.1:50000",
         ),
     ),
+    "dataflow": DATAFLOW,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 
-RunnerName = Literal["local", "dask", "flink", "spark", "prism", "portable"]
+RunnerName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +34,15 @@ class Facts(NamedTuple):
         num_workers: Pieces of work at the same time, as asked for, or the cores of this machine.
         num_input_splits: Parts of the inputs.
         environment: Variables of this process.
+        destination: Of the dataset.
+        fingerprint: Of the plan.
     """
 
     num_workers: int
     num_input_splits: int
     environment: Mapping[str, str]
+    destination: str = ""
+    fingerprint: str = ""
 
 
 Needs = Callable[[EngineOptions, Facts], UsageError | None]
@@ -54,6 +58,7 @@ class Setting(NamedTuple):
         default: Returns the value where the user gives none, None for no value.
         shown: That default in words; empty where there is none.
         reason: Why that default.
+        spell: Returns the flags for a value, where `--flag=value` is not what Beam takes.
     """
 
     key: str
@@ -62,6 +67,7 @@ class Setting(NamedTuple):
     default: Callable[[Facts], str | None]
     shown: str = ""
     reason: str = ""
+    spell: Callable[[str], Sequence[str]] | None = None
 
 
 class Engine(NamedTuple):
@@ -139,7 +145,7 @@ def beam_flags(engine: Engine, chosen: Sequence[Chosen], flags: Sequence[str]) -
     own = [f"--runner={engine.runner}", "--no_save_main_session"]
     for setting, value, _ in chosen:
         if setting.flag is not None and value is not None:
-            own.append(f"--{setting.flag}={value}")
+            own.extend((f"--{setting.flag}={value}",) if setting.spell is None else setting.spell(value))
     typed = {flag_name(flag) for flag in flags}
     return [flag for flag in own if flag_name(flag) not in typed] + list(flags)
 

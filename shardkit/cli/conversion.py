@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
@@ -46,7 +47,7 @@ from shardkit.conversion.handover import fetch_signs, offer_plan
 from shardkit.conversion.layout import LAYOUT_FILE, load_layout
 from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare
-from shardkit.conversion.progress import read_totals
+from shardkit.conversion.progress import Totals, read_totals
 from shardkit.conversion.server_rows import forget_server_rows
 from shardkit.conversion.understanding import remember
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
@@ -82,6 +83,10 @@ def convert(
     console = Console(stderr=True, highlight=False)
     started = time.monotonic()
     display = new_display()
+    if engine.runner == "dataflow":
+        from shardkit.cli.dataflow import prepared_for_dataflow
+
+        options = prepared_for_dataflow(options, engine, num_workers)
     if is_dry_run:
         _dry_run(options, display, engine, num_workers)
         return
@@ -126,9 +131,10 @@ class _Made(NamedTuple):
 
 def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: Display) -> _Made:
     plan = prepared.plan
-    start = _start_on(engine, plan, num_workers)
+    start = _start_on(engine, plan, num_workers, display)
     with work_folder(plan):
-        with _hard_stop(plan, start.stop), converting(display, plan):
+        stopping = start.stopping or _hard_stop(plan, start.stop)
+        with stopping, converting(display, plan, start.told):
             made = _make(prepared, num_workers, engine, start)
         # Before another process may hold it: that one would find a commit that seems cut off.
         remove_work_folder(plan)
@@ -152,7 +158,9 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
             _stop_and_exit(start.stop, EXIT_NO_MEMORY)
         next_step = _way_on(error, plan.recipe.on_bad_record)
         told = error.with_state(_state_of(plan), next_step)
-        if isinstance(error, BadInputError | UsageError | ConflictError):
+        # Where Dataflow runs the same conversion already, the folder is that job's.
+        is_free = engine.runner != "dataflow" or not isinstance(error, ConflictError)
+        if is_free and isinstance(error, BadInputError | UsageError | ConflictError):
             # The inputs or the command must change, and with them the name of the work folder.
             remove_work_folder(plan)
         raise told from error
@@ -162,19 +170,30 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
         notes=load_layout(plan).notes,
         bad_rows=bad_row_samples(plan, load_extracted(plan)),
-        num_kept_bytes=read_totals(plan.work_path("progress")).num_kept_input_bytes,
+        num_kept_bytes=(
+            start.told()[0] if start.told else read_totals(plan.work_path("progress"))
+        ).num_kept_input_bytes,
         peak_bytes=_peak_bytes(num_workers) if engine.runner == "local" else None,
     )
 
 
 class _Start(NamedTuple):
-    """How a stored plan is run, given what to do when a worker is lost, and how that is stopped."""
+    """How a stored plan is run.
+
+    Attributes:
+        run: Runs it, given what to do when a worker is lost.
+        stop: Ends that.
+        told: Returns how far it is, where no folder tells.
+        stopping: What signals do during the run, where that is not to stop at once.
+    """
 
     run: Callable[[str, Callable[[StorageError], None]], None]
     stop: Callable[[], None]
+    told: Callable[[], tuple[Totals, int | None]] | None = None
+    stopping: AbstractContextManager[None] | None = None
 
 
-def _start_on(engine: EngineOptions, plan: Plan, num_workers: int) -> _Start:
+def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Display) -> _Start:
     """Returns what runs a plan on an engine.
 
     Raises:
@@ -192,10 +211,22 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int) -> _Start:
         from beam_pipelines.local import run_local, stop_workers
 
         return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)
+    if engine.runner == "dataflow":
+        return _start_on_dataflow(engine, plan, display)
     from beam_pipelines.engines.run import run_on_engine, settings_of, stop_job
 
     settings_of(engine, plan, num_workers)
     return _Start(lambda plan_path, on_lost: run_on_engine(plan_path, engine, num_workers, on_lost), stop_job)
+
+
+def _start_on_dataflow(engine: EngineOptions, plan: Plan, display: Display) -> _Start:
+    from beam_pipelines.engines.dataflow import DataflowRun
+    from beam_pipelines.engines.dataflow_submit import refuse_running
+    from shardkit.cli.dataflow import asking
+
+    refuse_running(engine, plan)
+    run = DataflowRun(engine, lambda job: display.say(f"Dataflow runs it as job {job.id}: {job.url}"))
+    return _Start(lambda plan_path, on_lost: run.run(plan_path), lambda: None, run.progress, asking(plan, run, display))
 
 
 def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: float) -> None:
@@ -234,11 +265,18 @@ def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, n
 
 
 def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_workers: int) -> None:
-    from beam_pipelines.engines.run import flags_of, settings_of
+    if engine.runner == "dataflow":
+        from beam_pipelines.engines.dataflow_submit import plan_request
 
-    chosen = settings_of(engine, plan, num_workers)
+        request = plan_request(engine, plan)
+        chosen, flags = request.chosen, request.flags
+    else:
+        from beam_pipelines.engines.run import flags_of, settings_of
+
+        chosen = settings_of(engine, plan, num_workers)
+        flags = flags_of(engine, chosen)
     console.print(f"\nEngine: {engine.runner}")
-    print_columns(console, ("told", "value", "why"), engine_rows(chosen, flags_of(engine, chosen)), num_left=3)
+    print_columns(console, ("told", "value", "why"), engine_rows(chosen, flags), num_left=3)
 
 
 def _peak_bytes(num_workers: int) -> int | None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         shardkit convert headerless.csv out/ips --columns start,end,country --null-value NA
         shardkit convert 'data/*.csv' out/flights --runner dask --workers 4
         shardkit convert data/ out/flights --runner flink --engine-option jar=flink.jar -- --flink_version=1.20
+        shardkit convert gs://b/raw gs://b/flights --runner dataflow --project p --region r --temp-location gs://b/tmp
     """,
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
@@ -285,6 +286,9 @@ def command(
     work_dir: str | None,
     runner: RunnerName,
     engine_option: tuple[str, ...],
+    project: str | None,
+    region: str | None,
+    temp_location: str | None,
 ) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 

@@ -12,7 +12,8 @@ from shardkit.cli.shell import ExampleCommand
 if TYPE_CHECKING:
     from beam_pipelines.engines.settings import Chosen, EngineOptions, RunnerName
 
-RUNNERS = ("local", "dask", "flink", "spark", "prism", "portable")
+RUNNERS = ("local", "dask", "flink", "spark", "prism", "portable", "dataflow")
+DATAFLOW_OPTIONS = ("project", "region", "temp-location")
 _FLAGS = "shardkit.convert.flags"
 
 
@@ -57,6 +58,21 @@ def engine_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             help="Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
         ),
         click.option(
+            "--project",
+            metavar="NAME",
+            help="Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
+        ),
+        click.option(
+            "--region",
+            metavar="NAME",
+            help="Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
+        ),
+        click.option(
+            "--temp-location",
+            metavar="URL",
+            help="Folder of a bucket, gs://..., for what --runner dataflow stages and keeps in between.",
+        ),
+        click.option(
             "--engine-help",
             type=click.Choice([name for name in RUNNERS if name != "local"]),
             is_eager=True,
@@ -78,12 +94,20 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
     """Returns the engine that was asked for.
 
     Raises:
-        UsageError: If something is told to the local one, which listens to nothing.
+        UsageError: If something is told to the local one, which listens to nothing, or to another one than Dataflow
+            what only that understands.
     """
     from beam_pipelines.engines.settings import EngineOptions, parse_option
     from shardkit.errors import UsageError
 
     values, flags = tuple(map(parse_option, typed)), ctx.meta.get(_FLAGS, ())
+    own = [(key, ctx.params[key.replace("-", "_")]) for key in DATAFLOW_OPTIONS]
+    given = tuple((key, value) for key, value in own if value is not None)
+    if given and runner != "dataflow":
+        raise UsageError(
+            f"--{given[0][0]} is for --runner dataflow", next_step="Leave it out, or add --runner dataflow"
+        )
+    values = (*values, *given)
     if runner == "local" and (values or flags):
         what = "flags of Beam were given" if flags else "--engine-option was given"
         raise UsageError(

@@ -17,7 +17,7 @@ from typing import TextIO
 from shardkit.cli.phases import BAR, Phase, Speed, describe, draw, find_phases, last_line, plain
 from shardkit.conversion.layout import load_layout
 from shardkit.conversion.plan import Plan
-from shardkit.conversion.progress import read_totals
+from shardkit.conversion.progress import Totals, read_totals
 from shardkit.conversion.survey import needs_survey
 
 _REFRESH_SECONDS = 0.25
@@ -47,6 +47,7 @@ class Display:
         self._speed = Speed(started)
         self._said_at, self._said_share = started, 0.0
         self._over: list[str] = []
+        self._is_held = False
         self._bar = BAR if _can_show(stream, BAR) else "#"
         self.seconds: dict[str, float] = {}
 
@@ -61,6 +62,8 @@ class Display:
             phases: Those that have begun; the last one is going on.
             now: The time.
         """
+        if self._is_held:
+            return
         for phase in phases[:-1]:
             self._end_phase(phase, now)
         phase = phases[-1]
@@ -84,6 +87,16 @@ class Display:
                 self._say_over()
         self.clear()
         self._phase = None
+
+    def say(self, line: str) -> None:
+        """Writes a line that stays."""
+        self.clear()
+        self._write(f"{line}\n")
+
+    def hold(self) -> None:
+        """Shows nothing from here on: somebody is asked a question."""
+        self._is_held = True
+        self.clear()
 
     def clear(self) -> None:
         """Takes the line away that is to be drawn over."""
@@ -163,19 +176,35 @@ def planning(display: Display) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def converting(display: Display, plan: Plan) -> Iterator[None]:
-    """Shows how far the conversion of a plan is."""
+def converting(
+    display: Display, plan: Plan, told: Callable[[], tuple[Totals, int | None]] | None = None
+) -> Iterator[None]:
+    """Shows how far the conversion of a plan is.
+
+    Args:
+        display: To show it on.
+        plan: Of the conversion.
+        told: Returns what all workers counted, and the bytes of all shards, None before that is known; where workers
+            share no disk with the command.
+    """
     num_input_bytes = sum(s.num_bytes for s in plan.input_splits)
     num_framed_bytes: int | None = None
 
     def look() -> tuple[Phase, ...]:
         nonlocal num_framed_bytes
-        totals = read_totals(plan.work_path("progress"))
-        if num_framed_bytes is None and totals.num_input_bytes >= num_input_bytes:
+        before: tuple[Phase, ...] = ()
+        if told is None:
+            totals = read_totals(plan.work_path("progress"))
+        else:
+            totals, num_framed_bytes = told()
+            before = (Phase("waiting for workers"),)
+            if totals == Totals():
+                return before
+        if told is None and num_framed_bytes is None and totals.num_input_bytes >= num_input_bytes:
             with contextlib.suppress(FileNotFoundError):
                 num_framed_bytes = sum(s.num_bytes for s in load_layout(plan).splits)
         has_survey = needs_survey(plan.recipe) or totals.num_surveyed_bytes > 0
-        return find_phases(totals, num_input_bytes, num_framed_bytes, has_survey=has_survey)
+        return (*before, *find_phases(totals, num_input_bytes, num_framed_bytes, has_survey=has_survey))
 
     with _followed(display, look):
         yield

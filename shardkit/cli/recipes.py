@@ -30,6 +30,9 @@ NOT_IN_A_RECIPE = frozenset(
         "runner",
         "engine-option",
         "engine-help",
+        "project",
+        "region",
+        "temp-location",
     }
 )
 

@@ -24,6 +24,7 @@ class Totals(NamedTuple):
         num_surveyed_rows, num_surveyed_bytes: Read in a first pass, which only some conversions have.
         num_rows, num_input_bytes: Read, bytes as stored.
         num_rejected: Those of the rows that do not fit.
+        num_carried_bytes: Handed to the engine's shuffle, where workers share no disk.
         num_written_rows, num_framed_bytes: Written into shards, before compression.
         num_kept_surveyed_bytes, num_kept_input_bytes, num_kept_framed_bytes: Those of the bytes that no work was
             done for now, so that they tell nothing about the speed.
@@ -34,6 +35,7 @@ class Totals(NamedTuple):
     num_rows: int = 0
     num_input_bytes: int = 0
     num_rejected: int = 0
+    num_carried_bytes: int = 0
     num_written_rows: int = 0
     num_framed_bytes: int = 0
     num_kept_surveyed_bytes: int = 0

@@ -15,6 +15,7 @@ PACKAGE = "shardkit"
 EXTRAS = {
     "beam": "shardkit convert",
     "dask": "--runner dask",
+    "dataflow": "--runner dataflow",
     "train": "shardkit train, evaluate, predict, export; tf.data",
     "s3": "s3:// addresses",
     "gcs": "gs:// addresses",

@@ -14,6 +14,14 @@ import psutil
 
 from shardkit.dataset import open_dataset
 
+# As Dataflow tells what a worker met, and that it gave up.
+TRACE = """Error message from worker: generic::unknown: Traceback (most recent call last):
+  File "common.py", line 1, in process
+shardkit.errors.BadInputError: a.csv, line 3: expected 2 fields, got 1. Nothing was committed.
+
+During handling of the above exception, another exception occurred:
+shardkit.errors.BadInputError: a.csv, line 3: expected 2 fields, got 1 [while running 'Extract-ptransform-7']"""
+TRIED = "Workflow failed. Causes: the work item was attempted 4 times without success."
 SETTINGS = ("--split", "train=0.7", "--split", "test=0.3", "--num-shards", "8")
 
 
