@@ -21,13 +21,21 @@ from shardkit.naming import check_relative_path
 FORMAT_VERSION = 1
 MANIFESTS_DIR = "manifests"
 DATA_DIR = "data"
+STATISTICS_FILE = "statistics.zst"
 
 Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 _MANIFEST_NAME = re.compile(r"(\d{8})\.json")
 
 
-class Created(Document, frozen=True, kw_only=True):
+class InputRoot(Document, frozen=True, kw_only=True):
+    """The folder that the names of the next so many inputs are relative to; empty where they are whole paths."""
+
+    path: str
+    num_inputs: Count
+
+
+class Created(Document, frozen=True, kw_only=True, omit_defaults=True):
     """The one block in which two manifests of the same data may differ.
 
     Attributes:
@@ -35,12 +43,14 @@ class Created(Document, frozen=True, kw_only=True):
         commit_id: Random; tells a writer whether a manifest that it finds is its own.
         inputs: The inputs as they were typed, without credentials.
         tool_versions: Versions by package name.
+        roots: Where the inputs of the accounting lay, in its order; none where nobody noted it.
     """
 
     at: str
     commit_id: str
     inputs: tuple[str, ...]
     tool_versions: dict[str, str]
+    roots: tuple[InputRoot, ...] = ()
 
 
 class TopValue(Document, frozen=True, kw_only=True):
@@ -237,6 +247,14 @@ def manifest_path(version: int) -> str:
 def shard_table_path(version: int) -> str:
     """Returns the path of a shard table, relative to the dataset."""
     return f"{MANIFESTS_DIR}/{version:08d}.shards.parquet"
+
+
+def statistics_path(fingerprint: str) -> str:
+    """Returns the path of what was counted for the statistics of a version, relative to the dataset.
+
+    No manifest names it: whoever appends to the version merges it, and counts anew without it.
+    """
+    return f"{DATA_DIR}/{fingerprint}/{STATISTICS_FILE}"
 
 
 def parse_manifest_name(file_name: str) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from shardkit import storage
 from shardkit.dataset import Dataset
-from shardkit.manifest import MANIFESTS_DIR, Manifest, manifest_path
+from shardkit.manifest import MANIFESTS_DIR, STATISTICS_FILE, Manifest, manifest_path
 from shardkit.rejected import check_file
 
-_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
+_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json", STATISTICS_FILE)
 
 
 def find_problems(dataset: Dataset) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import Dataset, list_versions, open_dataset
 from shardkit.diagnosis.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
-from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name, statistics_path
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -136,6 +136,7 @@ def _names_of(dataset: Dataset) -> Iterator[str]:
         yield f"{shard.path}.idx"
     for rejected in manifest.accounting.rejected_files:
         yield rejected.path
+    yield statistics_path(manifest.fingerprint)
     for name in tfds_documents(manifest.name, manifest.features, dataset.shards):
         yield f"{DATA_DIR}/{manifest.fingerprint}/{name}"
 

@@ -19,6 +19,8 @@ from rich.console import Console
 
 from beam_pipelines.engines.settings import EngineOptions
 from shardkit import storage
+from shardkit.appended import own_inputs
+from shardkit.cli.appending import show_nothing_new, tidy_after_append
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
 from shardkit.cli.engines import engine_rows
 from shardkit.cli.errors import explain, show
@@ -31,6 +33,7 @@ from shardkit.cli.supervise import (
     is_supervised,
     tell_work_folder,
 )
+from shardkit.conversion.append import NothingNew
 from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
 from shardkit.conversion.commit import Committed, find_commit, forbid_commit, may_be_committed, refuse_existing
 from shardkit.conversion.disk_space import explain_full_disk
@@ -76,8 +79,14 @@ def convert(
     if is_dry_run:
         _dry_run(options, display, engine, num_workers)
         return
-    with planning(display), _explained(options):
-        prepared = prepare(options)
+    if options.append:
+        tidy_after_append(options)
+    try:
+        with planning(display), _explained(options):
+            prepared = prepare(options)
+    except NothingNew as nothing:
+        show_nothing_new(Console(highlight=False), nothing, options.destination)
+        return
     plan = prepared.plan
     if prepared.committed_version is not None:
         _end_what_was_cut_off(plan, prepared.committed_version, options.destination, started)
@@ -187,7 +196,7 @@ def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: f
         dataset,
         destination,
         seconds=time.monotonic() - started,
-        num_kept_bytes=sum(i.num_bytes for i in dataset.manifest.accounting.inputs),
+        num_kept_bytes=sum(i.num_bytes for i in own_inputs(dataset.manifest)),
         peak_bytes=None,
     )
 
@@ -196,8 +205,12 @@ def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, n
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
-        with planning(display), _explained(options):
-            prepared = prepare(options)
+        try:
+            with planning(display), _explained(options):
+                prepared = prepare(options)
+        except NothingNew as nothing:
+            show_nothing_new(Console(highlight=False), nothing, options.destination)
+            return
         if prepared.committed_version is not None:
             refuse_existing(prepared.plan)
         console = Console(highlight=False)
