@@ -149,6 +149,9 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
             # A function of the user's may keep what it took; a new process has it free.
             _stop_and_exit(start.stop, EXIT_NO_MEMORY)
         next_step = _way_on(error, plan.recipe.on_bad_record)
+        if plan.base is not None and isinstance(error, BadInputError):
+            # Neither features nor what becomes of bad rows may be others than those of the dataset.
+            error.next_step = "Correct the file, or leave it out with --exclude GLOB"
         told = error.with_state(_state_of(plan), next_step)
         if isinstance(error, BadInputError | UsageError | ConflictError):
             # The inputs or the command must change, and with them the name of the work folder.

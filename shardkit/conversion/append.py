@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 
 import msgspec
@@ -14,7 +15,7 @@ from shardkit.conversion.plan import BaseVersion
 from shardkit.conversion.recipe_options import recipe_of
 from shardkit.conversion.understanding import Understood
 from shardkit.dataset import Dataset, list_versions, open_dataset
-from shardkit.errors import BadInputError, NoRowsError, UsageError
+from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import Manifest
 from shardkit.sources import source_for
@@ -127,26 +128,20 @@ def check_fit(understood: Understood, base: Manifest) -> tuple[str, ...]:
     if missing:
         raise BadInputError(
             f"column {shown(missing[0].name)} is missing",
-            where=_first_with(understood, missing[0].name, is_there=False),
+            where=_first_file(understood, lambda columns: missing[0].name not in columns),
             why=f"the dataset has it as {missing[0].describe_type()}",
             next_step=f"Give the file the columns of the dataset, or leave it out with --exclude GLOB. {_ANEW}",
         )
     if more:
         raise BadInputError(
             f"column {shown(more[0].name)} is not in the dataset",
-            where=_first_with(understood, more[0].name, is_there=True),
+            where=_first_file(understood, lambda columns: more[0].name in columns),
             why=f"the file has it as {more[0].describe_type()}; the dataset has: "
             + ", ".join(shown(name) for name in held),
             next_step=f"Give the file the columns of the dataset, or leave it out with --exclude GLOB. {_ANEW}",
         )
-    return tuple(
-        f"column {shown(name)} looks like {found[name].describe_type()} in the new files and is "
-        f"{held[name].describe_type()} in the dataset: what does not fit that is a bad row"
-        for name in held
-        if name in found
-        and _kind(found[name].dtype) not in _fitting_kinds(held[name].dtype)
-        and held[name].vocabulary is None
-    )
+    others = [f for name, f in held.items() if name in found and _is_of_another_kind(found[name], f)]
+    return tuple(_kind_note(understood, feature, found[feature.name]) for feature in others)
 
 
 def check_same_features(features: Features, base: Manifest) -> None:
@@ -251,17 +246,27 @@ def _is_same(file: RawFile, info: InputInfo) -> bool:
     )
 
 
-def _first_with(understood: Understood, column: str, *, is_there: bool) -> str:
-    """Returns the first file that has a column, or lacks it."""
+def _first_file(understood: Understood, is_it: Callable[[Mapping[str, Feature]], bool]) -> str:
+    """Returns the first file whose columns are so."""
     source = source_for(understood.source.format or "")
     for file in understood.files:
-        try:
-            names: Collection[str] = {f.name for f in source.infer((file,), understood.source)}
-        except (BadInputError, NoRowsError, UsageError):
-            continue
-        if (column in names) == is_there:
-            return printable(file.name)
+        with suppress(BadInputError, UsageError):
+            if is_it({f.name: f for f in source.infer((file,), understood.source)}):
+                return printable(file.name)
     return printable(understood.files[0].name)
+
+
+def _kind_note(understood: Understood, held: Feature, found: Feature) -> str:
+    name = held.name
+    file = _first_file(understood, lambda columns: name in columns and _is_of_another_kind(columns[name], held))
+    return (
+        f"column {shown(name)} looks like {found.describe_type()} in {file} and is {held.describe_type()} in the "
+        "dataset: a value that does not fit makes its row a bad one"
+    )
+
+
+def _is_of_another_kind(found: Feature, held: Feature) -> bool:
+    return held.vocabulary is None and _kind(found.dtype) not in _fitting_kinds(held.dtype)
 
 
 def _kind(dtype: str) -> str:
