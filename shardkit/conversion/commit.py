@@ -193,9 +193,9 @@ def _told_to_run_again(plan: Plan) -> Iterator[None]:
     try:
         yield
     except ConflictError as error:
-        if plan.base is None:
-            raise
-        raise error.with_state("Nothing was appended; the other version is whole", RUN_AGAIN) from error
+        if plan.base is not None:
+            error.state, error.next_step = "Nothing was appended; the other version is whole", RUN_AGAIN
+        raise
 
 
 def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
