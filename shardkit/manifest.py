@@ -21,7 +21,6 @@ from shardkit.naming import check_relative_path
 FORMAT_VERSION = 1
 MANIFESTS_DIR = "manifests"
 DATA_DIR = "data"
-STATISTICS_FILE = "statistics.zst"
 
 Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 
@@ -247,14 +246,6 @@ def manifest_path(version: int) -> str:
 def shard_table_path(version: int) -> str:
     """Returns the path of a shard table, relative to the dataset."""
     return f"{MANIFESTS_DIR}/{version:08d}.shards.parquet"
-
-
-def statistics_path(fingerprint: str) -> str:
-    """Returns the path of what was counted for the statistics of a version, relative to the dataset.
-
-    No manifest names it: whoever appends to the version merges it, and counts anew without it.
-    """
-    return f"{DATA_DIR}/{fingerprint}/{STATISTICS_FILE}"
 
 
 def parse_manifest_name(file_name: str) -> int | None:

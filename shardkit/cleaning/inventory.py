@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shardkit import storage
 from shardkit.adoption.write import is_indexed
+from shardkit.appended import counted_file
 from shardkit.cleaning.plan import Folder, Found, Inventory, Upload, Version
 from shardkit.conversion.plan import default_work_root
 from shardkit.conversion.server_rows import ROWS_FOLDER
@@ -18,7 +19,7 @@ from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import Dataset, list_versions, open_dataset
 from shardkit.diagnosis.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
-from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name, statistics_path
+from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -136,7 +137,8 @@ def _names_of(dataset: Dataset) -> Iterator[str]:
         yield f"{shard.path}.idx"
     for rejected in manifest.accounting.rejected_files:
         yield rejected.path
-    yield statistics_path(manifest.fingerprint)
+    if (counted := counted_file(manifest)) is not None:
+        yield counted.path
     for name in tfds_documents(manifest.name, manifest.features, dataset.shards):
         yield f"{DATA_DIR}/{manifest.fingerprint}/{name}"
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardkit.diagnosis.scratch import PREFIX
-from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, STATISTICS_FILE, manifest_path, parse_manifest_name
+from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}")
@@ -19,7 +19,7 @@ _TABLE = re.compile(r"(\d{8})\.shards\.parquet")
 # What conversions write; anything else in their folders is somebody's own.
 _OWN = re.compile(
     r".+-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?(\.idx)?|rejected-\d{5,}\.jsonl\.gz|dataset_info\.json|features\.json"
-    r"|.+\.labels\.txt|" + re.escape(STATISTICS_FILE)
+    r"|.+\.labels\.txt|statistics-[0-9a-f]{16}\.zst"
 )
 
 UNFINISHED = "data of conversions that were never committed"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shardkit import storage
+from shardkit.appended import extensions_of
 from shardkit.conversion.accounting import account
 from shardkit.conversion.counted import put_counted
 from shardkit.conversion.extract import Extracted
@@ -70,7 +71,7 @@ def commit_dataset(
     )
     if plan.base is not None:
         made = after_base(plan, plan.base, made)
-    put_counted(plan, made.counted)
+    extensions = extensions_of(made.base, put_counted(plan, made.counted))
     table = encode_shard_table(made.shards)
     version, table_path = _choose_version(plan, table)
     manifest = Manifest(
@@ -86,7 +87,7 @@ def commit_dataset(
         shard_table=ShardTableInfo(
             path=table_path, num_rows=len(made.shards), sha256=hashlib.sha256(table).hexdigest()
         ),
-        extensions=made.extensions,
+        extensions=extensions,
     )
     with _told_to_run_again(plan):
         storage.commit_exclusive(storage.join(plan.destination, table_path), table)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shardkit.accounting import Accounting
-from shardkit.appended import AppendedTo, as_extension
+from shardkit.appended import AppendedTo
 from shardkit.conversion.counted import find_counted
 from shardkit.conversion.plan import BaseVersion, Plan
 from shardkit.dataset import Dataset, open_dataset
@@ -28,7 +28,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         created: When, by what, from where.
         recipe: Of the dataset.
         counted: By split, what its statistics are made of.
-        extensions: Of the manifest.
+        base: The version that comes first.
     """
 
     splits: tuple[SplitInfo, ...]
@@ -37,7 +37,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     created: Created
     recipe: dict[str, Json]
     counted: Mapping[str, bytes]
-    extensions: dict[str, Json] = {}
+    base: AppendedTo | None = None
 
 
 def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
@@ -82,7 +82,7 @@ def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
         created=_joined(manifest.created, len(before.inputs), made.created),
         recipe=manifest.recipe,
         counted=merged,
-        extensions={**manifest.extensions, **as_extension(link)},
+        base=link,
     )
 
 

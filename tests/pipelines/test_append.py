@@ -17,7 +17,7 @@ from PIL import Image
 
 import shardkit
 from shardkit.accounting import InputInfo
-from shardkit.appended import appended_to
+from shardkit.appended import appended_to, counted_file
 from shardkit.cleaning.inventory import take_inventory
 from shardkit.cleaning.plan import plan_cleaning
 from shardkit.conversion.append import NothingNew
@@ -153,11 +153,12 @@ def test_old_shards_are_not_read(convert, data, tmp_path):
 def test_what_was_counted_is_counted_again_from_old_shards_where_it_is_lost(convert, data, loss):
     first = convert(data, splits=SPLITS)
     more(data)
-    path = Path(first.url, "data", first.manifest.fingerprint, "statistics.zst")
+    path = Path(first.url, counted_file(first.manifest).path)
     if loss == "gone":
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-1])
+    assert path.name in str(verify_dataset(first).damages)
     dataset = convert(data, append=True)
     assert_alike(statistics_of(dataset), statistics_of(convert(data, "whole", splits=SPLITS)))
 
@@ -411,7 +412,7 @@ def test_old_versions_go_and_what_the_new_one_needs_stays(convert, data):
     assert gone == {
         "manifests/00000001.json",
         "manifests/00000001.shards.parquet",
-        f"data/{first.manifest.fingerprint}/statistics.zst",
+        counted_file(first.manifest).path,
     }
 
 
