@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import suppress
 
 from shardkit import storage
 from shardkit.appended import counted_file
@@ -14,7 +13,8 @@ from shardkit.manifest import MANIFESTS_DIR, Manifest, manifest_path
 from shardkit.regular_files import NotRegularError
 from shardkit.rejected import check_file
 
-_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
+# The last are counts that another version names, which this one was appended to.
+_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json", ".zst")
 
 
 def find_problems(dataset: Dataset) -> Iterator[tuple[str, str]]:
@@ -33,8 +33,6 @@ def count_other_files(dataset: Dataset) -> int:
     named: dict[str, set[str]] = {}
     paths = [shard.path for shard in dataset.shards]
     paths += [info.path for info in dataset.manifest.accounting.rejected_files]
-    with suppress(DamageError):
-        paths += [counted.path] if (counted := counted_file(dataset.manifest)) is not None else []
     for path in paths:
         folder, _, name = path.rpartition("/")
         named.setdefault(folder, set()).add(name)
