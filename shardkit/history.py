@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from shardkit.appended import appended_to, own_inputs
 from shardkit.dataset import list_versions, open_dataset
 from shardkit.errors import DamageError, UsageError
 
@@ -20,6 +21,8 @@ class VersionInfo(msgspec.Struct, frozen=True, kw_only=True):
         fingerprint: Of inputs and recipe: versions that have the same hold the same examples.
         num_examples, num_shards, num_bytes: Of all splits.
         inputs: As they were named to the conversion, without secrets.
+        appended_to: The version that it begins with; None of a conversion by itself.
+        new_inputs: Names of the inputs that came to that one.
         damage: Why it cannot be read; None where it can, and then nothing else is.
     """
 
@@ -31,6 +34,8 @@ class VersionInfo(msgspec.Struct, frozen=True, kw_only=True):
     num_shards: int = 0
     num_bytes: int = 0
     inputs: tuple[str, ...] = ()
+    appended_to: int | None = None
+    new_inputs: tuple[str, ...] = ()
     damage: str | None = None
 
 
@@ -50,6 +55,7 @@ def read_history(url: str | os.PathLike[str]) -> tuple[VersionInfo, ...]:
 def _read(url: str | os.PathLike[str], version: int) -> VersionInfo:
     try:
         manifest = open_dataset(url, version).manifest
+        base = appended_to(manifest)
     except (DamageError, UsageError) as error:
         return VersionInfo(version=version, damage=f"{error.what}{f': {error.why}' if error.why else ''}")
     return VersionInfo(
@@ -61,4 +67,6 @@ def _read(url: str | os.PathLike[str], version: int) -> VersionInfo:
         num_shards=sum(s.num_shards for s in manifest.splits),
         num_bytes=sum(s.num_bytes for s in manifest.splits),
         inputs=manifest.created.inputs,
+        appended_to=None if base is None else base.version,
+        new_inputs=() if base is None else tuple(i.name for i in own_inputs(manifest)),
     )

@@ -27,7 +27,14 @@ Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 _MANIFEST_NAME = re.compile(r"(\d{8})\.json")
 
 
-class Created(Document, frozen=True, kw_only=True):
+class InputRoot(Document, frozen=True, kw_only=True):
+    """The folder that the names of the next so many inputs are relative to; empty where they are whole paths."""
+
+    path: str
+    num_inputs: Count
+
+
+class Created(Document, frozen=True, kw_only=True, omit_defaults=True):
     """The one block in which two manifests of the same data may differ.
 
     Attributes:
@@ -35,12 +42,14 @@ class Created(Document, frozen=True, kw_only=True):
         commit_id: Random; tells a writer whether a manifest that it finds is its own.
         inputs: The inputs as they were typed, without credentials.
         tool_versions: Versions by package name.
+        roots: Where the inputs of the accounting lay, in its order; none where nobody noted it.
     """
 
     at: str
     commit_id: str
     inputs: tuple[str, ...]
     tool_versions: dict[str, str]
+    roots: tuple[InputRoot, ...] = ()
 
 
 class TopValue(Document, frozen=True, kw_only=True):

@@ -77,6 +77,18 @@ class StatisticsCollector:
         return {column.feature.name: column.finish() for column in self._columns}
 
 
+def merge_parts(parts: Iterable[bytes], features: Features) -> bytes:
+    """Returns one part in place of all, merged in the given order, of which `merge_statistics` makes the same.
+
+    Raises:
+        DamageError: If a part cannot be read or is of other features.
+    """
+    total = StatisticsCollector(features)
+    for part in parts:
+        total.merge(part)
+    return total.to_bytes()
+
+
 def merge_statistics(parts: Iterable[bytes], features: Features) -> dict[str, FeatureStatistics]:
     """Returns the statistics of all parts together, merged in the given order.
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 from shardkit import storage
+from shardkit.appended import counted_file
 from shardkit.dataset import Dataset
+from shardkit.errors import DamageError
 from shardkit.manifest import MANIFESTS_DIR, Manifest, manifest_path
+from shardkit.regular_files import NotRegularError
 from shardkit.rejected import check_file
 
-_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json")
+# The last are counts that another version names, which this one was appended to.
+_BESIDE_SHARDS = (".idx", ".labels.txt", "dataset_info.json", "features.json", ".zst")
 
 
 def find_problems(dataset: Dataset) -> Iterator[tuple[str, str]]:
@@ -20,6 +25,7 @@ def find_problems(dataset: Dataset) -> Iterator[tuple[str, str]]:
         found, _ = check_file(dataset, info)
         if found is not None:
             yield info.path, found
+    yield from _problems_of_counted(dataset)
 
 
 def count_other_files(dataset: Dataset) -> int:
@@ -35,6 +41,25 @@ def count_other_files(dataset: Dataset) -> int:
         for folder, names in named.items()
         for name in storage.list_names(storage.join(dataset.url, folder))
     )
+
+
+def _problems_of_counted(dataset: Dataset) -> Iterator[tuple[str, str]]:
+    try:
+        info = counted_file(dataset.manifest)
+    except DamageError as error:
+        yield manifest_path(dataset.version), f"{error.what}: {error.why}"
+        return
+    if info is None:
+        return
+    try:
+        content = storage.read_bytes(storage.join(dataset.url, info.path), is_stored=True)
+    except FileNotFoundError:
+        yield info.path, "what the statistics were made of is missing; nothing but --append needs it, and counts again"
+    except NotRegularError as error:
+        yield info.path, f"what the statistics were made of cannot be read: {error.strerror}"
+    else:
+        if hashlib.sha256(content).hexdigest() != info.sha256:
+            yield info.path, "what the statistics were made of is damaged: its SHA-256 is not the one of the manifest"
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:

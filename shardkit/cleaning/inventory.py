@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shardkit import storage
 from shardkit.adoption.write import is_indexed
+from shardkit.appended import counted_file
 from shardkit.cleaning.plan import Folder, Found, Inventory, Upload, Version
 from shardkit.conversion.plan import default_work_root
 from shardkit.conversion.server_rows import ROWS_FOLDER
@@ -136,6 +137,8 @@ def _names_of(dataset: Dataset) -> Iterator[str]:
         yield f"{shard.path}.idx"
     for rejected in manifest.accounting.rejected_files:
         yield rejected.path
+    if (counted := counted_file(manifest)) is not None:
+        yield counted.path
     for name in tfds_documents(manifest.name, manifest.features, dataset.shards):
         yield f"{DATA_DIR}/{manifest.fingerprint}/{name}"
 

@@ -19,7 +19,7 @@ _TABLE = re.compile(r"(\d{8})\.shards\.parquet")
 # What conversions write; anything else in their folders is somebody's own.
 _OWN = re.compile(
     r".+-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?(\.idx)?|rejected-\d{5,}\.jsonl\.gz|dataset_info\.json|features\.json"
-    r"|.+\.labels\.txt"
+    r"|.+\.labels\.txt|statistics-[0-9a-f]{16}\.zst"
 )
 
 UNFINISHED = "data of conversions that were never committed"

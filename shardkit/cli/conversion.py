@@ -6,38 +6,34 @@ import contextlib
 import logging
 import os
 import resource
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 
 from beam_pipelines.engines.settings import EngineOptions
 from shardkit import storage
+from shardkit.appended import own_inputs
+from shardkit.cli.appending import show_nothing_new, tidy_after_append
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
 from shardkit.cli.engines import engine_rows
-from shardkit.cli.errors import explain, show
 from shardkit.cli.grid import print_columns
-from shardkit.cli.progress import Display, converting, fresh_line, new_display, planning
+from shardkit.cli.hard_stop import end_now, hard_stop, stop_and_exit
+from shardkit.cli.progress import Display, converting, new_display, planning
 from shardkit.cli.supervise import (
-    EXIT_LOST_WORKER,
-    announce_end,
     is_begun_again,
     is_supervised,
     tell_work_folder,
 )
+from shardkit.conversion.append import NothingNew
 from shardkit.conversion.bad_rows import BadRowPolicy, bad_row_samples
 from shardkit.conversion.commit import (
     COMMITTED_FILE,
     Committed,
     find_commit,
-    forbid_commit,
     may_be_committed,
     refuse_existing,
 )
@@ -59,10 +55,6 @@ from shardkit.units import KiB, MiB, format_count, format_number
 
 # Below this, starting processes takes longer than the work.
 _ONE_WORKER_BYTES = 16 * MiB
-
-# Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
-_ending = threading.Lock()
-_STORE_SECONDS = 5.0
 
 
 def convert(
@@ -90,8 +82,14 @@ def convert(
     if is_dry_run:
         _dry_run(options, display, engine, num_workers)
         return
-    with planning(display), _explained(options):
-        prepared = prepare(options)
+    if options.append:
+        tidy_after_append(options)
+    try:
+        with planning(display), _explained(options):
+            prepared = prepare(options)
+    except NothingNew as nothing:
+        show_nothing_new(Console(highlight=False), nothing, options.destination)
+        return
     plan = prepared.plan
     if prepared.committed_version is not None:
         _end_what_was_cut_off(plan, prepared.committed_version, options.destination, started)
@@ -133,7 +131,7 @@ def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: D
     plan = prepared.plan
     start = _start_on(engine, plan, num_workers, display)
     with work_folder(plan):
-        stopping = start.stopping or _hard_stop(plan, start.stop)
+        stopping = start.stopping or hard_stop(plan, start.stop)
         with stopping, converting(display, plan, start.told):
             made = _make(prepared, num_workers, engine, start)
         # Before another process may hold it: that one would find a commit that seems cut off.
@@ -151,12 +149,15 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         plan_path = save_plan(plan)
         if plan.handover is not None:
             plan_path = offer_plan(plan)
-        start.run(plan_path, lambda error: _end_now(error, start.stop))
+        start.run(plan_path, lambda error: end_now(error, start.stop))
     except ShardkitError as error:
         if error.what == NO_MEMORY and is_supervised():
             # A function of the user's may keep what it took; a new process has it free.
-            _stop_and_exit(start.stop, EXIT_NO_MEMORY)
+            stop_and_exit(start.stop, EXIT_NO_MEMORY)
         next_step = _way_on(error, plan.recipe.on_bad_record)
+        if plan.base is not None and isinstance(error, BadInputError):
+            # Neither features nor what becomes of bad rows may be others than those of the dataset.
+            error.next_step = "Correct the file, or leave it out with --exclude GLOB"
         told = error.with_state(_state_of(plan), next_step)
         # Where Dataflow runs the same conversion already, the folder is that job's.
         is_free = engine.runner != "dataflow" or not isinstance(error, ConflictError)
@@ -239,7 +240,7 @@ def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: f
         dataset,
         destination,
         seconds=time.monotonic() - started,
-        num_kept_bytes=sum(i.num_bytes for i in dataset.manifest.accounting.inputs),
+        num_kept_bytes=sum(i.num_bytes for i in own_inputs(dataset.manifest)),
         peak_bytes=None,
     )
 
@@ -248,8 +249,12 @@ def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, n
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
-        with planning(display), _explained(options):
-            prepared = prepare(options)
+        try:
+            with planning(display), _explained(options):
+                prepared = prepare(options)
+        except NothingNew as nothing:
+            show_nothing_new(Console(highlight=False), nothing, options.destination)
+            return
         if prepared.committed_version is not None:
             refuse_existing(prepared.plan)
         console = Console(highlight=False)
@@ -330,58 +335,3 @@ def _state_after_failure(destination: str) -> str:
         version = open_dataset(storage.normalize(destination)).version
         return f"Nothing was committed; version {version} is untouched"
     return "Nothing was committed"
-
-
-@contextlib.contextmanager
-def _hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
-    # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
-    def stop(number: int, frame: FrameType | None) -> None:
-        if not _ending.acquire(blocking=False):
-            return
-        word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
-        state = "Nothing was committed" if _forbid_commit(plan) else "It may be committed already"
-        text = f"{fresh_line()}{word}: {state}; run the same command again to go on where it stopped.\n"
-        os.write(2, text.encode())
-        _stop_and_exit(stop_workers, code)
-
-    # Whoever starts a command with nohup wants SIGHUP to stay ignored.
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _forbid_commit(plan: Plan) -> bool:
-    if plan.handover is None:
-        return forbid_commit(plan)
-    # A store may take as long as it likes.
-    answers: list[bool] = []
-    thread = threading.Thread(target=lambda: answers.append(forbid_commit(plan)), daemon=True)
-    thread.start()
-    thread.join(_STORE_SECONDS)
-    return answers == [True]
-
-
-def _end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
-    if not _ending.acquire(blocking=False):
-        return
-    if is_supervised():
-        _stop_and_exit(stop_workers, EXIT_LOST_WORKER)
-    sys.stderr.write(fresh_line())
-    show(explain(error), error)
-    sys.stderr.flush()
-    _stop_and_exit(stop_workers, error.exit_code)
-
-
-def _stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn:
-    # All is said: what the runner's threads complain of when their workers go is noise.
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    with contextlib.suppress(Exception):
-        stop_workers()
-    if exit_code not in (EXIT_LOST_WORKER, EXIT_NO_MEMORY):
-        announce_end()
-    os._exit(exit_code)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardkit import storage
+from shardkit.appended import appended_to, own_inputs
 from shardkit.cli.errors import visible
 from shardkit.cli.phases import rate_text
 from shardkit.cli.tables import describe_accounting
@@ -97,14 +98,16 @@ def show_result(
     """
     console.print(_split_table(dataset))
     accounting = dataset.manifest.accounting
-    num_bytes = sum(i.num_bytes for i in accounting.inputs)
+    num_bytes = sum(i.num_bytes for i in own_inputs(dataset.manifest))
     took = f"in {format_duration(seconds)}"
     if num_kept_bytes:
         took += f" ({format_size(num_kept_bytes)} of the input were read before)"
     else:
         took += f" ({rate_text(num_bytes / seconds)} of input)"
     console.print(describe_accounting(accounting), soft_wrap=True)
-    pieces = [f"version {dataset.version} of {visible(destination)} {took}"]
+    base = appended_to(dataset.manifest)
+    appended = f", appended to version {base.version}," if base is not None else ""
+    pieces = [f"version {dataset.version} of {visible(destination)}{appended} {took}"]
     if peak_bytes is not None:
         pieces.append(f"peak memory {format_size(peak_bytes)}")
     for line in fill(pieces, console.width):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         shardkit convert photos/ out/photos --format images --compression none
         shardkit convert table.parquet out/table --no-shuffle --num-shards 8
         shardkit convert headerless.csv out/ips --columns start,end,country --null-value NA
+        shardkit convert 'data/*.csv' out/flights --append
         shardkit convert 'data/*.csv' out/flights --runner dask --workers 4
         shardkit convert data/ out/flights --runner flink --engine-option jar=flink.jar -- --flink_version=1.20
         shardkit convert gs://b/raw gs://b/flights --runner dataflow --project p --region r --temp-location gs://b/tmp
@@ -218,6 +219,12 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be done and the disk space it needs, and end.")
 @click.option("--overwrite", is_flag=True, help="Make the next version of a dataset that is there already.")
 @click.option(
+    "--append",
+    is_flag=True,
+    help="Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside them, "
+    "by the recipe that it holds.",
+)
+@click.option(
     "--work-dir",
     metavar="FOLDER",
     help="Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
@@ -283,6 +290,7 @@ def command(
     max_memory: int | None,
     dry_run: bool,
     overwrite: bool,
+    append: bool,
     work_dir: str | None,
     runner: RunnerName,
     engine_option: tuple[str, ...],
@@ -361,9 +369,14 @@ def command(
             apply_exif=apply_exif,
         ),
         overwrite=overwrite,
+        append=append,
         work_dir=work_dir,
         max_row_seconds=max_row_seconds,
     )
+    if append:
+        from shardkit.cli.appending import held_options
+
+        options = held_options(ctx, options)
     limit_memory(max_memory)
     convert(options, workers, chosen_engine(ctx, runner, engine_option), is_dry_run=dry_run)
 

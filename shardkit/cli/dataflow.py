@@ -17,6 +17,7 @@ from beam_pipelines.engines.settings import EngineOptions
 from shardkit import storage
 from shardkit.cli.progress import Display
 from shardkit.cli.supervise import announce_end
+from shardkit.conversion.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import ConvertOptions
 from shardkit.errors import UsageError
@@ -134,6 +135,8 @@ class _Stopper:
 
         def cancel() -> None:
             with contextlib.suppress(Exception):
+                # Workers may go on for a while; none of them commits behind what is said.
+                forbid_commit(self._plan)
                 ended.append(self._run.cancel())
 
         thread = threading.Thread(target=cancel, daemon=True, name="cancel")

@@ -62,5 +62,7 @@ def _inputs(own: VersionInfo, before: VersionInfo | None) -> str:
 
     if before is not None and before.fingerprint == own.fingerprint:
         return f"the same as version {before.version}"
-    more = len(own.inputs) - _MAX_INPUTS
-    return visible(", ".join(own.inputs[:_MAX_INPUTS])) + (f" and {more:,} more" if more > 0 else "")
+    named = own.inputs if own.appended_to is None else own.new_inputs
+    begun = "" if own.appended_to is None else f"version {own.appended_to} and "
+    more = len(named) - _MAX_INPUTS
+    return begun + visible(", ".join(named[:_MAX_INPUTS])) + (f" and {more:,} more" if more > 0 else "")

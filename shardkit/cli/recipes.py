@@ -25,6 +25,7 @@ NOT_IN_A_RECIPE = frozenset(
         "workers",
         "max-memory",
         "overwrite",
+        "append",
         "dry-run",
         "work-dir",
         "runner",

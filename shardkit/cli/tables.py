@@ -11,6 +11,7 @@ from rich.text import Text
 
 from shardkit import storage
 from shardkit.accounting import Accounting
+from shardkit.appended import AppendedTo, appended_to, own_inputs
 from shardkit.cli.errors import visible
 from shardkit.cli.grid import GAP, PAGE_WIDTH, Table, column_widths, first_that_fits, pad, print_columns
 from shardkit.cli.values import (
@@ -117,11 +118,16 @@ def _print_head(console: Console, dataset: Dataset) -> None:
         ("created", manifest.created.at.replace("T", " ").replace("Z", " UTC")),
         ("inputs", f"{format_number(len(account.inputs), 'file')}, {format_size(num_input_bytes)}"),
         ("rows", describe_accounting(account)),
+        *([("appended", _appended_note(manifest, base))] if (base := appended_to(manifest)) is not None else []),
         ("format", f"{compression}{_level_note(manifest)} (format version {manifest.format_version})"),
         ("fingerprint", manifest.fingerprint[:12]),
     )
     for name, value in facts:
         console.print(Text(f"  {name:<12}{visible(value)}"), soft_wrap=True)
+
+
+def _appended_note(manifest: Manifest, base: AppendedTo) -> str:
+    return f"{format_number(len(own_inputs(manifest)), 'file')} to version {base.version}"
 
 
 def describe_accounting(account: Accounting) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from shardkit import storage
+from shardkit.appended import extensions_of
 from shardkit.conversion.accounting import account
+from shardkit.conversion.counted import put_counted
 from shardkit.conversion.extract import Extracted, statistics_parts
+from shardkit.conversion.generations import RUN_AGAIN, Generation, after_base
 from shardkit.conversion.handover import has_mark, set_mark
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.tfds import tfds_documents
@@ -29,7 +32,7 @@ from shardkit.manifest import (
 )
 from shardkit.planning import Layout, SplitLayout
 from shardkit.shard_table import encode_shard_table
-from shardkit.statistics import merge_statistics
+from shardkit.statistics import merge_parts, merge_statistics
 
 # Of the work folder. A commit writes the first and then looks for the second, who stops it writes the second and then
 # looks for the first: whichever comes later sees the other, so that no commit follows the words that there is none.
@@ -54,34 +57,49 @@ def commit_dataset(
         StorageError: If the shards do not hold what was extracted, or the conversion was stopped.
         ConflictError: If another conversion was faster, or a dataset is there and may not be overwritten.
     """
-    if (made := _own_commit(plan)) is not None:
-        return made
-    splits = [_split_info(plan, split, extracted, shards) for split in layout.splits]
+    if (committed := _own_commit(plan)) is not None:
+        return committed
+    counted = {split.name: _counted(plan, split.name, extracted) for split in layout.splits}
+    splits = [_split_info(plan, split, counted[split.name], shards) for split in layout.splits]
     rank = {split.name: i for i, split in enumerate(layout.splits)}
     ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
-    table = encode_shard_table(ordered)
     if plan.recipe.tfds:
         _put_tfds_documents(plan, ordered)
-    version = _choose_version(plan, table)
+    made = Generation(
+        splits=tuple(splits),
+        shards=ordered,
+        accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
+        created=plan.created,
+        recipe=msgspec.to_builtins(plan.recipe),
+        counted=counted,
+    )
+    if plan.base is not None:
+        made = after_base(plan, plan.base, made)
+    extensions = extensions_of(made.base, put_counted(plan, made.counted))
+    table = encode_shard_table(made.shards)
+    version, table_path = _choose_version(plan, table)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         name=_dataset_name(plan),
         fingerprint=plan.fingerprint,
-        created=plan.created,
-        recipe=msgspec.to_builtins(plan.recipe),
+        created=made.created,
+        recipe=made.recipe,
         compression=plan.recipe.compression,
         features=plan.features,
-        splits=tuple(splits),
-        accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
+        splits=made.splits,
+        accounting=made.accounting,
         shard_table=ShardTableInfo(
-            path=shard_table_path(version), num_rows=len(ordered), sha256=hashlib.sha256(table).hexdigest()
+            path=table_path, num_rows=len(made.shards), sha256=hashlib.sha256(table).hexdigest()
         ),
+        extensions=extensions,
     )
-    storage.commit_exclusive(storage.join(plan.destination, shard_table_path(version)), table)
+    with _told_to_run_again(plan):
+        storage.commit_exclusive(storage.join(plan.destination, table_path), table)
     set_mark(plan, COMMITTING_FILE)
     if has_mark(plan, STOPPED_FILE):
         raise StorageError("the conversion was stopped", state="Nothing was committed")
-    storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
+    with _told_to_run_again(plan):
+        storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
     return Committed(
         version=version,
         num_examples=sum(s.num_examples for s in splits),
@@ -132,22 +150,31 @@ def refuse_existing(plan: Plan) -> None:
     """Checks that the destination may get a (next) version.
 
     Raises:
-        ConflictError: If it holds a dataset and the plan does not say to overwrite.
+        ConflictError: If it holds a dataset and the plan does not say to overwrite, or not the one to append to.
     """
     versions = list_versions(plan.destination)
+    if plan.base is not None:
+        if versions[-1:] != [plan.base.version]:
+            raise ConflictError(
+                "the dataset changed meanwhile",
+                where=storage.redact(plan.destination),
+                why=f"version {plan.base.version} is no longer the newest",
+                state="Nothing was appended",
+                next_step=RUN_AGAIN,
+            )
+        return
     if versions and not plan.overwrite:
         raise ConflictError(
             "there is a dataset already",
             where=storage.redact(plan.destination),
             why=f"version {versions[-1]}",
             state="It is untouched",
-            next_step="Run again with --overwrite to make the next version, or choose another destination",
+            next_step="Run again with --append to add new files to it, with --overwrite to make the next version of "
+            "these files alone, or choose another destination",
         )
 
 
-def _split_info(
-    plan: Plan, layout: SplitLayout, extracted: Sequence[Extracted], shards: Sequence[ShardInfo]
-) -> SplitInfo:
+def _split_info(plan: Plan, layout: SplitLayout, counted: bytes, shards: Sequence[ShardInfo]) -> SplitInfo:
     own = [s for s in shards if s.split == layout.name]
     num_examples = sum(s.num_examples for s in own)
     num_framed_bytes = sum(s.num_uncompressed_bytes for s in own)
@@ -164,16 +191,29 @@ def _split_info(
             state="Nothing was committed",
             next_step="Remove the work folder and run the same command again",
         )
-    position = [s.name for s in plan.recipe.splits].index(layout.name)
-    parts = statistics_parts(plan, extracted, position)
     return SplitInfo(
         name=layout.name,
         num_shards=len(own),
         num_examples=num_examples,
         num_bytes=sum(s.num_bytes for s in own),
         num_uncompressed_bytes=num_framed_bytes,
-        statistics=merge_statistics(parts, plan.features),
+        statistics=merge_statistics([counted], plan.features),
     )
+
+
+def _counted(plan: Plan, split: str, extracted: Sequence[Extracted]) -> bytes:
+    position = [s.name for s in plan.recipe.splits].index(split)
+    return merge_parts(statistics_parts(plan, extracted, position), plan.features)
+
+
+@contextlib.contextmanager
+def _told_to_run_again(plan: Plan) -> Iterator[None]:
+    try:
+        yield
+    except ConflictError as error:
+        if plan.base is not None:
+            error.state, error.next_step = "Nothing was appended; the other version is whole", RUN_AGAIN
+        raise
 
 
 def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
@@ -187,9 +227,11 @@ def _dataset_name(plan: Plan) -> str:
     return plan.destination.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _choose_version(plan: Plan, table: bytes) -> int:
+def _choose_version(plan: Plan, table: bytes) -> tuple[int, str]:
+    """Returns the number of the next version and the path of its shard table."""
     refuse_existing(plan)
     version = max(list_versions(plan.destination), default=0) + 1
+    first = version
     names = storage.list_names(storage.join(plan.destination, MANIFESTS_DIR))
     # A conversion that died between table and manifest leaves a table that nobody reads; pass over it.
     while shard_table_path(version).rsplit("/", 1)[-1] in names:
@@ -197,4 +239,5 @@ def _choose_version(plan: Plan, table: bytes) -> int:
         if found == table:
             break
         version += 1
-    return version
+    # Of two that append to the same version, only one may be its successor.
+    return first if plan.base is not None else version, shard_table_path(version)

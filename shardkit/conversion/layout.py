@@ -76,7 +76,7 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
     group_bytes = choose_group_bytes(num_bytes, shuffle=plan.recipe.shuffle)
     for position, (share, totals) in enumerate(zip(plan.recipe.splits, all_totals, strict=True)):
         if len(totals.buckets) == 0:
-            notes.append(f"split {share.name!r} got no rows and is left out")
+            notes.append(f"split {share.name!r} got no {'new rows' if plan.base else 'rows and is left out'}")
             continue
         split, note = _lay_out_split(plan, runs, position, totals, group_bytes, num_threads)
         splits.append(split)
@@ -189,8 +189,9 @@ def _lay_out_split(
     groups = form_groups(totals, group_bytes)
     note = None
     if recipe.num_shards is not None:
-        check_num_shards(name, recipe.num_shards, num_examples)
-        num_shards = recipe.num_shards
+        # What is appended may be a few rows.
+        num_shards = min(recipe.num_shards, num_examples) if plan.base else recipe.num_shards
+        check_num_shards(name, num_shards, num_examples)
     else:
         assert recipe.shard_bytes is not None
         fraction = 1.0

@@ -23,7 +23,7 @@ from shardkit.codec import Compression, CompressionLevel
 from shardkit.conversion.bad_rows import BadRowPolicy
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created
+from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created, InputRoot
 from shardkit.planning import SplitShare
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions
 from shardkit.transforms.options import TransformOptions, without_places
@@ -90,6 +90,13 @@ class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reason: str
 
 
+class BaseVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The version of a dataset that a conversion appends to."""
+
+    version: int
+    fingerprint: str
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One conversion.
 
@@ -106,6 +113,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         damaged_files: Inputs that are rejected as a whole.
         input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
+        base: What the rows are appended to; None makes a dataset of them alone.
     """
 
     destination: str
@@ -120,6 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     transforms: TransformPlan
     damaged_files: tuple[DamagedFile, ...] = ()
     handover: str | None = None
+    base: BaseVersion | None = None
 
     @property
     def data_path(self) -> str:
@@ -156,8 +165,13 @@ def input_versions(plan: Plan, input_split: InputSplit) -> tuple[str, ...]:
     return tuple(f.version for f in plan.files[input_split.file_start : input_split.file_stop])
 
 
-def make_created(inputs: Sequence[str]) -> Created:
-    """Returns when and by what the conversion is made."""
+def make_created(inputs: Sequence[str], roots: Sequence[InputRoot] = ()) -> Created:
+    """Returns when and by what the conversion is made.
+
+    Args:
+        inputs: As they were typed.
+        roots: What their names are relative to.
+    """
     packages = ("apache-beam", "duckdb", "isal", "numpy", "pillow", "protobuf", "pyarrow", "tokenizers", "zlib-ng")
     versions = {name: v for name in packages if (v := _version_of(name)) is not None}
     return Created(
@@ -165,6 +179,7 @@ def make_created(inputs: Sequence[str]) -> Created:
         commit_id=secrets.token_hex(16),
         inputs=tuple(storage.redact(i) for i in inputs),
         tool_versions={"shardkit": __version__, "python": platform.python_version(), **versions},
+        roots=tuple(roots),
     )
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from shardkit import storage
 from shardkit.codec import Compression, CompressionLevel
 from shardkit.codec_kernel import HAS_KERNEL
+from shardkit.conversion.append import (
+    appended_fingerprint,
+    base_version,
+    check_fit,
+    check_same_features,
+    leave_out_known,
+    named_as_before,
+    open_base,
+    source_features,
+)
 from shardkit.conversion.bad_rows import BadRowPolicy, check_countable
 from shardkit.conversion.checks import check_options, choose_level
 from shardkit.conversion.commit import refuse_existing
@@ -23,12 +35,15 @@ from shardkit.conversion.plan import (
     make_created,
     no_new_folders,
 )
-from shardkit.conversion.server_rows import holds_server_rows, server_rows
+from shardkit.conversion.recipe_options import hold_to_recipe, recipe_of
+from shardkit.conversion.server_rows import holds_server_rows, names_server, server_rows
 from shardkit.conversion.small_files import group_small_files
 from shardkit.conversion.understanding import Understood, understand
 from shardkit.conversion.work_folder import count_read_before, version_cut_off
+from shardkit.dataset import Dataset
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
+from shardkit.manifest import InputRoot
 from shardkit.planning import parse_shares
 from shardkit.schema import Schema, apply_schema, declared_features, load_schema, with_leading_zeros
 from shardkit.sources.base import SourceOptions
@@ -65,6 +80,8 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         stratify: Column of which every value is divided over the splits by their fractions.
         transforms: What is done to the rows.
         overwrite: Whether to make the next version where a dataset is already.
+        append: Whether to make a version that holds the newest one and what of the inputs is not in it. Everything
+            that its recipe holds is taken from there, and may be given only if it is the same.
         work_dir: Where the spool goes; None puts it beside the data. A folder in a store is for workers without a
             shared disk.
         max_row_seconds: How long reading or transforming one row may take.
@@ -92,6 +109,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     stratify: str | None = None
     transforms: TransformOptions = TransformOptions()
     overwrite: bool = False
+    append: bool = False
     work_dir: str | None = None
     max_row_seconds: float = 60.0
 
@@ -120,11 +138,16 @@ def prepare(options: ConvertOptions) -> Prepared:
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.
         ConflictError: If the destination holds a dataset and may not be overwritten.
+        NothingNew: If the dataset has all inputs that are to be appended to it.
     """
     destination = storage.normalize(options.destination)
     if not storage.is_local(destination):
         storage.protocol_of(destination)  # Nothing is written to web servers, which are read.
     work_root, handover = _work_roots(options, destination)
+    if options.append:
+        base = _base_of(options, destination)
+        options = hold_to_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
+        return _prepare(options, destination, work_root, handover, base)
     with server_rows(options, work_root) as rows:
         if rows is None:
             return _prepare(options, destination, work_root, handover)
@@ -144,8 +167,16 @@ def prepare(options: ConvertOptions) -> Prepared:
     return msgspec.structs.replace(prepared, plan=plan, notes=(*rows.notes, *prepared.notes))
 
 
-def draft(options: ConvertOptions, destination: str, work_root: str) -> tuple[Plan, Understood]:
+def draft(
+    options: ConvertOptions, destination: str, work_root: str, base: Dataset | None = None
+) -> tuple[Plan, Understood]:
     """Returns the plan of a conversion, whatever the destination holds, and what the inputs are; writes nothing.
+
+    Args:
+        options: What the user asks for; with a base as its recipe holds them.
+        destination: Of the dataset, normalized.
+        work_root: The folder of all work folders.
+        base: What the rows are appended to.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.
@@ -163,10 +194,18 @@ def draft(options: ConvertOptions, destination: str, work_root: str) -> tuple[Pl
     near = (f.path for f in expanded.files if f.path.startswith(destination))
     own = [path for path in near if not holds_server_rows(path, work_root)]
     refuse_own_output(options.inputs, own, expanded.root, destination, options.source)
-    understood = understand(expanded, tolerant, work_root, allow_empty=options.allow_empty)
+    if base is not None:
+        expanded = named_as_before(expanded, base.manifest)
+    understood = understand(
+        expanded,
+        tolerant,
+        work_root,
+        allow_empty=options.allow_empty,
+        leave_out=None if base is None else functools.partial(leave_out_known, base=base),
+    )
     source_options, files, damaged_files = understood.source, understood.files, understood.damaged_files
     schema = _schema_of(options)
-    features = _with_schema(understood, schema)
+    features = _with_schema(understood, schema) if base is None else source_features(base.manifest)
     if schema is not None and source_options.format in ("csv", "tsv"):
         zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
         source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
@@ -198,11 +237,15 @@ def draft(options: ConvertOptions, destination: str, work_root: str) -> tuple[Pl
     if not understood.input_splits and not options.allow_empty:
         raise NoRowsError()
     name = fingerprint((*files, *(d.file for d in damaged_files)), features, recipe)
+    if base is not None:
+        check_same_features(features, base.manifest)
+        name = appended_fingerprint(base_version(base), name)
+    root = InputRoot(path=storage.redact(understood.root), num_inputs=len(files) + len(damaged_files))
     plan = Plan(
         destination=destination,
         work_dir=storage.join(work_root, name),
         fingerprint=name,
-        created=make_created(options.inputs),
+        created=make_created(options.inputs, [root]),
         recipe=recipe,
         features=features,
         files=files,
@@ -210,6 +253,7 @@ def draft(options: ConvertOptions, destination: str, work_root: str) -> tuple[Pl
         overwrite=options.overwrite,
         transforms=transforms,
         damaged_files=damaged_files,
+        base=None if base is None else base_version(base),
     )
     return plan, understood
 
@@ -225,11 +269,26 @@ def _work_roots(options: ConvertOptions, destination: str) -> tuple[str, str | N
     return default_work_root(destination), named
 
 
-def _prepare(options: ConvertOptions, destination: str, work_root: str, handover: str | None = None) -> Prepared:
-    plan, understood = draft(options, destination, work_root)
+def _base_of(options: ConvertOptions, destination: str) -> Dataset:
+    if options.overwrite:
+        raise UsageError("--append and --overwrite exclude each other", next_step="Drop one of them")
+    if any(map(names_server, options.inputs)):
+        raise UsageError(
+            "rows of a database server cannot be appended",
+            why="nobody can tell which of them the dataset has already",
+            next_step="Export the new ones to a file, and append that",
+        )
+    return open_base(destination)
+
+
+def _prepare(
+    options: ConvertOptions, destination: str, work_root: str, handover: str | None = None, base: Dataset | None = None
+) -> Prepared:
+    plan, understood = draft(options, destination, work_root, base)
     if handover is not None:
         plan = msgspec.structs.replace(plan, handover=storage.join(handover, plan.fingerprint))
         check_handover(plan)
+    fit_notes = () if base is None else check_fit(understood, base.manifest)
     if (version := version_cut_off(plan)) is not None:
         return Prepared(plan=plan, understood=understood, notes=(), num_finished_splits=0, committed_version=version)
     refuse_existing(plan)
@@ -239,6 +298,7 @@ def _prepare(options: ConvertOptions, destination: str, work_root: str, handover
         space_notes = check_space(plan) if plan.handover is None else ()
     notes = (
         *understood.notes,
+        *fit_notes,
         *transform_notes(plan.transforms),
         *_unsigned_notes(plan),
         *_kernel_notes(),

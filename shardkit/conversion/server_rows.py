@@ -52,6 +52,11 @@ class ServerRows(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+def names_server(text: str) -> bool:
+    """Whether an input names a database server."""
+    return _SERVER.match(text) is not None or _FOREIGN.match(text) is not None
+
+
 @contextlib.contextmanager
 def server_rows(options: ConvertOptions, work_root: str) -> Iterator[ServerRows | None]:
     """Reads the rows of a server, if that is what the inputs name; None if not.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from shardkit.features import Features, make_feature
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
 from shardkit.sources.choice import ROW_FILE_FORMATS, Choice, choose
-from shardkit.sources.listing import Expanded, list_files
+from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.sniff import format_of
 from shardkit.sources.streams import printable
 from shardkit.sources.transcoding import with_encoding
@@ -36,6 +37,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: Hash of all that this was found from.
         source: How the files are read; its format is never None.
+        root: The folder that the names of the files are relative to.
         files: Inputs that are read, by name.
         damaged_files: Inputs that are rejected as a whole.
         features: What the source gives, before any schema.
@@ -47,6 +49,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     source: SourceOptions
+    root: str
     files: tuple[RawFile, ...]
     damaged_files: tuple[DamagedFile, ...]
     features: Features
@@ -56,7 +59,14 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, allow_empty: bool) -> Understood:
+def understand(
+    expanded: Expanded,
+    options: SourceOptions,
+    work_root: str,
+    *,
+    allow_empty: bool,
+    leave_out: Callable[[Listing], Listing] | None = None,
+) -> Understood:
     """Returns what the inputs are, from an earlier attempt if one left it.
 
     Args:
@@ -64,6 +74,7 @@ def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, al
         options: How raw files are read.
         work_root: The folder of all work folders.
         allow_empty: Whether there may be no rows.
+        leave_out: Takes files out of the listing that are not to be read; None takes none.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.
@@ -71,10 +82,14 @@ def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, al
     """
     labels_sha256 = _hash_of_labels(options)
     key = _key_of(expanded, options, labels_sha256, allow_empty=allow_empty)
+    listing = None
+    if leave_out is not None:
+        listing = leave_out(list_files(expanded, options))
+        key = f"{key}-{xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(listing))}"
     found = _remembered(key, work_root)
     if found is not None:
         return found
-    listing = list_files(expanded, options)
+    listing = listing or list_files(expanded, options)
     listed = _without_labels(with_encoding(listing.files, options.encoding), options)
     source, refused = _choose(listed, options, allow_empty=allow_empty)
     options = msgspec.structs.replace(options, format=source.format)
@@ -104,6 +119,7 @@ def understand(expanded: Expanded, options: SourceOptions, work_root: str, *, al
     return Understood(
         key=key,
         source=options,
+        root=listing.root,
         files=files,
         damaged_files=damaged_files,
         features=features,

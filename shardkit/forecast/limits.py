@@ -58,7 +58,7 @@ ENGINE: dict[EngineName, Engine] = {
         holds_key=False,
         request=Limit(20 * 10**6, "Dataflow quotas: the request that makes a job is at most 20 MB"),
         workers=Limit(4000, "Dataflow quotas: 4,000 workers a job with the shuffle service, 2,000 without"),
-        disk=Limit(100 * 10**9, "shardkit: a worker of Dataflow gets 100 GB, unless --engine-option disk-gb=N says more"),
+        disk=Limit(100 * 10**9, "shardkit: a worker of Dataflow gets 100 GB unless --engine-option disk-gb says more"),
     ),
 }
 

@@ -83,6 +83,9 @@ def _read_version(files: Files, number: int) -> Version:
     table = files.read(document["shard_table"]["path"])
     if hashlib.sha256(table).hexdigest() != document["shard_table"]["sha256"]:
         raise Damaged("the shard table is another one")
+    counted = document["extensions"]["statistics"]
+    if hashlib.sha256(files.read(counted["path"])).hexdigest() != counted["sha256"]:
+        raise Damaged("what the statistics were made of is something else")
     shards = pq.read_table(io.BytesIO(table), use_threads=False).to_pylist()
     rows: Counter[Row] = Counter()
     num_examples: Counter[str] = Counter()

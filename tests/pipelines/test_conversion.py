@@ -248,7 +248,7 @@ def test_nothing_is_left_behind_but_the_dataset(convert, parquet_files):
     dataset = convert(parquet_files, num_shards=2)
     names = sorted(p.name for p in Path(dataset.url).iterdir())
     assert names == ["data", "manifests"]
-    assert len(list(Path(dataset.url).rglob("*"))) == 3 + 2 + len(dataset.shards)
+    assert len(list(Path(dataset.url).rglob("*"))) == 3 + 2 + 1 + len(dataset.shards)
 
 
 def test_a_shard_that_was_lost_on_the_way_is_never_committed(convert, parquet_files, monkeypatch):

@@ -57,7 +57,7 @@ def test_what_is_dead_goes_and_what_is_named_stays(dataset, tmp_path):
     gone = run("clean", dataset, "--older-than", "0", "--keep-versions", "1", "--delete")
     assert gone.returncode == 0, gone.stderr
     assert list_versions(dataset) == [2]
-    assert len(names(dataset)) == 4
+    assert len(names(dataset)) == 5
     assert verify_dataset(open_dataset(dataset)).is_whole
     assert "ok: there is nothing to remove" in run("clean", dataset, "--older-than", "0").stdout
     assert list((tmp_path / "cache" / "shardkit").iterdir()) == []

@@ -1,0 +1,88 @@
+"""How a conversion ends before its end: at a signal, or when its workers are lost. Nothing waits for anybody then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+from shardkit.cli.errors import explain, show
+from shardkit.cli.progress import fresh_line
+from shardkit.cli.supervise import EXIT_LOST_WORKER, announce_end, is_supervised
+from shardkit.conversion.commit import forbid_commit
+from shardkit.conversion.plan import Plan
+from shardkit.errors import StorageError
+from shardkit.process_limits import EXIT_NO_MEMORY
+
+# Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
+_ending = threading.Lock()
+_STORE_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
+    """Ends the process at a signal during the block, with a sentence that is true, and the same exit code as a shell's.
+
+    Args:
+        plan: Of the conversion.
+        stop_workers: Ends all processes below.
+    """
+
+    # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not _ending.acquire(blocking=False):
+            return
+        word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
+        state = "Nothing was committed" if _forbid_commit(plan) else "It may be committed already"
+        text = f"{fresh_line()}{word}: {state}; run the same command again to go on where it stopped.\n"
+        os.write(2, text.encode())
+        stop_and_exit(stop_workers, code)
+
+    # Whoever starts a command with nohup wants SIGHUP to stay ignored.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _forbid_commit(plan: Plan) -> bool:
+    if plan.handover is None:
+        return forbid_commit(plan)
+    # A store may take as long as it likes.
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(forbid_commit(plan)), daemon=True)
+    thread.start()
+    thread.join(_STORE_SECONDS)
+    return answers == [True]
+
+
+def end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
+    """Ends the process with an error, from any thread, unless it is being ended."""
+    if not _ending.acquire(blocking=False):
+        return
+    if is_supervised():
+        stop_and_exit(stop_workers, EXIT_LOST_WORKER)
+    sys.stderr.write(fresh_line())
+    show(explain(error), error)
+    sys.stderr.flush()
+    stop_and_exit(stop_workers, error.exit_code)
+
+
+def stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn:
+    """Ends the process and all below it without a word."""
+    # All is said: what the runner's threads complain of when their workers go is noise.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    with contextlib.suppress(Exception):
+        stop_workers()
+    if exit_code not in (EXIT_LOST_WORKER, EXIT_NO_MEMORY):
+        announce_end()
+    os._exit(exit_code)
