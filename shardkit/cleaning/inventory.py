@@ -5,15 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
+
+import msgspec
 
 from shardkit import storage
 from shardkit.adoption.write import is_indexed
 from shardkit.appended import counted_file
 from shardkit.cleaning.plan import Folder, Found, Inventory, Upload, Version
-from shardkit.conversion.plan import default_work_root
 from shardkit.conversion.server_rows import ROWS_FOLDER
 from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import Dataset, list_versions, open_dataset
@@ -24,12 +25,17 @@ from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_mani
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
-def take_inventory(root: str, work_root: str) -> Inventory:
+class _PlanHead(msgspec.Struct):
+    destination: str
+
+
+def take_inventory(root: str, work_root: str, handover_root: str | None = None) -> Inventory:
     """Returns what lies at a dataset.
 
     Args:
         root: Of the dataset, normalized.
         work_root: Where conversions keep intermediate files.
+        handover_root: Where workers that share no disk hand them over in a store, if such was named.
 
     Raises:
         UsageError: If there is neither a dataset nor anything that a conversion left.
@@ -41,8 +47,10 @@ def take_inventory(root: str, work_root: str) -> Inventory:
     known = {file.path: file for file in files}
     versions = tuple(load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))
     work = tuple(_work_folders(work_root))
-    rows = tuple(local_files(Path(work_root, ROWS_FOLDER)))
-    if not files and not versions and not work and not rows:
+    rows = tuple(found_files(Path(work_root, ROWS_FOLDER)))
+    live = {folder.fingerprint for folder in work if folder.is_live}
+    handed = () if handover_root is None else tuple(_handed_over(root, handover_root, live))
+    if not files and not versions and not work and not rows and not handed:
         raise UsageError(
             "there is no dataset", where=storage.redact(root), next_step="Check the path; nothing was removed"
         )
@@ -52,7 +60,7 @@ def take_inventory(root: str, work_root: str) -> Inventory:
         for found in storage.list_uploads(root)
         if found.path.startswith(prefixes)
     )
-    return Inventory(files=files, versions=versions, work=work, rows=rows, uploads=uploads)
+    return Inventory(files=files, versions=versions, work=(*work, *handed), rows=rows, uploads=uploads)
 
 
 def find_versions(root: str) -> list[int]:
@@ -119,16 +127,6 @@ def held(work_root: str, fingerprint: str) -> Iterator[bool]:
         os.close(handle)
 
 
-def work_root_of(root: str, work_dir: str | None) -> str:
-    """Returns where conversions to a dataset keep intermediate files.
-
-    Args:
-        root: Of the dataset, normalized.
-        work_dir: As it was given to them, None if it was not.
-    """
-    return str(storage.local_path(storage.normalize(work_dir) if work_dir else default_work_root(root)))
-
-
 def _names_of(dataset: Dataset) -> Iterator[str]:
     manifest = dataset.manifest
     yield manifest.shard_table.path
@@ -152,12 +150,29 @@ def _work_folders(work_root: str) -> Iterator[Folder]:
     root = Path(work_root)
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if _FINGERPRINT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            files = tuple(local_files(path))
+            files = tuple(found_files(path))
             yield Folder(path=str(path), fingerprint=path.name, files=files, is_live=_is_held(path / "lock"))
 
 
-def local_files(folder: Path) -> Iterator[Found]:
-    """Yields the files below a folder of this host, by their absolute paths."""
+def _handed_over(root: str, handover_root: str, live: Set[str]) -> Iterator[Folder]:
+    for name in storage.list_names(handover_root):
+        folder = storage.join(handover_root, name)
+        files = tuple(found_files(folder)) if _FINGERPRINT.fullmatch(name) else ()
+        # Other datasets may have theirs at the same place.
+        plans = [f.path for f in files if f.path.rpartition("/")[2].startswith("plan-")]
+        if any(_destination_of(path) == root for path in plans[-1:]):
+            yield Folder(path=folder, fingerprint=name, files=files, is_live=name in live)
+
+
+def _destination_of(plan_url: str) -> str | None:
+    try:
+        return msgspec.json.decode(storage.read_bytes(plan_url), type=_PlanHead).destination
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def found_files(folder: Path | str) -> Iterator[Found]:
+    """Yields the files below a folder, by their whole paths."""
     for file in storage.list_files(str(folder)):
         yield Found(path=file.path, num_bytes=file.num_bytes, modified_at=file.modified_at)
 

@@ -29,6 +29,7 @@ OLD_VERSIONS = "manifests of old versions"
 TABLES = "shard tables without a manifest"
 TEMPORARY = "temporary files of writers that died"
 WORK = "intermediate files of conversions that died"
+HANDED_OVER = "files that workers of such conversions handed over"
 ROWS = "rows that such conversions read from servers"
 UPLOADS = "unfinished uploads"
 DOCTOR = "what a doctor left that was killed"
@@ -67,10 +68,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of intermediate files on this host.
+    """A folder of intermediate files on this host, or of those that workers handed over in a store.
 
     Attributes:
-        path: Absolute.
+        path: Absolute, or a URL.
         fingerprint: Of the conversion.
         files: In it.
         is_live: Whether a process holds its lock.
@@ -96,7 +97,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         files: Below `data/`, `manifests/` and the folders of doctors.
         versions: Ascending.
-        work: Intermediate files on this host.
+        work: Intermediate files.
         rows: Files with rows of servers on this host.
         uploads: That the store keeps parts of.
     """
@@ -266,7 +267,8 @@ class _Planner:
             for file in work.files:
                 self._keep(file, LIVE)
             return
-        yield from self._whole(WORK, work.path, list(work.files), work.fingerprint)
+        kind = HANDED_OVER if "://" in work.path else WORK
+        yield from self._whole(kind, work.path, list(work.files), work.fingerprint)
 
     def _whole(self, kind: str, folder: str, files: list[Found], fingerprint: str | None = None) -> Iterable[Group]:
         reason = self._reason_to_keep(files)

@@ -10,17 +10,31 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from shardkit import storage
-from shardkit.cleaning.inventory import find_versions, held, list_folder, load_version, local_files
-from shardkit.cleaning.plan import DOCTOR, ROWS, UPLOADS, WORK, CleanPlan, Found, Group, Inventory, names_after
+from shardkit.cleaning.inventory import find_versions, found_files, held, list_folder, load_version
+from shardkit.cleaning.plan import (
+    DOCTOR,
+    HANDED_OVER,
+    ROWS,
+    UPLOADS,
+    WORK,
+    CleanPlan,
+    Found,
+    Group,
+    Inventory,
+    names_after,
+)
 from shardkit.diagnosis.scratch import PREFIX
 from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
 from shardkit.stores.uploads import PendingUpload
+
+_THREADS = 16
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +103,8 @@ class _Remover:
             self.num_files += 1
         elif group.kind == WORK:
             self._remove_work(group)
+        elif group.kind == HANDED_OVER:
+            self._remove_handed_over(group)
         elif group.kind == ROWS:
             for file in group.files:
                 with storage.translate_os_errors(file.path):
@@ -143,7 +159,7 @@ class _Remover:
         # The lock that is held lies in the folder itself, wherever that is.
         with held(str(path.parent), group.fingerprint) as is_free:
             known = {file.path: file for file in group.files}
-            now = [file for file in local_files(path) if file.path != str(path / "lock")]
+            now = [file for file in found_files(path) if file.path != str(path / "lock")]
             if not is_free or any(known.get(file.path) != file for file in now):
                 self.spared.append(group.folder)
                 return
@@ -151,6 +167,17 @@ class _Remover:
                 shutil.rmtree(path)
         for file in group.files:
             self._count(file)
+
+    def _remove_handed_over(self, group: Group) -> None:
+        with self._held(group.fingerprint) as is_free:
+            known = {file.path: file for file in group.files}
+            if not is_free or any(known.get(file.path) != file for file in found_files(group.folder)):
+                self.spared.append(group.folder)
+                return
+            with ThreadPoolExecutor(_THREADS) as pool:
+                for file, _ in zip(group.files, pool.map(storage.delete_file, known), strict=True):
+                    self._count(file)
+            storage.remove_folder(group.folder)
 
     @contextmanager
     def _held(self, fingerprint: str | None) -> Iterator[bool]:

@@ -60,16 +60,17 @@ def command(
     import time
 
     from shardkit import storage
-    from shardkit.cleaning.inventory import take_inventory, work_root_of
+    from shardkit.cleaning.inventory import take_inventory
     from shardkit.cleaning.plan import plan_cleaning
     from shardkit.cleaning.remove import remove
+    from shardkit.conversion.plan import work_roots
 
     root = storage.normalize(dataset)
     if not storage.is_local(root):
         storage.protocol_of(root)
-    work_root = work_root_of(root, work_dir)
+    work_root, handover_root = work_roots(root, work_dir)
     now = time.time()
-    inventory = take_inventory(root, work_root)
+    inventory = take_inventory(root, work_root, handover_root)
     plan = plan_cleaning(inventory, now=now, older_than_s=older_than_s, keep_versions=keep_versions)
     removed = remove(plan, inventory, root, work_root) if delete else None
     if as_json:

@@ -196,6 +196,26 @@ def default_work_root(destination: str) -> str:
     return storage.join(cache, "shardkit", name)
 
 
+def work_roots(destination: str, work_dir: str | None) -> tuple[str, str | None]:
+    """Returns the local folder of work folders, and the one in a store, where that was named.
+
+    Args:
+        destination: Of the dataset, normalized.
+        work_dir: As the user gave it, None for none.
+
+    Raises:
+        UsageError: If there is no place for them.
+        UnsafeError: If one is named where nothing is written.
+    """
+    if work_dir is None:
+        return default_work_root(destination), None
+    named = storage.normalize(work_dir)
+    if storage.is_local(named):
+        return named, None
+    storage.protocol_of(named)  # Web servers are only read.
+    return default_work_root(destination), named
+
+
 def save_plan(plan: Plan) -> str:
     """Stores the plan in its work folder, under a name of this attempt, and returns its path."""
     path = plan_file(plan)

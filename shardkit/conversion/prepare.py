@@ -30,10 +30,10 @@ from shardkit.conversion.plan import (
     Plan,
     Recipe,
     check_destination,
-    default_work_root,
     fingerprint,
     make_created,
     no_new_folders,
+    work_roots,
 )
 from shardkit.conversion.recipe_options import hold_to_recipe, recipe_of
 from shardkit.conversion.server_rows import holds_server_rows, names_server, server_rows
@@ -143,7 +143,7 @@ def prepare(options: ConvertOptions) -> Prepared:
     destination = storage.normalize(options.destination)
     if not storage.is_local(destination):
         storage.protocol_of(destination)  # Nothing is written to web servers, which are read.
-    work_root, handover = _work_roots(options, destination)
+    work_root, handover = work_roots(destination, options.work_dir)
     if options.append:
         base = _base_of(options, destination)
         options = hold_to_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
@@ -256,17 +256,6 @@ def draft(
         base=None if base is None else base_version(base),
     )
     return plan, understood
-
-
-def _work_roots(options: ConvertOptions, destination: str) -> tuple[str, str | None]:
-    """Returns the local folder of work folders, and that in a store, where one was named."""
-    if options.work_dir is None:
-        return default_work_root(destination), None
-    named = storage.normalize(options.work_dir)
-    if storage.is_local(named):
-        return named, None
-    storage.protocol_of(named)  # Web servers are only read.
-    return default_work_root(destination), named
 
 
 def _base_of(options: ConvertOptions, destination: str) -> Dataset:

@@ -114,6 +114,26 @@ def test_what_was_read_before_an_interrupt_is_not_read_again(store, tmp_path, cl
     assert shards_of(f"{place}/far") == clean
 
 
+def test_what_a_killed_command_left_in_the_store_is_cleaned_away(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = f"{store}/cleaned"
+    work = f"{place}/work"
+    process = start(f"{store}/in", f"{place}/far", *PORTABLE, "--work-dir", work)
+    wait_for(process, lambda: any(".run" in f.path for f in storage.list_files(work)), pause_s=0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    storage.put_file(Path(__file__), f"{work}/{'0' * 32}/of-another-dataset.run")
+    left = storage.list_files(work)
+    command = [sys.executable, "-m", "shardkit", "clean", f"{place}/far", "--work-dir", work]
+    young = subprocess.run([*command, "--delete"], capture_output=True, text=True, check=False)
+    assert (young.returncode, storage.list_files(work)) == (0, left), young.stderr
+    assert "too young" in young.stdout
+    result = subprocess.run([*command, "--older-than", "0s", "--delete"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "files that workers of such conversions handed over" in result.stdout
+    assert [f.path.rsplit("/", 1)[1] for f in storage.list_files(work)] == ["of-another-dataset.run"]
+
+
 def test_a_row_that_does_not_fit_is_named_as_ever(store, tmp_path):
     (tmp_path / "schema.json").write_text('{"features": {"id": "int64", "x": "float64", "word": "string"}}')
     options = ("--work-dir", f"{store}/work", "--schema", tmp_path / "schema.json", "--num-shards", 1)
