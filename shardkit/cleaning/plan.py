@@ -178,6 +178,8 @@ class _Planner:
         self._kept: Counter[str] = Counter()
         self._kept_bytes: Counter[str] = Counter()
         self._dropped = self._versions_to_drop(keep_versions)
+        older = () if keep_versions is None else inventory.versions[: max(0, len(inventory.versions) - keep_versions)]
+        self._recent = {version.version for version in older} - set(self._dropped)
         self._named = names_after(inventory, self._dropped)
         self._foreign = {_folder_of(name) for v in inventory.versions if v.is_indexed for name in v.names}
         self._live = {folder.fingerprint for folder in inventory.work if folder.is_live}
@@ -251,7 +253,7 @@ class _Planner:
             table = _TABLE.fullmatch(name)
             if number in manifests:
                 if number not in self._dropped:
-                    self._keep(file, f"named by version {number}")
+                    self._keep(file, self._named_as(number))
             elif file.path in self._named:
                 self._keep(file, self._named_by(file.path))
             elif table is not None and (file.path in dropped or int(table.group(1)) not in manifests):
@@ -296,7 +298,10 @@ class _Planner:
 
     def _named_by(self, path: str) -> str:
         naming = [v.version for v in self._inventory.versions if path in v.names and v.version not in self._dropped]
-        return f"named by version {max(naming)}" if naming else FOREIGN
+        return self._named_as(max(naming)) if naming else FOREIGN
+
+    def _named_as(self, version: int) -> str:
+        return f"named by version {version}" + (", replaced too recently" if version in self._recent else "")
 
     def _keep(self, file: Found, reason: str) -> None:
         self._kept[reason] += 1

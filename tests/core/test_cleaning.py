@@ -455,3 +455,15 @@ def test_durations(text, seconds):
 def test_no_durations(text):
     with pytest.raises(UsageError, match="is not a duration"):
         parse_duration(text)
+
+
+def test_a_version_that_was_replaced_too_recently_stays_and_it_is_said(place):
+    for fingerprint in FINGERPRINTS[:2]:
+        place.write_shards(fingerprint)
+        place.commit(fingerprint)
+    _, plan = place.plan(keep_versions=1)
+    assert plan.groups == ()
+    assert set(plan.kept) == {"named by version 1, replaced too recently", "named by version 2"}
+    place.now += WEEK
+    _, plan = place.plan(keep_versions=1)
+    assert set(plan.kept) == {"named by version 2"}
