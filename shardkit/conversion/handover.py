@@ -24,7 +24,7 @@ import msgspec
 
 from shardkit import storage
 from shardkit.conversion.plan import Plan, plan_file, write_whole
-from shardkit.errors import UsageError
+from shardkit.errors import ShardkitError, UsageError
 from shardkit.transforms.options import TransformOptions, split_reference
 
 # Requests at the same time: a store answers after 20 to 100 ms, and many at once as fast as one.
@@ -137,15 +137,13 @@ def has_mark(plan: Plan, name: str) -> bool:
 
 
 def hand_over_progress(plan: Plan) -> None:
-    """Puts the counters of this process where the command finds them.
-
-    Raises:
-        StorageError: If the store kept failing.
-    """
+    """Puts the counters of this process where the command finds them, if the store takes them."""
     if plan.handover is None:
         return
-    for path in plan.work_path(_PROGRESS).glob("*.counters"):
-        storage.put_file(path, handover_url(plan, _PROGRESS, f"{Path(plan.work_dir).name}-{path.name}"))
+    # Figures are for the eye: what was done is not done again because nobody sees it.
+    with suppress(ShardkitError):
+        for path in plan.work_path(_PROGRESS).glob("*.counters"):
+            storage.put_file(path, handover_url(plan, _PROGRESS, f"{Path(plan.work_dir).name}-{path.name}"))
 
 
 def fetch_signs(plan: Plan, *names: str) -> None:
