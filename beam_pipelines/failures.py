@@ -17,8 +17,11 @@ import msgspec
 from shardkit import storage
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
-from shardkit.errors import OutOfSpaceError, ShardkitError
+from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 
+# Where workers share no disk: what a store refused may be mended by the next try, and must not hide what never is.
+PASSING_FILE = "passing-failure.json"
+FAILURE_FILES = (FAILURE_FILE, PASSING_FILE)
 NO_MEMORY = "there is not enough memory"
 
 
@@ -48,17 +51,18 @@ def reported(plan_path: str, work_dir: str | None = None) -> Iterator[None]:
             _leave(Path(folder), content)
         else:
             # If the store refuses, the engine tells of the error in its own way.
+            name = PASSING_FILE if isinstance(error, StorageError) else FAILURE_FILE
             with suppress(ShardkitError):
-                storage.try_create(storage.join(folder, FAILURE_FILE), content)
+                storage.try_create(storage.join(folder, name), content)
         raise
 
 
 def read_failure(plan: Plan) -> Failure | None:
-    """Returns the first error that a worker left, None if none did."""
-    try:
-        return msgspec.json.decode(plan.work_path(FAILURE_FILE).read_bytes(), type=Failure)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+    """Returns the first error that a worker left, None if none did; one that a retry may mend only if no other came."""
+    for name in FAILURE_FILES:
+        with suppress(FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode(plan.work_path(name).read_bytes(), type=Failure)
+    return None
 
 
 def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] | None:

@@ -13,12 +13,11 @@ from beam_pipelines.engines.dataflow_job import ENDED, NOTHING, RUNNING, Dataflo
 from beam_pipelines.engines.dataflow_submit import JobRequest, plan_request, submit
 from beam_pipelines.engines.dataflow_wheel import stage_packages
 from beam_pipelines.engines.settings import EngineOptions, number_of
-from beam_pipelines.failures import read_failure
+from beam_pipelines.failures import FAILURE_FILES, read_failure
 from beam_pipelines.local import quiet_beam, temporary_files_in
 from shardkit.conversion.handover import fetch
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import Totals
-from shardkit.conversion.work_folder import FAILURE_FILE
 from shardkit.dataset import list_versions, open_dataset
 from shardkit.errors import DamageError, ShardkitError, StorageError
 
@@ -193,7 +192,7 @@ def _cancel_what_cannot_end_well(job: DataflowJob, plan: Plan) -> None:
 
 def _raise_reported(plan: Plan) -> None:
     with suppress(ShardkitError):
-        fetch(plan, [FAILURE_FILE])
+        fetch(plan, FAILURE_FILES)
     failure = read_failure(plan)
     if failure is not None and failure.error is not None:
         error = ShardkitError.from_dict(failure.error)

@@ -28,6 +28,7 @@ _MAX_JOB_NAME = 63
 _MAX_WORKERS = 20
 _SPLITS_A_WORKER = 8
 _DISK_TYPES = "compute.googleapis.com/projects//zones//diskTypes/"
+_PLACE_NAME = re.compile(r"[a-z][a-z0-9:.-]*")
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
@@ -68,6 +69,8 @@ def parse_labels(text: str) -> dict[str, str]:
                 why=f"keys begin with a letter; both hold lower-case letters, digits, - and _, at most {MAX_LABEL}",
                 next_step="Write it like --engine-option labels=team=data,stage=test",
             )
+        if key in found:
+            raise UsageError(f"the label {key} is given twice", next_step="Leave one of them out")
         found[key] = value
     return found
 
@@ -116,6 +119,13 @@ def check_values(chosen: Sequence[Chosen]) -> None:
     for key, words in (("public-ips", ("yes", "no")), ("flexrs", tuple(_GOALS))):
         if (value := value_of(chosen, key)) is not None and value not in words:
             raise UsageError(f"--engine-option {key}={value} is not known", next_step=f"Say {' or '.join(words)}")
+    for key in ("project", "region"):
+        if not _PLACE_NAME.fullmatch(value := value_of(chosen, key) or ""):
+            raise UsageError(
+                f"--{key} {value!r} is no name of a {key}",
+                why="it begins with a letter and holds lower-case letters, digits and -",
+                next_step="Write it as the console of Google Cloud shows it",
+            )
     parse_labels(value_of(chosen, "labels") or "")
     if not _JOB_NAME.fullmatch(name := value_of(chosen, "job-name") or ""):
         raise UsageError(

@@ -30,14 +30,13 @@ from beam_pipelines.engines.settings import (
     number_of,
     value_of,
 )
-from beam_pipelines.failures import read_failure
+from beam_pipelines.failures import FAILURE_FILES, read_failure
 from beam_pipelines.local import quiet_beam, stop_workers, temporary_files_in
 from shardkit._version import __version__
 from shardkit.conversion.handover import fetch, fetch_signs
 from shardkit.conversion.layout import LAYOUT_FILE
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import read_totals
-from shardkit.conversion.work_folder import FAILURE_FILE
 from shardkit.errors import ShardkitError, StorageError, UsageError
 
 _POLL_S = 0.25
@@ -104,7 +103,7 @@ def run_on_engine(
             raise
         except Exception as error:
             with suppress(ShardkitError):
-                fetch(plan, [FAILURE_FILE])
+                fetch(plan, FAILURE_FILES)
             if (failure := read_failure(plan)) is not None and failure.error is not None:
                 raise ShardkitError.from_dict(failure.error) from None
             if type(error).__name__ == "KilledWorker":
@@ -212,7 +211,7 @@ class _Watch:
         # Every look costs a request for each worker.
         self._next_s = now_s + min(max((now_s - self._started_s) / 20, _MIN_LOOK_S), _MAX_LOOK_S)
         with suppress(ShardkitError):
-            fetch_signs(self._plan, FAILURE_FILE, LAYOUT_FILE)
+            fetch_signs(self._plan, *FAILURE_FILES, LAYOUT_FILE)
 
 
 def _signs_of_work(plan: Plan) -> tuple[Any, ...]:

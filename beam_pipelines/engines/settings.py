@@ -45,6 +45,9 @@ class Facts(NamedTuple):
     fingerprint: str = ""
 
 
+# Flags of Beam that may be given several times, and are then joined.
+_REPEATABLE = {"labels", "experiments", "dataflow_service_options", "extra_package"}
+
 Needs = Callable[[EngineOptions, Facts], UsageError | None]
 
 
@@ -147,7 +150,7 @@ def beam_flags(engine: Engine, chosen: Sequence[Chosen], flags: Sequence[str]) -
         if setting.flag is not None and value is not None:
             own.extend((f"--{setting.flag}={value}",) if setting.spell is None else setting.spell(value))
     typed = {flag_name(flag) for flag in flags}
-    return [flag for flag in own if flag_name(flag) not in typed] + list(flags)
+    return [flag for flag in own if flag_name(flag) not in typed - _REPEATABLE] + list(flags)
 
 
 def value_of(chosen: Sequence[Chosen], key: str) -> str | None:

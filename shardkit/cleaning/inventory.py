@@ -9,12 +9,11 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 from shardkit import storage
 from shardkit.adoption.write import is_indexed
 from shardkit.appended import counted_file
 from shardkit.cleaning.plan import Folder, Found, Inventory, Upload, Version
+from shardkit.conversion.handover import folder_prefix, handover_folder
 from shardkit.conversion.server_rows import ROWS_FOLDER
 from shardkit.conversion.tfds import tfds_documents
 from shardkit.dataset import Dataset, list_versions, open_dataset
@@ -23,10 +22,6 @@ from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
-
-
-class _PlanHead(msgspec.Struct):
-    destination: str
 
 
 def take_inventory(root: str, work_root: str, handover_root: str | None = None) -> Inventory:
@@ -155,20 +150,13 @@ def _work_folders(work_root: str) -> Iterator[Folder]:
 
 
 def _handed_over(root: str, handover_root: str, live: Set[str]) -> Iterator[Folder]:
+    prefix = folder_prefix(root)
     for name in storage.list_names(handover_root):
-        folder = storage.join(handover_root, name)
-        files = tuple(found_files(folder)) if _FINGERPRINT.fullmatch(name) else ()
-        # Other datasets may have theirs at the same place.
-        plans = [f.path for f in files if f.path.rpartition("/")[2].startswith("plan-")]
-        if any(_destination_of(path) == root for path in plans[-1:]):
-            yield Folder(path=folder, fingerprint=name, files=files, is_live=name in live)
-
-
-def _destination_of(plan_url: str) -> str | None:
-    try:
-        return msgspec.json.decode(storage.read_bytes(plan_url), type=_PlanHead).destination
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+        fingerprint = name.removeprefix(prefix)
+        if name.startswith(prefix) and _FINGERPRINT.fullmatch(fingerprint):
+            folder = handover_folder(handover_root, root, fingerprint)
+            files = tuple(found_files(folder))
+            yield Folder(path=folder, fingerprint=fingerprint, files=files, is_live=fingerprint in live)
 
 
 def found_files(folder: Path | str) -> Iterator[Found]:

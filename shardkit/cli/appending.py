@@ -36,13 +36,13 @@ def held_options(ctx: click.Context, options: ConvertOptions) -> ConvertOptions:
 def tidy_after_append(options: ConvertOptions) -> None:
     """Removes what a conversion left that was killed behind its commit, which made the newest version."""
     from shardkit import storage
-    from shardkit.conversion.plan import default_work_root, load_plan
+    from shardkit.conversion.plan import load_plan, work_roots
     from shardkit.conversion.work_folder import remove_work_folder, version_cut_off
     from shardkit.dataset import open_dataset
     from shardkit.errors import ShardkitError
 
     destination = storage.normalize(options.destination)
-    work_root = storage.normalize(options.work_dir) if options.work_dir else default_work_root(destination)
+    work_root, _ = work_roots(destination, options.work_dir)
     # Who ends it at this moment removes it; who plans the next says what is wrong with the dataset.
     with contextlib.suppress(ShardkitError, OSError):
         fingerprint = open_dataset(destination).manifest.fingerprint
@@ -62,6 +62,8 @@ def show_nothing_new(console: Console, nothing: NothingNew, destination: str) ->
     files = "the only file is" if number == 1 else f"all {format_count(number)} files are"
     text = f"Nothing to append: {files} in version {nothing.base.version} of {destination} already"
     console.print(visible(text), soft_wrap=True, markup=False)
+    for note in nothing.notes:
+        console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
 
 
 def _is_typed(ctx: click.Context, name: str) -> bool:

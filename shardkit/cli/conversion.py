@@ -150,6 +150,8 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         if plan.handover is not None:
             plan_path = offer_plan(plan)
         start.run(plan_path, lambda error: end_now(error, start.stop))
+        fetch_signs(plan, COMMITTED_FILE, LAYOUT_FILE)
+        fetch_extracted(plan)
     except ShardkitError as error:
         if error.what == NO_MEMORY and is_supervised():
             # A function of the user's may keep what it took; a new process has it free.
@@ -165,8 +167,6 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
             # The inputs or the command must change, and with them the name of the work folder.
             remove_work_folder(plan)
         raise told from error
-    fetch_signs(plan, COMMITTED_FILE, LAYOUT_FILE)
-    fetch_extracted(plan)
     return _Made(
         committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
         notes=load_layout(plan).notes,

@@ -108,6 +108,8 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
             f"--{given[0][0]} is for --runner dataflow", next_step="Leave it out, or add --runner dataflow"
         )
     values = (*values, *given)
+    if any(flag.startswith("--runner") for flag in flags):
+        raise UsageError("--runner goes before the --", next_step="Leave it out of the flags of Beam")
     if runner == "local" and (values or flags):
         what = "flags of Beam were given" if flags else "--engine-option was given"
         raise UsageError(
@@ -118,12 +120,18 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
 
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
     """Returns name, value and reason of what an engine would be told, for a dry run."""
-    rows = [
-        (c.setting.key, c.value or "-", "as asked for" if c.is_typed else c.setting.reason or "")
-        for c in chosen
-        if c.value is not None
-    ]
+    told = set(flags)
+    rows = [(c.setting.key, c.value or "-", _why(c, told)) for c in chosen if c.value is not None]
     return [*rows, *(("Beam", flag, "") for flag in flags)]
+
+
+def _why(chosen: Chosen, told: set[str]) -> str:
+    setting, value, is_typed = chosen
+    if setting.flag is not None and value is not None:
+        spelled = (f"--{setting.flag}={value}",) if setting.spell is None else setting.spell(value)
+        if not told.issuperset(spelled):
+            return "not told: a flag of Beam says otherwise"
+    return "as asked for" if is_typed else setting.reason
 
 
 def _show_page(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -35,12 +35,14 @@ class NothingNew(Exception):  # noqa: N818 - no error: there is nothing to do
     Args:
         base: The dataset.
         num_known: How many inputs were named.
+        notes: What to say of some of them.
     """
 
-    def __init__(self, base: Dataset, num_known: int) -> None:
+    def __init__(self, base: Dataset, num_known: int, notes: tuple[str, ...] = ()) -> None:
         super().__init__(num_known)
         self.base = base
         self.num_known = num_known
+        self.notes = notes
 
 
 def open_base(destination: str) -> Dataset:
@@ -96,9 +98,15 @@ def leave_out_known(listing: Listing, base: Dataset) -> Listing:
     files = tuple(file for file in listing.files if not known.has(file, listing.root))
     damaged = tuple(pair for pair in listing.damaged if not known.has(pair[0], listing.root))
     num_all, num_new = len(listing.files) + len(listing.damaged), len(files) + len(damaged)
+    rejected = tuple(
+        f"{printable(name)} was rejected as a whole and has the size that it had then: it is left out again. If it was "
+        "repaired, give it another name"
+        for name in known.rejected
+    )
     if not num_new:
-        raise NothingNew(base, num_all)
-    notes = (f"{format_count(num_all - num_new)} of {format_number(num_all, 'file')} are in the dataset already",)
+        raise NothingNew(base, num_all, rejected)
+    left_out = f"{format_count(num_all - num_new)} of {format_number(num_all, 'file')} are in the dataset already"
+    notes = (*rejected, left_out)
     return msgspec.structs.replace(
         listing, files=files, damaged=damaged, notes=(*listing.notes, *(notes if num_new < num_all else ()))
     )
@@ -166,6 +174,7 @@ class _Known:
     def __init__(self, manifest: Manifest) -> None:
         self._by_place: dict[str, InputInfo] = {}
         self._by_name: dict[str, tuple[InputInfo, str | None]] = {}
+        self.rejected: list[str] = []
         for info, place in _placed(manifest):
             self._by_name[info.name] = (info, place)
             if place is not None:
@@ -179,7 +188,7 @@ class _Known:
         """
         place = storage.redact(_joined(root, file.name))
         if (same := self._by_place.get(place)) is not None:
-            return _is_same(file, same)
+            return self._is_same(file, same)
         for name in _endings(place, file.name):
             if name not in self._by_name:
                 continue
@@ -194,7 +203,7 @@ class _Known:
                         "them apart; what the dataset has already is left out",
                     )
             elif name == file.name:
-                return _is_same(file, info)
+                return self._is_same(file, info)
             elif file.num_bytes == info.num_bytes:
                 raise UsageError(
                     "nobody can tell whether the dataset has a file already",
@@ -203,6 +212,14 @@ class _Known:
                     next_step="Name the inputs as they were named for the dataset, or leave it out with --exclude GLOB",
                 )
         return False
+
+    def _is_same(self, file: RawFile, info: InputInfo) -> bool:
+        if info.damage is None:
+            return _is_same(file, info)
+        # None of its rows is in the dataset. The same bytes would be rejected again, in a new version every time.
+        if file.num_bytes == info.num_bytes:
+            self.rejected.append(file.name)
+        return file.num_bytes == info.num_bytes
 
 
 def _placed(manifest: Manifest) -> Iterator[tuple[InputInfo, str | None]]:

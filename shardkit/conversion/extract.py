@@ -56,7 +56,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     marks_digest: str = ""
     rejected_samples: tuple[str, ...] = ()
     damage: dict[int, str] = {}
-    has_statistics: bool = False
+    has_statistics: bool
 
 
 def extract_split(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Extracted:
@@ -222,6 +222,7 @@ def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None 
         versions=input_versions(plan, input_split),
         marks_digest=marks_digest(plan, input_split.index),
         damage=damage or {},
+        has_statistics=False,
     )
 
 
@@ -236,9 +237,19 @@ def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
         return None
     if extracted.marks_digest != marks_digest(plan, input_split_index):
         return None
-    # In a store the runs were there before their record was.
-    is_whole = plan.handover is not None or all(plan.work_path(name).exists() for name in run_names(extracted))
-    return extracted if is_whole else None
+    return extracted if is_whole(plan, extracted) else None
+
+
+def is_whole(plan: Plan, extracted: Extracted) -> bool:
+    """Whether all is there that was made of an input split; in a store it was there before its record was."""
+    if plan.handover is not None:
+        return True
+    names = run_names(extracted)
+    if extracted.has_statistics:
+        names.append(statistics_name(extracted.input_split_index))
+    if extracted.rejected_by_file and plan.recipe.on_bad_record == "quarantine":
+        names.append(f"rejected/{extracted.input_split_index}.jsonl")
+    return all(plan.work_path(name).exists() for name in names)
 
 
 def run_names(extracted: Extracted) -> list[str]:

@@ -1,7 +1,8 @@
 """Handing over: workers without a shared disk fetch what a step needs into a folder of their own, and put what it made.
 
 The store holds the files of the work folder under their own names. The record of a step is put last: whoever finds it
-finds all that it speaks of.
+finds all that it speaks of. What is true of one attempt only lies apart from the rest: two hosts may be at the same
+conversion, and neither shall be stopped by what is said to the other.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
 from shardkit import storage
 from shardkit.conversion.plan import Plan, plan_file, write_whole
@@ -29,7 +31,9 @@ from shardkit.transforms.options import TransformOptions, split_reference
 
 # Requests at the same time: a store answers after 20 to 100 ms, and many at once as fast as one.
 _THREADS = 16
-_BESIDE, _PROGRESS = "beside", "progress"
+_BESIDE, _PROGRESS, _ATTEMPTS = "beside", "progress", "attempts"
+# What every attempt at the same conversion makes with the same bytes.
+_SHARED = frozenset({_BESIDE, "survey", "extract", "statistics", "spool", "rejected", "shards"})
 _FOLDER_PREFIX, _LOCK = "shardkit-worker-", "lock"
 # A folder that was made just now may not be locked yet.
 _YOUNG_S = 60.0
@@ -37,10 +41,21 @@ _YOUNG_S = 60.0
 _Item = TypeVar("_Item")
 
 
-def handover_url(plan: Plan, *parts: str) -> str:
-    """Returns where a file of the work folder lies in the store."""
+def handover_folder(root: str, destination: str, fingerprint: str) -> str:
+    """Returns where workers hand over the files of a conversion; those to other destinations have their own folders."""
+    return storage.join(root, f"{folder_prefix(destination)}{fingerprint}")
+
+
+def folder_prefix(destination: str) -> str:
+    """Returns what the names of the folders of all conversions to a destination begin with."""
+    return f"{xxhash.xxh3_64_hexdigest(destination.encode())}-"
+
+
+def handover_url(plan: Plan, name: str) -> str:
+    """Returns where a file or folder of the work folder lies in the store."""
     assert plan.handover is not None
-    return storage.join(plan.handover, *parts)
+    own = () if name.partition("/")[0] in _SHARED else (_ATTEMPTS, plan.created.commit_id)
+    return storage.join(plan.handover, *own, name)
 
 
 def in_threads(function: Callable[[_Item], Any], items: Iterable[_Item]) -> None:
@@ -143,7 +158,7 @@ def hand_over_progress(plan: Plan) -> None:
     # Figures are for the eye: what was done is not done again because nobody sees it.
     with suppress(ShardkitError):
         for path in plan.work_path(_PROGRESS).glob("*.counters"):
-            storage.put_file(path, handover_url(plan, _PROGRESS, f"{Path(plan.work_dir).name}-{path.name}"))
+            storage.put_file(path, handover_url(plan, f"{_PROGRESS}/{Path(plan.work_dir).name}-{path.name}"))
 
 
 def fetch_signs(plan: Plan, *names: str) -> None:
@@ -168,7 +183,7 @@ def offer_plan(plan: Plan) -> str:
     """
     hand_over(plan, ["committed.json"])
     for name, path in _files_beside(plan.transforms.options).items():
-        storage.put_file(Path(path), handover_url(plan, _BESIDE, name))
+        storage.put_file(Path(path), handover_url(plan, f"{_BESIDE}/{name}"))
     name = plan_file(plan).name
     hand_over(plan, [name])
     return handover_url(plan, name)

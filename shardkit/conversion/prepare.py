@@ -23,7 +23,7 @@ from shardkit.conversion.bad_rows import BadRowPolicy, check_countable
 from shardkit.conversion.checks import check_options, choose_level
 from shardkit.conversion.commit import refuse_existing
 from shardkit.conversion.disk_space import check_space
-from shardkit.conversion.handover import check_handover
+from shardkit.conversion.handover import check_handover, handover_folder
 from shardkit.conversion.membership import DEFAULT_NAMES, check_columns
 from shardkit.conversion.own_output import refuse_own_output
 from shardkit.conversion.plan import (
@@ -147,6 +147,8 @@ def prepare(options: ConvertOptions) -> Prepared:
     if options.append:
         base = _base_of(options, destination)
         options = hold_to_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
+        # The dataset has examples; a day without rows is no error.
+        options = msgspec.structs.replace(options, allow_empty=True)
         return _prepare(options, destination, work_root, handover, base)
     with server_rows(options, work_root) as rows:
         if rows is None:
@@ -275,7 +277,7 @@ def _prepare(
 ) -> Prepared:
     plan, understood = draft(options, destination, work_root, base)
     if handover is not None:
-        plan = msgspec.structs.replace(plan, handover=storage.join(handover, plan.fingerprint))
+        plan = msgspec.structs.replace(plan, handover=handover_folder(handover, destination, plan.fingerprint))
         check_handover(plan)
     fit_notes = () if base is None else check_fit(understood, base.manifest)
     if (version := version_cut_off(plan)) is not None:

@@ -15,10 +15,10 @@ import msgspec
 
 from shardkit import storage
 from shardkit.conversion.commit import COMMITTED_FILE, COMMITTING_FILE, STOPPED_FILE, find_commit, refuse_existing
-from shardkit.conversion.extract import Extracted
+from shardkit.conversion.extract import Extracted, is_whole
 from shardkit.conversion.handover import fetch_folder, forget_handed_over, handover_url, remove_handover
 from shardkit.conversion.layout import LAYOUT_FILE
-from shardkit.conversion.plan import Plan
+from shardkit.conversion.plan import Plan, input_versions
 from shardkit.conversion.server_rows import forget_server_rows
 from shardkit.conversion.write import forget_written
 from shardkit.dataset import list_versions, open_dataset
@@ -149,14 +149,16 @@ def _tidy(plan: Plan) -> None:
         shutil.rmtree(plan.work_path(folder), ignore_errors=True)
     for name in _OF_ONE_ATTEMPT:
         plan.work_path(name).unlink(missing_ok=True)
-    forget_handed_over(plan, *_OF_ONE_ATTEMPT, "progress")
     plan.work_path(FAILURE_RESERVE_FILE).write_bytes(bytes(FAILURE_RESERVE_BYTES))
     for leftover in (*plan.work_path().glob("plan-*.json"), *plan.work_path().glob("*/*.tmp")):
         leftover.unlink(missing_ok=True)
-    if count_finished(plan) < len(list(plan.work_path("extract").glob("*.msgpack"))):
+    stale = [path for path in plan.work_path("extract").glob("*.msgpack") if not _is_current(plan, path)]
+    if stale:
         # An input changed since it was read: what was written from it is no longer right.
         forget_written(plan)
-        forget_handed_over(plan, "shards")
+        forget_handed_over(plan, "shards", *(f"extract/{path.name}" for path in stale))
+        for path in stale:
+            path.unlink(missing_ok=True)
     _remove_dead_temporaries(plan)
     committed = _committed_shards(plan)
     if committed:
@@ -196,4 +198,4 @@ def _is_current(plan: Plan, path: Path) -> bool:
         split = plan.input_splits[extracted.input_split_index]
     except (OSError, msgspec.DecodeError, IndexError):
         return False
-    return extracted.versions == tuple(f.version for f in plan.files[split.file_start : split.file_stop])
+    return extracted.versions == input_versions(plan, split) and is_whole(plan, extracted)

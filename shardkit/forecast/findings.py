@@ -181,9 +181,11 @@ def _store_checks(setting: Setting, told: Forecast) -> Iterator[_Check]:
         yield _Check(
             True, "a shard is too large for the store", told.shard_bytes, OBJECT.value, OBJECT.source, format_size, ways
         )
+    # Elsewhere the spool lies on a disk, shared or not.
+    in_store = told.num_spool_requests if ENGINE[setting.engine].carries_bytes else 0
     for what, number, rate in (
         ("putting the shards takes long at the rate that the store takes", told.num_put_requests, PUTS_PER_S),
-        ("reading the spool takes long at the rate that the store takes", told.num_spool_requests, GETS_PER_S),
+        ("reading the spool takes long at the rate that the store takes", in_store, GETS_PER_S),
     ):
         yield _Check(
             False, what, number, _MOST_REQUESTS_S * rate.value, f"a day at most; {rate.source}",

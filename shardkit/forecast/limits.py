@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from shardkit.planning import MAX_SHARDS
 from shardkit.units import GiB, MiB, TiB
 
-EngineName = Literal["local", "dask", "flink", "spark", "prism", "dataflow"]
-ENGINES: tuple[EngineName, ...] = ("local", "dask", "flink", "spark", "prism", "dataflow")
+EngineName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
+ENGINES: tuple[EngineName, ...] = ("local", "dask", "flink", "spark", "prism", "portable", "dataflow")
 
 
 class Limit(NamedTuple):
@@ -48,6 +48,7 @@ ENGINE: dict[EngineName, Engine] = {
     "local": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
     "prism": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
     "dask": Engine(key=_FN_API),
+    "portable": Engine(key=_FN_API),
     "flink": Engine(
         key=_FN_API._replace(source="apache/beam#18848: Flink holds all values of a key in memory, as one")
     ),
@@ -71,5 +72,5 @@ COUNTS = Limit(2**62, "shardkit: sizes are 64-bit integers")
 RECORD = Limit(2 * GiB, "protobuf: a message, and so an example, is smaller than 2 GiB")
 
 # Requests a second that a store takes for one prefix before it asks for patience.
-PUTS_PER_S = Limit(3500, "Amazon S3: 3,500 PUT a second and prefix")
-GETS_PER_S = Limit(5500, "Amazon S3: 5,500 GET a second and prefix")
+PUTS_PER_S = Limit(3500, "Amazon S3: 3,500 PUT a second and prefix; others take about as many")
+GETS_PER_S = Limit(5500, "Amazon S3: 5,500 GET a second and prefix; others take about as many")

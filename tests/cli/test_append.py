@@ -1,5 +1,6 @@
 """`shardkit convert --append` takes what the dataset holds, says what it leaves out, and refuses what cannot be."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -52,6 +53,31 @@ def test_only_new_files_are_added(data, tmp_path):
     assert "85 rows in" in page
     assert "40 rows in" in shardkit("inspect", tmp_path / "out", "--version", "1").stdout
     assert shardkit("verify", tmp_path / "out").stdout.startswith("ok")
+
+
+def test_a_day_without_rows_is_no_error(data, tmp_path):
+    (data / "2.csv").write_text("x,y\n")
+    (data / "3.csv").write_text("")
+    done = shardkit("convert", data, tmp_path / "out", "--append")
+    assert "40 rows in, 40 examples out" in done.stdout
+    assert "Nothing to append" in shardkit("convert", data, tmp_path / "out", "--append").stdout
+    assert shardkit("verify", tmp_path / "out").stdout.startswith("ok")
+
+
+def test_a_file_that_was_rejected_as_a_whole_is_taken_once_it_is_another(tmp_path):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "1.csv", 0)
+    torn = tmp_path / "data" / "2.csv.gz"
+    whole = gzip.compress(b"x,y\n" + b"".join(b"%d,1\n" % i for i in range(40, 2000)))
+    torn.write_bytes(whole[:-400])
+    shardkit("convert", tmp_path / "data", tmp_path / "out", "--on-bad-record", "quarantine")
+    again = shardkit("convert", tmp_path / "data", tmp_path / "out", "--append").stdout
+    assert "2.csv.gz was rejected as a whole and has the size that it had then: it is left out again" in again
+    torn.write_bytes(whole)
+    done = shardkit("convert", tmp_path / "data", tmp_path / "out", "--append")
+    assert "2,000 rows in, 2,000 examples out" in done.stdout
+    assert shardkit("verify", tmp_path / "out").stdout.startswith("ok")
+    assert "Nothing to append" in shardkit("convert", tmp_path / "data", tmp_path / "out", "--append").stdout
 
 
 def test_a_dry_run_shows_what_would_be_added_and_writes_nothing(data, tmp_path):

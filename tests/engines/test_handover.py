@@ -85,12 +85,15 @@ def test_a_worker_that_dies_after_a_shard_was_written_changes_no_byte(store, tmp
     place = f"{store}/killed"
     process = start(
         f"{store}/in", f"{place}/far", "--runner", "dask", "--workers", 2, "--work-dir", f"{place}/work",
+        "--num-shards", 40,
     )  # fmt: skip
-    wait_for(process, lambda: storage.list_names(f"{place}/far/data") != [], pause_s=0.2)
+    wait_for(process, lambda: storage.list_names(f"{place}/far/data") != [], pause_s=0.05)
     next(dask_workers(process)).kill()
     stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == 0, stderr
-    assert shards_of(f"{place}/far") == clean
+    here = convert(f"{store}/in", f"{place}/here", "--num-shards", 40)
+    assert here.returncode == 0, here.stderr
+    assert shards_of(f"{place}/far") == shards_of(f"{place}/here")
     assert "80,000 rows in, 80,000 examples out" in stdout
     assert list_versions(f"{place}/far") == [1]
     assert "Traceback" not in stderr
@@ -114,6 +117,62 @@ def test_what_was_read_before_an_interrupt_is_not_read_again(store, tmp_path, cl
     assert shards_of(f"{place}/far") == clean
 
 
+def test_conversions_of_the_same_inputs_do_not_meet(store, tmp_path, clean):
+    place = f"{store}/apart"
+    options = (*PORTABLE, "--work-dir", f"{place}/work")
+    one = start(f"{store}/in", f"{place}/one", *options)
+    other = start(f"{store}/in", f"{place}/other", *options)
+    wait_for(other, lambda: any(".run" in f.path for f in storage.list_files(f"{place}/work")), pause_s=0.1)
+    other.send_signal(signal.SIGINT)
+    _, stderr = one.communicate(timeout=120)
+    assert one.returncode == 0, stderr
+    assert shards_of(f"{place}/one") == clean
+    other.communicate(timeout=60)
+    assert other.returncode == 130
+    result = convert(f"{store}/in", f"{place}/other", *options)
+    assert result.returncode == 0, result.stderr
+    assert shards_of(f"{place}/other") == clean
+
+
+def test_what_was_read_of_an_input_that_changed_is_read_again(store, tmp_path, inputs):
+    place = f"{store}/changed"
+    names = sorted(path.name for path in inputs.iterdir())[:3]
+    for name in names:
+        storage.put_file(inputs / name, f"{place}/in/{name}")
+    options = (*PORTABLE, "--work-dir", f"{place}/work")
+    process = start(f"{place}/in", f"{place}/far", *options)
+    wait_for(process, lambda: any(".msgpack" in f.path for f in storage.list_files(f"{place}/work")), pause_s=0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    for name in names:
+        (tmp_path / name).write_text((inputs / name).read_text().replace("word", "term"))
+        storage.put_file(tmp_path / name, f"{place}/in/{name}")
+    result = convert(f"{place}/in", f"{place}/far", *options)
+    assert result.returncode == 0, result.stderr
+    # And the local engine goes on with what is here, which is less than it seems.
+    here = convert(f"{place}/in", f"{place}/here")
+    assert here.returncode == 0, here.stderr
+    assert shards_of(f"{place}/far") == shards_of(f"{place}/here")
+    assert storage.list_files(f"{place}/work") == []
+
+
+def test_the_local_engine_goes_on_with_what_such_workers_began(store, tmp_path, clean):
+    place = f"{store}/taken-over"
+    process = start(f"{store}/in", f"{place}/far", *PORTABLE, "--work-dir", f"{place}/work")
+    wait_for(process, lambda: any(".msgpack" in f.path for f in storage.list_files(f"{place}/work")), pause_s=0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    again = start(f"{store}/in", f"{place}/far", *PORTABLE, "--work-dir", f"{place}/work")
+    wait_for(
+        again, lambda: len([f for f in storage.list_files(f"{place}/work") if "/plan-" in f.path]) == 2, pause_s=0.1
+    )
+    again.send_signal(signal.SIGINT)
+    again.communicate(timeout=60)
+    result = convert(f"{store}/in", f"{place}/far")
+    assert result.returncode == 0, result.stderr
+    assert shards_of(f"{place}/far") == clean
+
+
 def test_what_a_killed_command_left_in_the_store_is_cleaned_away(store, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     place = f"{store}/cleaned"
@@ -122,7 +181,7 @@ def test_what_a_killed_command_left_in_the_store_is_cleaned_away(store, tmp_path
     wait_for(process, lambda: any(".run" in f.path for f in storage.list_files(work)), pause_s=0.1)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    storage.put_file(Path(__file__), f"{work}/{'0' * 32}/of-another-dataset.run")
+    storage.put_file(Path(__file__), f"{work}/{'0' * 16}-{'0' * 32}/of-another-dataset.run")
     left = storage.list_files(work)
     command = [sys.executable, "-m", "shardkit", "clean", f"{place}/far", "--work-dir", work]
     young = subprocess.run([*command, "--delete"], capture_output=True, text=True, check=False)
