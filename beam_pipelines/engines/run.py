@@ -129,13 +129,12 @@ def _quiet_threads() -> Iterator[None]:
         return
     previous = threading.excepthook
     threading.excepthook = lambda args: None
-    # Workers of LOOPBACK are threads of this process, and print every traceback beside logging it.
+    # Workers of LOOPBACK are threads of this process, and print every traceback beside logging it: after the end too.
     sdk_worker.print = lambda *texts, **options: None
     try:
         yield
     finally:
         threading.excepthook = previous
-        del sdk_worker.print
 
 
 @contextmanager

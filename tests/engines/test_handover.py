@@ -145,7 +145,7 @@ def test_what_was_read_of_an_input_that_changed_is_read_again(store, tmp_path, i
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     for name in names:
-        (tmp_path / name).write_text((inputs / name).read_text().replace("word", "term"))
+        (tmp_path / name).write_text((inputs / name).read_text().replace(",word1", ",term1"))
         storage.put_file(tmp_path / name, f"{place}/in/{name}")
     result = convert(f"{place}/in", f"{place}/far", *options)
     assert result.returncode == 0, result.stderr
