@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardkit.forecast.values import Store, Workload
 
 EXIT_CANNOT_WORK = 2
-_ENGINES = ["local", "dask", "flink", "spark", "prism", "dataflow"]
+_ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 @click.command(

@@ -97,8 +97,10 @@ def test_twice_as_much_never_needs_less(workload, setting, times):
     for name in ("spool_bytes", "shuffle_bytes", "num_input_requests", "num_runs"):
         # Small files that are read together fill their runs better.
         assert getattr(large, name) >= 0.9 * getattr(small, name), name
-    # A disk holds a shard while it grows, and more data divides into shards that are smaller, to the size wanted.
-    assert large.disk_bytes - large.shard_bytes >= 0.9 * (small.disk_bytes - small.shard_bytes)
+    # A disk holds a shard while it grows, and more data divides into shards that are smaller, to the size wanted; the
+    # records of some shards too, where they come through the shuffle.
+    if not ENGINE[setting.engine].carries_bytes:
+        assert large.disk_bytes - large.shard_bytes >= 0.9 * (small.disk_bytes - small.shard_bytes)
 
 
 @settings(max_examples=60, deadline=None)
