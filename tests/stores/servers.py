@@ -170,6 +170,8 @@ def _seaweed_arguments(folder: Path, port: int) -> list[str]:
         f"-s3.port={port}",
         f"-s3.config={config}",
         "-volume.max=50",
+        # By default every such server on a machine takes the same port for it.
+        "-s3.port.lance=0",
         "-master.volumeSizeLimitMB=64",
         *(f"-{name}={value}" for name, value in {**ports, **grpc}.items()),
     ]
