@@ -175,7 +175,11 @@ def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[
 
         die_with_parent()
         let_replace()
-        code = run()
+        try:
+            code = run()
+        except KeyboardInterrupt as late:
+            # A signal behind the last word of the command, which has nobody left to answer it.
+            code = getattr(late, "exit_code", 130)
         sys.stdout.flush()
         sys.stderr.flush()
         announce_end()

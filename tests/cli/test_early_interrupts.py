@@ -86,3 +86,12 @@ def test_who_is_started_for_somebody_else_says_what_that_one_knows(interrupted, 
     result = interrupted(module, number=signal.SIGTERM, SHARDKIT_STOPPED="The last checkpoint is after step 7")
     assert result.returncode == 143, result.stderr
     assert result.stderr == "terminated: The last checkpoint is after step 7\n"
+
+
+def test_a_signal_behind_the_last_word_loses_neither_the_word_nor_the_exit_code():
+    code = (
+        "import signal, sys\nfrom shardkit.cli.shell import Terminated\nfrom shardkit.cli.supervise import supervised\n"
+        "def run():\n    print('made it')\n    raise Terminated(signal.SIGTERM)\nsys.exit(supervised(run))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (143, "made it\n"), result.stderr
