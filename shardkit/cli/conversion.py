@@ -21,7 +21,7 @@ from shardkit.cli.appending import show_nothing_new, tidy_after_append
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
 from shardkit.cli.engines import engine_rows
 from shardkit.cli.grid import print_columns
-from shardkit.cli.hard_stop import end_now, hard_stop, stop_and_exit
+from shardkit.cli.hard_stop import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.cli.progress import Display, converting, new_display, planning
 from shardkit.cli.supervise import (
     is_begun_again,
@@ -103,6 +103,11 @@ def convert(
         made = _run(prepared, num_workers or _default_workers(plan, engine), engine, display)
     except OutOfSpaceError as error:
         raise explain_full_disk(plan, error).with_state(_state_of(plan)) from error
+    with stop_behind_commit(made.committed.version):
+        _show(console, made, plan, options.destination, started)
+
+
+def _show(console: Console, made: _Made, plan: Plan, destination: str, started: float) -> None:
     dataset = open_dataset(plan.destination, made.committed.version)
     left_out = [f"left out: {sentence}" for sentence in made.bad_rows]
     for note in (*made.notes, *left_out, *rounding_notes(dataset.manifest.splits)):
@@ -110,7 +115,7 @@ def convert(
     show_result(
         Console(highlight=False),
         dataset,
-        options.destination,
+        destination,
         seconds=time.monotonic() - started,
         num_kept_bytes=made.num_kept_bytes,
         peak_bytes=made.peak_bytes,
@@ -135,7 +140,8 @@ def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: D
         with stopping, converting(display, plan, start.told):
             made = _make(prepared, num_workers, engine, start)
         # Before another process may hold it: that one would find a commit that seems cut off.
-        remove_work_folder(plan)
+        with stop_behind_commit(made.committed.version):
+            remove_work_folder(plan)
         return made
 
 

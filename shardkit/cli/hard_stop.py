@@ -34,13 +34,31 @@ def hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
     """
 
     # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
+    def say() -> str:
+        state = "Nothing was committed" if _forbid_commit(plan) else "It may be committed already"
+        return f"{state}; run the same command again to go on where it stopped"
+
+    with _ended_at_signals(say, stop_workers):
+        yield
+
+
+@contextlib.contextmanager
+def stop_behind_commit(version: int) -> Iterator[None]:
+    """Ends the process at a signal during the block, which tidies up after the commit of a version and shows it.
+
+    An exception that a signal raised would hit locks of threads in the midst of being taken.
+    """
+    with _ended_at_signals(lambda: f"Version {version} was made before; nothing of it is missing", lambda: None):
+        yield
+
+
+@contextlib.contextmanager
+def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if not _ending.acquire(blocking=False):
             return
         word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
-        state = "Nothing was committed" if _forbid_commit(plan) else "It may be committed already"
-        text = f"{fresh_line()}{word}: {state}; run the same command again to go on where it stopped.\n"
-        os.write(2, text.encode())
+        os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())
         stop_and_exit(stop_workers, code)
 
     # Whoever starts a command with nohup wants SIGHUP to stay ignored.
