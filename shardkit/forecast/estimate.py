@@ -119,7 +119,8 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         request_bytes=_GRAPH_BYTES + num_input_splits * _ELEMENT_BYTES,
         num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
         num_spool_requests=num_spool_requests,
-        num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 2,
+        # The manifest, its table, and what the statistics were made of.
+        num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 3,
         shard_bytes=shard_bytes,
         manifest_bytes=manifest_bytes(
             num_files=work.num_files, num_features=work.num_features, num_splits=len(work.shares)

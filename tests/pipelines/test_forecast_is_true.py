@@ -83,7 +83,7 @@ def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
             assert expected.num_shards == pytest.approx(split.num_shards, rel=2 * BOUND, abs=1)
     assert told.spool_bytes == pytest.approx(spooled, rel=BOUND)
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and "work" not in path.parts]
-    wanted = sum(s.num_shards for s in splits) * (2 if dataset.manifest.compression == "none" else 1) + 2
+    wanted = sum(s.num_shards for s in splits) * (2 if dataset.manifest.compression == "none" else 1) + 3
     assert len(files) == wanted
     assert told.num_put_requests == pytest.approx(wanted, rel=2 * BOUND, abs=2)
 
