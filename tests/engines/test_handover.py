@@ -87,7 +87,7 @@ def test_a_worker_that_dies_after_a_shard_was_written_changes_no_byte(store, tmp
         f"{store}/in", f"{place}/far", "--runner", "dask", "--workers", 2, "--work-dir", f"{place}/work",
         "--num-shards", 40,
     )  # fmt: skip
-    wait_for(process, lambda: storage.list_names(f"{place}/far/data") != [], pause_s=0.05)
+    wait_for(process, lambda: storage.list_names(f"{place}/far/data") != [], limit_s=200, pause_s=0.05)
     next(dask_workers(process)).kill()
     stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == 0, stderr
