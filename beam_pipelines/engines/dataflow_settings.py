@@ -142,7 +142,7 @@ def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
         if not (typed.get(setting.key) or setting.default(facts)):
             return UsageError(
                 f"--runner dataflow needs --{setting.key}",
-                why=f"it is {setting.meaning}",
+                why=f"it is {setting.meaning.partition(';')[0]}",
                 next_step=f"Add --{setting.key} {_EXAMPLES[setting.key]}"
                 + (f", or set {setting.shown[1:]}" if setting.shown else ""),
             )

@@ -48,7 +48,7 @@ def stop_behind_commit(version: int) -> Iterator[None]:
 
     An exception that a signal raised would hit locks of threads in the midst of being taken.
     """
-    with _ended_at_signals(lambda: f"Version {version} was made before; nothing of it is missing", lambda: None):
+    with _ended_at_signals(lambda: f"Version {version} was committed before, and is whole", lambda: None):
         yield
 
 
