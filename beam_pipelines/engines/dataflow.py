@@ -15,11 +15,11 @@ from beam_pipelines.engines.dataflow_wheel import stage_packages
 from beam_pipelines.engines.settings import EngineOptions, number_of
 from beam_pipelines.failures import FAILURE_FILES, read_failure
 from beam_pipelines.local import quiet_beam, temporary_files_in
+from shardkit.conversion.commit import own_commit
 from shardkit.conversion.handover import fetch
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import Totals
-from shardkit.dataset import list_versions, open_dataset
-from shardkit.errors import DamageError, ShardkitError, StorageError
+from shardkit.errors import ShardkitError, StorageError
 
 _TICK_S = 0.25
 CANCEL_S = 60.0
@@ -62,7 +62,7 @@ class DataflowRun:
                 _wait(watch, self.job, plan, lost_s, stall_s)
             finally:
                 watch.stop()
-        if committed_version(plan) is None:
+        if own_commit(plan) is None:
             raise StorageError(
                 "the job is done, and there is no dataset",
                 where=self.job.url,
@@ -103,26 +103,13 @@ class DataflowRun:
             self.clean_up()
 
 
-def committed_version(plan: Plan) -> int | None:
-    """Returns the version that a job of this plan committed, as the store says, None if there is none.
-
-    Raises:
-        ShardkitError: If the store does not answer.
-    """
-    for version in reversed(list_versions(plan.destination)):
-        with suppress(DamageError):
-            if open_dataset(plan.destination, version).manifest.created.commit_id == plan.created.commit_id:
-                return version
-    return None
-
-
 def state_of(plan: Plan) -> str:
     """Returns a sentence on what a job of this plan, which has ended, committed."""
     try:
-        version = committed_version(plan)
+        committed = own_commit(plan)
     except ShardkitError:
         return "Whether it was committed is not known"
-    return NOTHING if version is None else f"It was committed all the same, as version {version}"
+    return NOTHING if committed is None else f"It was committed all the same, as version {committed.version}"
 
 
 def _cancel(job: DataflowJob) -> str:

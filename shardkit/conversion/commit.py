@@ -57,7 +57,7 @@ def commit_dataset(
         StorageError: If the shards do not hold what was extracted, or the conversion was stopped.
         ConflictError: If another conversion was faster, or a dataset is there and may not be overwritten.
     """
-    if (committed := _own_commit(plan)) is not None:
+    if (committed := own_commit(plan)) is not None:
         return committed
     counted = {split.name: _counted(plan, split.name, extracted) for split in layout.splits}
     splits = [_split_info(plan, split, counted[split.name], shards) for split in layout.splits]
@@ -107,8 +107,14 @@ def commit_dataset(
     )
 
 
-def _own_commit(plan: Plan) -> Committed | None:
-    # An engine that lost a worker, or its answer, does the step again.
+def own_commit(plan: Plan) -> Committed | None:
+    """Returns what this attempt committed, as the destination says, None if it has not.
+
+    An engine that lost a worker, or its answer, does the step again; and a job elsewhere tells nothing of it here.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
     for version in reversed(list_versions(plan.destination)):
         with contextlib.suppress(DamageError):
             manifest = open_dataset(plan.destination, version).manifest
