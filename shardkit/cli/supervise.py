@@ -31,6 +31,8 @@ EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAX_STARTS = 50
 _STARTS_BEFORE_ALL_ARE_SUSPECT = 3
+# A worker may be killed between two parts, or before the first: one death without a trace shows nothing.
+_MAX_ENDS_WITHOUT_TRACE = 2
 _POLL_SECONDS = 0.5
 # Whoever isolates a part watches it too, and comes first.
 _GRACE_SECONDS = 3.0
@@ -83,6 +85,7 @@ def supervised(run: Callable[[], int]) -> int:
     """
     folder: Path | None = None
     before: frozenset[str] = frozenset()
+    ends_without_trace = 0
     end = _End(0)
     for number in range(1, _MAX_STARTS + 1):
         child = _Child(run, number)
@@ -92,7 +95,8 @@ def supervised(run: Callable[[], int]) -> int:
             return end.code if end.code >= 0 else 128 - end.code
         left = _what_is_left(folder)
         is_new = folder is not None and _suspect_attempts(folder, end, number)
-        if not (is_new or left != before) or number == _MAX_STARTS:
+        ends_without_trace = 0 if is_new or left != before else ends_without_trace + 1
+        if folder is None or ends_without_trace == _MAX_ENDS_WITHOUT_TRACE or number == _MAX_STARTS:
             break
         before = left
         click.echo(f"\nnote: {_sentence(end)}; going on, each part it was at in a process of its own", err=True)

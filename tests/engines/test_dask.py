@@ -30,6 +30,17 @@ def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean):
     assert not (tmp_path / "out" / "work").exists()
 
 
+def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
+    # In Python 3.11 that locks a worker for good, about once in ten conversions.
+    from distributed import Client
+
+    from beam_pipelines.engines.dask_cluster import dask_cluster
+
+    with dask_cluster(1) as address, Client(address) as client:
+        asked = client.run(lambda dask_worker: "profile" in dask_worker.periodic_callbacks)
+        assert list(asked.values()) == [False]
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_workers_change_no_byte(tmp_path, inputs, clean, moment):
     destination = tmp_path / "out"
