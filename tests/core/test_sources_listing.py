@@ -156,7 +156,7 @@ def test_control_characters_in_names_are_escaped_in_messages(tmp_path):
         ("a.csv", "[1],b\n1,2\n", "csv"),
         ("a.csv", parquet(), "parquet"),
         ("x/a.dat", png(), "images"),
-        ("a.csv", gzip.compress(b'{"a": 1}\n'), "jsonl"),
+        ("a.csv", gzip.compress(b'{"a": 1}\n', mtime=0), "jsonl"),
     ],
 )
 def test_format_is_found_by_content(tmp_path, name, content, expected):
@@ -259,7 +259,7 @@ def tfrecord() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("a.csv", gzip.compress(b"a,b\n1,2\n"), "is called .csv but is compressed with gzip"),
+        ("a.csv", gzip.compress(b"a,b\n1,2\n", mtime=0), "is called .csv but is compressed with gzip"),
         ("a.csv.gz", "a,b\n1,2\n", "is called .gz but is not compressed"),
         ("a.csv", parquet(), "is called .csv but is Parquet"),
         ("a.jsonl", tfrecord(), "is called .jsonl but is TFRecord"),
@@ -278,8 +278,8 @@ def test_names_that_say_something_else_than_the_content_are_noted(tmp_path, name
     [
         ("a.csv", "a\0,b\n1,2\n"),
         ("a.csv", "a,b\n1,2\n".encode("utf-16")),
-        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n")),
-        ("a.tfrecord", gzip.compress(b"x")),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)),
+        ("a.tfrecord", gzip.compress(b"x", mtime=0)),
         ("a.tfrecord", tfrecord()),
         ("a.parquet", parquet()),
         ("a.txt", "[]"),
