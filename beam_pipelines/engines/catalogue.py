@@ -97,6 +97,8 @@ ENGINES: dict[str, Engine] = {
         text=(
             "Without an address, processes are started here, one for each of --workers, and ended with the conversion. "
             "A worker that dies is replaced, and what it had in hand is done again.",
+            "Under Python 3.11 Dask's profiler locks a worker now and then; it is off in processes that are started "
+            "here. Start workers of a cluster of your own with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False.",
             _SHARED,
         ),
         settings=(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
-from contextlib import redirect_stderr
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 from google.cloud import dataflow
 
 from beam_pipelines.convert import convert_pipeline
+from beam_pipelines.engines.beam_options import parsed_options, refused_by_beam
 from beam_pipelines.engines.dataflow_job import NOTHING, DataflowJob, first_line, job_url
 from beam_pipelines.engines.dataflow_packaging import (
     Packaging,
@@ -75,7 +74,7 @@ def refuse_running(options: EngineOptions, plan: Plan) -> None:
     request = plan_request(options, plan)
     name = value_of(request.chosen, "job-name")
     with quiet_beam():
-        found = _parsed(request.flags)
+        found = parsed_options(request.flags)
         place = found.view_as(GoogleCloudOptions)
         _check_credentials(request.flags)
         try:
@@ -93,29 +92,6 @@ def refuse_running(options: EngineOptions, plan: Plan) -> None:
         raise _running_already(job_url(str(place.project), str(place.region), active), None)
 
 
-def _parsed(flags: Sequence[str]) -> PipelineOptions:
-    said = io.StringIO()
-    try:
-        # Of options that cannot be parsed, Python's parser tells the standard error and ends the process.
-        with redirect_stderr(said):
-            options = PipelineOptions(list(flags))
-            # They are looked at when they are first asked for.
-            options.get_all_options()
-    except (ValueError, SystemExit) as error:
-        raise _refused_by_beam(said.getvalue() or str(error)) from error
-    return options
-
-
-def _refused_by_beam(words: str) -> UsageError:
-    lines = words.strip().splitlines()
-    return UsageError(
-        "Beam refuses what the job is told",
-        why=" ".join(lines[-1].split()) if lines else None,
-        state="Nothing was handed over",
-        next_step="Correct the option; --dry-run shows all that it is told",
-    )
-
-
 def submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     """Hands a job over.
 
@@ -127,12 +103,12 @@ def submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
         UsageError, ConflictError, StorageError: If it is not taken.
     """
     runner = DataflowRunner()
-    options = _parsed(flags)
+    options = parsed_options(flags)
     try:
         pipeline = beam.Pipeline(runner=runner, options=options)
         convert_pipeline(pipeline, plan_path, 0)
     except ValueError as error:
-        raise _refused_by_beam(" ".join(str(error).split())) from error
+        raise refused_by_beam(" ".join(str(error).split())) from error
     try:
         result = pipeline.run()
     except ShardkitError:

@@ -118,6 +118,19 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
     return EngineOptions(runner=runner, values=values, flags=flags)
 
 
+def flag_notes(engine: EngineOptions) -> tuple[str, ...]:
+    """Returns what to say of flags of Beam, before anything is read.
+
+    Raises:
+        UsageError: If Beam refuses one, or nobody would read it.
+    """
+    if not engine.flags:
+        return ()
+    from beam_pipelines.engines.beam_options import check_typed
+
+    return check_typed(engine.runner, engine.flags)
+
+
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
     """Returns name, value and reason of what an engine would be told, for a dry run."""
     told = set(flags)

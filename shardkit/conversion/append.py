@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import zip_longest
 
 import msgspec
@@ -26,6 +28,8 @@ from shardkit.units import format_count, format_number
 
 # Formats in which a row may lack a column, and with it a file.
 _SPARSE_FORMATS = ("json", "jsonl", "tfrecord", "webdataset")
+# Each asks the disk whether a file is still there.
+_MAX_LOOKS = 16
 _ANEW = "Convert all of it anew with --overwrite, or to another destination"
 
 
@@ -105,10 +109,10 @@ def leave_out_known(listing: Listing, base: Dataset) -> Listing:
     )
     if not num_new:
         raise NothingNew(base, num_all, rejected)
-    left_out = f"{format_count(num_all - num_new)} of {format_number(num_all, 'file')} are in the dataset already"
-    notes = (*rejected, left_out)
+    left_out_note = f"{format_count(num_all - num_new)} of {format_number(num_all, 'file')} are in the dataset already"
+    notes = (*rejected, left_out_note) if num_new < num_all else ()
     return msgspec.structs.replace(
-        listing, files=files, damaged=damaged, notes=(*listing.notes, *(notes if num_new < num_all else ()))
+        listing, files=files, damaged=damaged, notes=(*listing.notes, *notes, *_rename_note(files, base.manifest))
     )
 
 
@@ -220,6 +224,21 @@ class _Known:
         if file.num_bytes == info.num_bytes:
             self.rejected.append(file.name)
         return file.num_bytes == info.num_bytes
+
+
+def _rename_note(files: Sequence[RawFile], base: Manifest) -> tuple[str, ...]:
+    """Returns a note if a new file is older than the dataset and has the size of one of its inputs that is gone."""
+    made_ns = int(datetime.fromisoformat(base.created.at).timestamp()) * 10**9
+    places = {info.num_bytes: place for info, place in _placed(base) if place is not None and storage.is_local(place)}
+    alike = (file for file in files if file.num_bytes in places and storage.is_local(file.path))
+    for file in itertools.islice((f for f in alike if f.member is None and int(f.version) < made_ns), _MAX_LOOKS):
+        place = places[file.num_bytes]
+        if not storage.exists(place):
+            return (
+                f"{printable(file.name)} has the size of {printable(place)}, which is in the dataset and is gone: if "
+                "it was renamed, its rows are added once more",
+            )
+    return ()
 
 
 def _placed(manifest: Manifest) -> Iterator[tuple[InputInfo, str | None]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shardkit.errors import UsageError
 from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes
 from shardkit.sources.streams import place, printable
-from shardkit.units import format_size
+from shardkit.units import format_count, format_size
 
 _MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 512, 4096
 _MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
@@ -55,7 +55,8 @@ def class_notes(files: tuple[RawFile, ...], kinds: str) -> tuple[str, ...]:
         return ()
     if classes == {None}:
         return (f"the {kinds} lie in no class folders and get no label",)
-    return (f"all {kinds} are of one class, {printable(str(classes.pop()))}",)
+    what = "the only file is" if len(files) == 1 else f"all {format_count(len(files))} {kinds} are"
+    return (f"{what} of one class, {printable(str(classes.pop()))}",)
 
 
 def split_files(files: tuple[RawFile, ...], split_bytes: int | None) -> list[InputSplit]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -53,6 +54,20 @@ def test_only_new_files_are_added(data, tmp_path):
     assert "85 rows in" in page
     assert "40 rows in" in shardkit("inspect", tmp_path / "out", "--version", "1").stdout
     assert shardkit("verify", tmp_path / "out").stdout.startswith("ok")
+
+
+def test_a_file_that_may_have_been_renamed_is_told_of(data, tmp_path):
+    (data / "1.csv").rename(data / "0.csv")
+    os.utime(data / "0.csv", (10**9, 10**9))
+    # Of the same size, but made later.
+    write(data / "2.csv", 0)
+    os.utime(data / "2.csv", (2**32, 2**32))
+    words = f"has the size of {data / '1.csv'}, which is in the dataset and is gone"
+    done = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run")
+    assert f"note: 0.csv {words}: if it was renamed, its rows are added once more" in done.stdout
+    assert f"2.csv {words}" not in done.stdout
+    (data / "0.csv").unlink()
+    assert words not in shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
 
 
 def test_a_day_without_rows_is_no_error(data, tmp_path):

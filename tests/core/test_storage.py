@@ -142,7 +142,8 @@ def test_a_file_reaches_an_object_store(memory, tmp_path):
     assert not storage.exists(f"{memory}/data/y")
 
 
-def test_ranges_are_exact_or_an_error(root):
+def test_ranges_are_exact_or_an_error(root, monkeypatch):
+    monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.3")
     path = f"{root}/x"
     storage.commit_exclusive(path, b"0123456789")
     assert storage.read_range(path, 2, 3) == b"234"

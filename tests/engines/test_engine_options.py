@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipelines.engines.beam_options import check_typed
 from beam_pipelines.engines.catalogue import ENGINES, FLINK_JAR, PRISM, SPARK_JAR
 from beam_pipelines.engines.settings import (
     EngineOptions,
@@ -83,6 +84,30 @@ def test_an_option_that_is_none_is_refused_with_the_nearest(runner):
         flags(runner, values=(("stal-minutes", "3"),))
     with pytest.raises(UsageError, match="given twice"):
         flags(runner, values=(("stall-minutes", "3"), ("stall-minutes", "4")))
+
+
+def test_a_flag_that_beam_refuses_ends_with_its_words_before_anything_is_read():
+    found = CliRunner().invoke(command, ["gone.csv", "out", "--runner", "portable", "--", "--parallelism=x"])
+    assert isinstance(found.exception, UsageError), found.output
+    assert "argument --parallelism: invalid int value: 'x'" in str(found.exception)
+    assert "usage:" not in found.output
+
+
+@pytest.mark.parametrize("runner", [name for name in ENGINES if name != "dask"])
+def test_a_flag_that_beam_does_not_know_is_told_of(runner):
+    notes = check_typed(runner, ["--paralelism=3", "--parallelism=2", "--own", "value"])
+    assert [note.split(";")[0] for note in notes] == [
+        "Beam's Python package knows no flag --own",
+        "Beam's Python package knows no flag --paralelism",
+    ]
+    assert notes[1].endswith("(did you mean --parallelism?)")
+    assert check_typed(runner, ["--parallelism=2", "--experiments=a", "--labels", "a=b"]) == ()
+
+
+def test_a_flag_that_nobody_reads_is_refused():
+    assert check_typed("dask", ["--dask_npartitions=3"]) == ()
+    with pytest.raises(UsageError, match=r"no flag --dask_npartition: did you mean --dask_npartitions\?"):
+        check_typed("dask", ["--dask_npartition=3"])
 
 
 def test_an_option_without_a_value_is_refused():

@@ -1,0 +1,82 @@
+"""Flags of Beam: parsed before anything is handed over, and told of where Beam knows none of that name."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.engines.settings import RunnerName, flag_name
+from shardkit.errors import UsageError
+
+
+def parsed_options(flags: Sequence[str]) -> PipelineOptions:
+    """Returns the options that flags stand for.
+
+    Raises:
+        UsageError: If Beam refuses one of them.
+    """
+    said = io.StringIO()
+    try:
+        # Of options that cannot be parsed, Python's parser tells the standard error and ends the process.
+        with redirect_stderr(said):
+            options = PipelineOptions(list(flags))
+            # They are looked at when they are first asked for.
+            options.get_all_options()
+    except (ValueError, SystemExit) as error:
+        raise refused_by_beam(said.getvalue() or str(error)) from error
+    return options
+
+
+def refused_by_beam(words: str) -> UsageError:
+    """Returns the error that says why Beam does not take its options."""
+    lines = words.strip().splitlines()
+    return UsageError(
+        "Beam refuses what the job is told",
+        why=" ".join(lines[-1].rpartition("error: ")[2].split()) if lines else None,
+        state="Nothing was handed over",
+        next_step="Correct the option; --dry-run shows all that it is told",
+    )
+
+
+def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
+    """Returns what to say of flags whose names Beam's Python package does not know.
+
+    An engine may know options of its own, and gets them as they are.
+
+    Raises:
+        UsageError: If Beam refuses a flag, or nobody would read it.
+    """
+    if runner == "dask":
+        # Its options are known to Beam from here on.
+        import apache_beam.runners.dask.dask_runner  # noqa: F401
+    options = parsed_options(typed)
+    known = options.get_all_options()
+    notes = []
+    for name in sorted(options.get_all_options(retain_unknown_options=True).keys() - known.keys()):
+        flag = next((f.partition("=")[0] for f in typed if flag_name(f) == name), f"--{name}")
+        near = difflib.get_close_matches(name, _flag_names(), n=1, cutoff=0.75)
+        meant = f"did you mean --{near[0]}?" if near else None
+        if runner == "dask":
+            raise UsageError(
+                f"Beam has no flag {flag}",
+                why=meant or "and Dask is told nothing else",
+                state="Nothing was handed over",
+                next_step="Correct it, or leave it out",
+            )
+        notes.append(
+            f"Beam's Python package knows no flag {flag}; the engine gets it as it is"
+            + (f" ({meant})" if meant else "")
+        )
+    return tuple(notes)
+
+
+def _flag_names() -> list[str]:
+    # Options are stored under other names than those of some flags.
+    usages: list[str] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=lambda parser: usages.append(parser.format_usage()))
+    return sorted(set(re.findall(r"--(\w+)", usages[0])))
