@@ -69,7 +69,7 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
     )
     if needs_survey(plan.recipe):
         surveyed = splits | SurveySplits(plan_path, num_threads)
-        marked = surveyed | "Gather surveys" >> beam.GroupByKey() | MarkRows(plan_path)
+        marked = surveyed | "Gather surveys" >> beam.GroupByKey() | MarkRows(plan_path, num_threads)
         splits = marked | "Deal input splits again" >> beam.GroupByKey()
     extracted = splits | ExtractSplits(plan_path, num_threads)
     if plan.recipe.allow_empty:
@@ -86,13 +86,13 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
     if plan.recipe.allow_empty:
         no_shard = pipeline | "No shard" >> beam.Create([(_ALL, _NO_SHARD)]).with_output_types(tuple[int, bytes])
         shards = (shards, no_shard) | "Shards or none" >> beam.Flatten()
-    _ = shards | "Gather shards" >> beam.GroupByKey() | CommitDataset(plan_path)
+    _ = shards | "Gather shards" >> beam.GroupByKey() | CommitDataset(plan_path, num_threads)
 
 
 class _PlannedDoFn(ThreadedDoFn):
     """A step that knows where the plan is stored."""
 
-    def __init__(self, plan_path: str, num_threads: int = 1) -> None:
+    def __init__(self, plan_path: str, num_threads: int) -> None:
         super().__init__(num_threads)
         self._threads_a_piece = max(1, num_threads)
         self._plan_path = plan_path
@@ -253,7 +253,7 @@ class _CommitDataset(_PlannedDoFn):
 class _PlannedTransform(beam.PTransform):
     """A transform whose steps know where the plan is stored."""
 
-    def __init__(self, plan_path: str, num_threads: int = 1) -> None:
+    def __init__(self, plan_path: str, num_threads: int) -> None:
         super().__init__()
         self._plan_path = plan_path
         self._num_threads = num_threads
@@ -279,7 +279,7 @@ class MarkRows(_PlannedTransform):
     """The positions of all input splits -> the same, as keys, once it is stored what becomes of their rows."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        step = _MarkRows(self._plan_path)
+        step = _MarkRows(self._plan_path, min(1, self._num_threads))
         return pcoll | "Mark rows" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
@@ -320,7 +320,7 @@ class CommitDataset(_PlannedTransform):
     """The rows of all shards -> nothing; the manifest exists afterwards."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return pcoll | "Commit" >> beam.ParDo(_CommitDataset(self._plan_path))
+        return pcoll | "Commit" >> beam.ParDo(_CommitDataset(self._plan_path, min(1, self._num_threads)))
 
 
 def _pack(plan: Plan, segments: list[Segment]) -> bytes:

@@ -55,6 +55,7 @@ def _environment(default: str, reason: str) -> tuple[Setting, ...]:
             lambda facts: default,
             default,
             reason,
+            choices=("LOOPBACK", "EXTERNAL", "DOCKER", "PROCESS"),
         ),
         Setting(
             "environment-config",

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from shardkit.errors import StorageError
+
 # Dask's profiler asks for the frames of all threads a hundred times a second, and in Python 3.11 that may lock a worker
 # for good when a thread starts meanwhile (github.com/python/cpython/issues/106883). Nobody sees what it finds.
 _CONFIG = {"distributed.worker.profile.enabled": False}
@@ -13,19 +15,31 @@ _CONFIG = {"distributed.worker.profile.enabled": False}
 
 @contextmanager
 def dask_cluster(num_workers: int) -> Iterator[str]:
-    """Gives the address of a cluster of so many processes with one thread each."""
+    """Gives the address of a cluster of so many processes with one thread each.
+
+    Raises:
+        StorageError: If they do not start.
+    """
     import dask
     from distributed import LocalCluster
 
     # Steps let go of the interpreter, but Dask's runner hands the same receivers to all threads of a process.
     with dask.config.set(_CONFIG):
-        cluster = LocalCluster(
-            n_workers=num_workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-        )
+        try:
+            cluster = LocalCluster(
+                n_workers=num_workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )
+        except (RuntimeError, OSError, TimeoutError) as error:
+            raise StorageError(
+                "the workers of Dask did not start",
+                why=" ".join(str(error).split()) or type(error).__name__,
+                state="Nothing was committed",
+                next_step="Run the same command again, with fewer --workers if there is too little memory",
+            ) from error
     try:
         yield cluster.scheduler_address
     finally:

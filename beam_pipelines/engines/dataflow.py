@@ -41,6 +41,7 @@ class DataflowRun:
         self._folder: str | None = None
         self.job: DataflowJob | None = None
         self.is_submitting = False
+        self.is_cancel_taken = False
 
     def run(self, plan_path: str) -> None:
         """Runs a stored plan, and returns when the dataset is committed.
@@ -87,7 +88,10 @@ class DataflowRun:
             Exception: If Dataflow does not answer for so long.
         """
         assert self.job is not None
-        return _cancel(self.job)
+        return _cancel(self.job, self._take_note)
+
+    def _take_note(self) -> None:
+        self.is_cancel_taken = True
 
     def _hand_over(self, request: JobRequest, plan_path: str) -> DataflowJob:
         self._folder = tempfile.mkdtemp(prefix="shardkit-")
@@ -112,13 +116,14 @@ def state_of(plan: Plan) -> str:
     return NOTHING if committed is None else f"It was committed all the same, as version {committed.version}"
 
 
-def _cancel(job: DataflowJob) -> str:
+def _cancel(job: DataflowJob, on_taken: Callable[[], None] = lambda: None) -> str:
     deadline = time.monotonic() + CANCEL_S
     is_asked = False
     while True:
         try:
             if not is_asked:
                 job.cancel()
+                on_taken()
             is_asked = True
             if (state := job.state()) in ENDED or time.monotonic() > deadline:
                 return state
@@ -138,7 +143,7 @@ def _wait(watch: Watch, job: DataflowJob, plan: Plan, lost_s: float, stall_s: fl
             raise StorageError(
                 "Dataflow does not answer any more",
                 where=job.url,
-                why=watch.why,
+                why=watch.why or "the connection stands, and no answer comes",
                 state="The job goes on without this command",
                 next_step="Look at it there; it commits the dataset by itself",
             )

@@ -113,6 +113,7 @@ class Watch:
         self.latest: Look | None = None
         self.answered_at = time.monotonic()
         self.why: str | None = None
+        self._asked_at: float | None = None
         threading.Thread(target=self._run, daemon=True, name="dataflow").start()
 
     def stop(self) -> None:
@@ -121,16 +122,19 @@ class Watch:
 
     def silent_s(self) -> float:
         """Returns for how long there was no answer, beyond the pause between two looks."""
-        return 0.0 if self.why is None else time.monotonic() - self.answered_at
+        since = self._asked_at if self.why is None else self.answered_at
+        return 0.0 if since is None else time.monotonic() - since
 
     def _run(self) -> None:
         failures = 0
         while not self._stopped.is_set():
+            self._asked_at = time.monotonic()
             try:
                 self.latest = self._look()
                 self.answered_at, self.why, failures = time.monotonic(), None, 0
             except Exception as error:  # noqa: BLE001 - each of them means that there is no answer
                 self.why, failures = first_line(error), failures + 1
+            self._asked_at = None
             self.seen.set()
             self._stopped.wait(delay_s(self._poll_s, failures))
 

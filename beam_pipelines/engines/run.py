@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.runners.worker import sdk_worker
 
 from beam_pipelines.convert import convert_pipeline
+from beam_pipelines.engines.beam_options import check_typed, parsed_options
 from beam_pipelines.engines.catalogue import ENGINES
 from beam_pipelines.engines.dask_cluster import dask_cluster
 from beam_pipelines.engines.settings import (
@@ -27,6 +29,7 @@ from beam_pipelines.engines.settings import (
     Facts,
     beam_flags,
     choose_settings,
+    flag_name,
     number_of,
     value_of,
 )
@@ -41,9 +44,11 @@ from shardkit.errors import ShardkitError, StorageError, UsageError
 
 _POLL_S = 0.25
 _CANCEL_S = 5.0
+_CONNECT_S = 10.0
 _MIN_LOOK_S, _MAX_LOOK_S = 1.0, 15.0
 _KEPT = "Nothing was committed; finished parts are kept"
 _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
+_ADDRESS = re.compile(r"([\w.-]+):(\d+)")
 # The job of this process; there is one at most.
 _running: list[Any] = []
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.+)$", re.MULTILINE)
@@ -55,13 +60,58 @@ def settings_of(options: EngineOptions, plan: Plan, num_workers: int) -> tuple[C
     Raises:
         UsageError: If an option is none of the engine, or something that it needs is not there.
     """
+    return _chosen(options, Facts(num_workers, len(plan.input_splits), os.environ))
+
+
+def check_engine(options: EngineOptions) -> tuple[str, ...]:
+    """Checks what an engine is told, before anything is read, and returns what to say of it.
+
+    Raises:
+        UsageError: If it is told something wrong, or something that it needs is not there.
+        StorageError: If nothing listens where it is said to be.
+    """
+    chosen = _chosen(options, Facts(1, 1, os.environ))
+    if options.runner == "dask":
+        number_of(chosen, "partitions")
+    notes = check_typed(options.runner, options.flags)
+    parsed_options(flags_of(options, chosen))
+    _check_listening(chosen, {flag_name(flag) for flag in options.flags})
+    return notes
+
+
+def _chosen(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
     engine = ENGINES[options.runner]
-    facts = Facts(num_workers, len(plan.input_splits), os.environ)
     chosen = choose_settings(engine, options.runner, options, facts)
     if (missing := engine.needs(options, facts)) is not None:
         raise missing
     number_of(chosen, "stall-minutes")
     return chosen
+
+
+def _check_listening(chosen: Sequence[Chosen], typed: set[str]) -> None:
+    # Beam waits for both without end.
+    told = {c.setting.key: c.value or "" for c in chosen}
+    endpoint, is_external = told.get("endpoint", ""), told.get("environment-type", "").upper() == "EXTERNAL"
+    if is_external and not told["environment-config"] and not typed & {"environment_config", "environment_option"}:
+        raise UsageError(
+            "nobody said where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
+        )
+    addresses = {"job service": endpoint}
+    if endpoint == "embed" and is_external:
+        addresses["worker pool"] = told["environment-config"]
+    for what, address in addresses.items():
+        if (match := _ADDRESS.fullmatch(address)) is None:
+            continue
+        try:
+            socket.create_connection((match[1], int(match[2])), timeout=_CONNECT_S).close()
+        except OSError as error:
+            raise StorageError(
+                f"there is no {what}",
+                where=address,
+                why=error.strerror or str(error),
+                state="Nothing was read or written",
+                next_step="Start it, or correct the address",
+            ) from error
 
 
 def flags_of(options: EngineOptions, chosen: Sequence[Chosen]) -> list[str]:

@@ -62,6 +62,7 @@ class Setting(NamedTuple):
         shown: That default in words; empty where there is none.
         reason: Why that default.
         spell: Returns the flags for a value, where `--flag=value` is not what Beam takes.
+        choices: The only values there are; none where any may be right.
     """
 
     key: str
@@ -71,6 +72,7 @@ class Setting(NamedTuple):
     shown: str = ""
     reason: str = ""
     spell: Callable[[str], Sequence[str]] | None = None
+    choices: tuple[str, ...] = ()
 
 
 class Engine(NamedTuple):
@@ -126,7 +128,7 @@ def choose_settings(engine: Engine, name: str, options: EngineOptions, facts: Fa
         UsageError: If an option is none of the engine, or is given twice.
     """
     typed: dict[str, str] = {}
-    known = {setting.key for setting in engine.settings}
+    known = {setting.key: setting for setting in engine.settings}
     for key, value in options.values:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -137,6 +139,11 @@ def choose_settings(engine: Engine, name: str, options: EngineOptions, facts: Fa
             )
         if key in typed:
             raise UsageError(f"--engine-option {key} is given twice", next_step="Leave one of them out")
+        choices = known[key].choices
+        if value and choices and value.upper() not in choices:
+            raise UsageError(
+                f"--engine-option {key}={value} is none that there is", next_step=f"Choose one of {', '.join(choices)}"
+            )
         typed[key] = value
     return tuple(
         Chosen(s, typed.get(s.key) or s.default(facts), s.key in typed and bool(typed[s.key])) for s in engine.settings

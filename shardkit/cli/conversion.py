@@ -7,7 +7,7 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from shardkit import storage
 from shardkit.appended import own_inputs
 from shardkit.cli.appending import show_nothing_new, tidy_after_append
 from shardkit.cli.conversion_report import rounding_notes, show_dry_run, show_note, show_plan, show_result
-from shardkit.cli.engines import engine_rows, flag_notes
+from shardkit.cli.engines import engine_notes, engine_rows
 from shardkit.cli.grid import print_columns
 from shardkit.cli.hard_stop import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.cli.progress import Display, converting, new_display, planning
@@ -79,9 +79,9 @@ def convert(
         from shardkit.cli.dataflow import prepared_for_dataflow
 
         options = prepared_for_dataflow(options, engine, num_workers)
-    more_notes = flag_notes(engine)
+    notes = engine_notes(engine)
     if is_dry_run:
-        _dry_run(options, display, engine, num_workers)
+        _dry_run(options, display, engine, num_workers, notes)
         return
     if options.append:
         tidy_after_append(options)
@@ -96,7 +96,7 @@ def convert(
         _end_what_was_cut_off(plan, prepared.committed_version, options.destination, started)
         return
     if not is_begun_again():
-        show_plan(console, plan, (*prepared.notes, *more_notes))
+        show_plan(console, plan, (*prepared.notes, *notes))
     if prepared.num_finished_splits:
         parts = format_number(len(plan.input_splits), "part")
         console.print(f"Going on: {format_count(prepared.num_finished_splits)} of {parts} were read before")
@@ -252,7 +252,9 @@ def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: f
     )
 
 
-def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, num_workers: int | None) -> None:
+def _dry_run(
+    options: ConvertOptions, display: Display, engine: EngineOptions, num_workers: int | None, notes: Sequence[str]
+) -> None:
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
@@ -268,6 +270,8 @@ def _dry_run(options: ConvertOptions, display: Display, engine: EngineOptions, n
         show_dry_run(console, prepared)
         if engine.runner != "local":
             _show_engine(console, engine, prepared.plan, num_workers or _default_workers(prepared.plan, engine))
+        for note in notes:
+            show_note(console, note)
         if not prepared.plan.work_path().exists():
             forget_server_rows(prepared.plan)
     finally:
@@ -289,8 +293,6 @@ def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_worker
         flags = flags_of(engine, chosen)
     console.print(f"\nEngine: {engine.runner}")
     print_columns(console, ("told", "value", "why"), engine_rows(chosen, flags), num_left=3)
-    for note in flag_notes(engine):
-        show_note(console, note)
 
 
 def _peak_bytes(num_workers: int) -> int | None:

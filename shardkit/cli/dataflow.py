@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from beam_pipelines.engines.dataflow import DataflowRun
 
 _GRACE_S = 5.0
+_POLL_S = 0.2
+# Nobody leaves before the job was told to end, at a second signal neither; but then it is not waited for longer.
+_HURRIED_S = 5.0
 _REACHED = ("gs", "gcs", "s3", "az", "abfs", "abfss", "hdfs")
 
 
@@ -108,7 +111,7 @@ class _Stopper:
 
     def __init__(self, plan: Plan, run: DataflowRun, display: Display) -> None:
         self._plan, self._run, self._display = plan, run, display
-        self._is_asking = self._is_cancelling = False
+        self._is_asking = self._is_cancelling = self._is_hurried = False
 
     def answer(self, number: int, frame: FrameType | None) -> None:
         """Is called in the main thread, between any two instructions of it, and within itself."""
@@ -117,13 +120,15 @@ class _Stopper:
         if job is None:
             self._leave(number, self._before_the_job())
         if self._is_cancelling:
-            self._leave(number, f"the job {job.id} is being cancelled: {job.url}")
+            self._is_hurried = True
+            return
         if number == signal.SIGHUP or (self._is_asking and number == signal.SIGINT):
             self._leave(number, self._goes_on())
         if number == signal.SIGINT and _can_ask():
             self._is_asking = True
             if not _says_yes(f"\nThe job {job.id} runs on Dataflow. Cancel it? [y/N] "):
                 self._leave(number, self._goes_on())
+            os.write(2, b"Cancelling the job ...\n")
         self._is_asking, self._is_cancelling = False, True
         self._leave(number, self._cancelled())
 
@@ -141,11 +146,15 @@ class _Stopper:
 
         thread = threading.Thread(target=cancel, daemon=True, name="cancel")
         thread.start()
-        deadline = time.monotonic() + CANCEL_S + _GRACE_S
-        while thread.is_alive() and time.monotonic() < deadline:
-            thread.join(0.2)
+        started = time.monotonic()
         job = self._run.job
         assert job is not None
+        while thread.is_alive() and time.monotonic() < started + CANCEL_S + _GRACE_S:
+            thread.join(_POLL_S)
+            if self._is_hurried and self._run.is_cancel_taken:
+                return f"the job {job.id} is being cancelled: {job.url}"
+            if self._is_hurried and time.monotonic() > started + _HURRIED_S:
+                break
         return _sentence(self._plan, ended[0] if ended else None, job.id, job.url)
 
     def _before_the_job(self) -> str:

@@ -118,17 +118,22 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
     return EngineOptions(runner=runner, values=values, flags=flags)
 
 
-def flag_notes(engine: EngineOptions) -> tuple[str, ...]:
-    """Returns what to say of flags of Beam, before anything is read.
+def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
+    """Checks what an engine is told, before anything is read, and returns what to say of it.
 
     Raises:
-        UsageError: If Beam refuses one, or nobody would read it.
+        UsageError: If it is told something wrong, or something that it needs is not there.
+        StorageError: If nothing listens where it is said to be.
     """
-    if not engine.flags:
+    if engine.runner == "local":
         return ()
-    from beam_pipelines.engines.beam_options import check_typed
+    if engine.runner == "dataflow":
+        from beam_pipelines.engines.beam_options import check_typed
 
-    return check_typed(engine.runner, engine.flags)
+        return check_typed(engine.runner, engine.flags)
+    from beam_pipelines.engines.run import check_engine
+
+    return check_engine(engine)
 
 
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -229,16 +229,22 @@ class _Known:
 def _rename_note(files: Sequence[RawFile], base: Manifest) -> tuple[str, ...]:
     """Returns a note if a new file is older than the dataset and has the size of one of its inputs that is gone."""
     made_ns = int(datetime.fromisoformat(base.created.at).timestamp()) * 10**9
-    places = {info.num_bytes: place for info, place in _placed(base) if place is not None and storage.is_local(place)}
-    alike = (file for file in files if file.num_bytes in places and storage.is_local(file.path))
-    for file in itertools.islice((f for f in alike if f.member is None and int(f.version) < made_ns), _MAX_LOOKS):
-        place = places[file.num_bytes]
-        if not storage.exists(place):
-            return (
-                f"{printable(file.name)} has the size of {printable(place)}, which is in the dataset and is gone: if "
-                "it was renamed, its rows are added once more",
-            )
-    return ()
+    places: dict[int, list[str]] = {}
+    for info, place in _placed(base):
+        if place is not None and storage.is_local(place):
+            places.setdefault(info.num_bytes, []).append(place)
+    local = (file for file in files if file.num_bytes in places and storage.is_local(file.path))
+    old = (file for file in local if file.member is None and int(file.version) < made_ns)
+    pairs = itertools.islice(((file, place) for file in old for place in places[file.num_bytes]), _MAX_LOOKS)
+    gone = {file.name: place for file, place in pairs if not storage.exists(place)}
+    if not gone:
+        return ()
+    name, place = next(iter(gone.items()))
+    more = f", and so with {format_number(len(gone) - 1, 'more file')}" if len(gone) > 1 else ""
+    return (
+        f"{printable(name)} has the size of {printable(place)}, which is in the dataset and is gone{more}: if it "
+        "was renamed, its rows are added once more",
+    )
 
 
 def _placed(manifest: Manifest) -> Iterator[tuple[InputInfo, str | None]]:

@@ -10,6 +10,7 @@ from shardkit.errors import UnsafeError, UsageError
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
+_NO_BUCKET = re.compile(r"(?:s3|gs|gcs|az|abfss?|hdfs|https?):(?:/?(?:[^/]|$)|/+$)", re.IGNORECASE)
 # Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
 _READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
 
@@ -58,8 +59,20 @@ def without_scheme(path: str) -> str:
 
 
 def normalize(path: str | os.PathLike[str]) -> str:
-    """Returns an absolute local path, or the URL without a final slash."""
+    """Returns an absolute local path, or the URL without a final slash.
+
+    Raises:
+        UsageError: If it begins as a URL does and names no bucket.
+    """
     path = os.fspath(path)
+    if _NO_BUCKET.match(path):
+        # It would else be a folder of that name on this machine.
+        scheme = path.partition(":")[0].lower()
+        raise UsageError(
+            f"the location {path!r} names no bucket",
+            state="Nothing was read or written",
+            next_step=f"Write it like {scheme}://BUCKET/FOLDER; a variable that is not set may have left it out",
+        )
     return str(local_path(path)) if is_local(path) else path.rstrip("/")
 
 

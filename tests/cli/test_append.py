@@ -66,6 +66,15 @@ def test_a_file_that_may_have_been_renamed_is_told_of(data, tmp_path):
     done = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run")
     assert f"note: 0.csv {words}: if it was renamed, its rows are added once more" in done.stdout
     assert f"2.csv {words}" not in done.stdout
+    write(data / "3.csv", 0)
+    shardkit("convert", data, tmp_path / "out", "--append", "--exclude", "0.csv")
+    found = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
+    assert words in found, "another input of that size, which is there, is not the one"
+    (data / "00.csv").write_bytes((data / "0.csv").read_bytes())
+    os.utime(data / "00.csv", (10**9, 10**9))
+    found = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
+    assert "and is gone, and so with 1 more file: if it" in found
+    (data / "00.csv").unlink()
     (data / "0.csv").unlink()
     assert words not in shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
 

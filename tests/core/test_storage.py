@@ -262,7 +262,14 @@ def test_locations_in_their_one_form(tmp_path, monkeypatch):
     assert storage.normalize("file:///out/x") == "/out/x"
     assert storage.normalize("~/x") == "/home/someone/x"
     assert storage.normalize("gs://bucket/x//") == "gs://bucket/x"
+    assert storage.normalize("hdfs:///x/") == "hdfs:///x"
     assert storage.join("gs://bucket/x/", "data", "y") == "gs://bucket/x/data/y"
+
+
+@pytest.mark.parametrize("path", ["s3://", "s3:", "gs:///", "S3:/bucket/x", "az:bucket", "hdfs://", "abfs:/x"])
+def test_a_url_without_a_bucket_is_no_local_folder(path):
+    with pytest.raises(UsageError, match="names no bucket"):
+        storage.normalize(path)
 
 
 @pytest.mark.parametrize(

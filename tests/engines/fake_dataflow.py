@@ -46,6 +46,7 @@ class FakeDataflow:
         counters: User metrics, by name: the tentative and the committed value.
         messages: Error messages of the job.
         is_down: Whether every request fails.
+        answers: Until it is set, no request is answered.
         is_real: Whether jobs are run.
         is_slow_to_end: Whether a job that is cancelled goes on for long.
         refusal: What is answered to every job.
@@ -67,6 +68,8 @@ class FakeDataflow:
         self.refusal: Refused | None = None
         self.cancelled: list[str] = []
         self.num_looks = self.num_refused = self.num_submitted = 0
+        self.answers = threading.Event()
+        self.answers.set()
         self.is_open = threading.Event()
         self.is_open.set()
         self.authorizations: set[str | None] = set()
@@ -87,6 +90,7 @@ class FakeDataflow:
         """Returns the answer to a request."""
         if path == "/token":
             return {"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"}
+        self.answers.wait(60)
         if self.is_down:
             self.num_refused += 1
             raise Refused(503, "UNAVAILABLE", "the service is away")

@@ -10,7 +10,9 @@ import pytest
 from conversions import convert, dask_workers, shards_of, start, wait_for
 
 from shardkit.dataset import list_versions
+from shardkit.errors import StorageError
 
+dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,30 @@ def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean):
     assert "80,000 rows in, 80,000 examples out" in result.stdout
     assert "distributed" not in result.stderr
     assert not (tmp_path / "out" / "work").exists()
+
+
+def test_a_first_pass_over_the_rows_gives_the_bytes_of_the_local_engine(tmp_path, inputs):
+    options = ("--dedup-by", "word", "--stratify", "word")
+    found = {}
+    for name, engine in {"dask": DASK, "local": ()}.items():
+        result = convert(inputs, tmp_path / name, *options, *engine)
+        assert result.returncode == 0, result.stderr
+        assert "duplicates" in result.stdout
+        found[name] = shards_of(tmp_path / name)
+    assert found["dask"] == found["local"]
+
+
+def test_workers_that_do_not_start_are_told_of(monkeypatch):
+    from beam_pipelines.engines.dask_cluster import dask_cluster
+
+    # A worker is a process that runs this program.
+    monkeypatch.setattr("multiprocessing.spawn._python_exe", "/bin/false")
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+        pytest.raises(StorageError, match="the workers of Dask did not start"),
+        dask_cluster(1),
+    ):
+        pass
 
 
 def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():

@@ -280,6 +280,34 @@ def test_what_the_workers_counted_is_shown_as_of_any_conversion(bucket, service)
     finish(leader, process)
 
 
+def test_a_service_that_takes_calls_and_never_answers_is_told_of(bucket, service):
+    process = bucket.start(*IMAGE, "--engine-option", "lost-minutes=0.05")
+    wait_until(lambda: service.num_looks > 2)
+    service.answers.clear()
+    try:
+        _, stderr = process.communicate(timeout=40)
+    finally:
+        service.answers.set()
+    assert process.returncode == 5, stderr
+    assert f"Dataflow does not answer any more in {URL}: the connection stands" in one_line(stderr)
+
+
+def test_two_signals_at_once_cancel_the_job(bucket, service):
+    process = bucket.start(*IMAGE)
+    wait_until(lambda: service.num_looks > 2)
+    service.answers.clear()
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.send_signal(signal.SIGTERM)
+    service.answers.set()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143, stderr
+    assert service.cancelled == [JOB]
+    assert f"the job {JOB} is being cancelled: {URL}" in one_line(stderr)
+
+
 def test_an_outage_passes_and_a_long_one_leaves_the_job_running(bucket, service):
     process = bucket.start(*IMAGE, "--engine-option", "lost-minutes=0.05")
     wait_until(lambda: service.num_looks > 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ from beam_pipelines.engines.settings import (
 )
 from shardkit.cli.convert import command
 from shardkit.cli.engines import RUNNERS, split_flags
-from shardkit.errors import UsageError
+from shardkit.errors import StorageError, UsageError
 
 FACTS = Facts(num_workers=3, num_input_splits=40, environment={})
 
@@ -102,6 +103,47 @@ def test_a_flag_that_beam_does_not_know_is_told_of(runner):
     ]
     assert notes[1].endswith("(did you mean --parallelism?)")
     assert check_typed(runner, ["--parallelism=2", "--experiments=a", "--labels", "a=b"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("runner", "option", "words"),
+    [
+        ("dask", "partitions=2.5", "invalid int value: '2.5'"),
+        ("dask", "partitions=0", "no positive number"),
+        ("portable", "environment-type=WRONG", "Choose one of LOOPBACK, EXTERNAL, DOCKER, PROCESS"),
+        ("portable", "environment-type=EXTERNAL", "environment-config=HOST:PORT"),
+        ("prism", "stall-minutes=nan", "no positive number"),
+        ("spark", "stall-minutes=0", "no job server"),
+    ],
+)
+def test_what_an_engine_cannot_be_told_is_refused_before_anything_is_read(tmp_path, monkeypatch, runner, option, words):
+    (tmp_path / "prism").touch()
+    monkeypatch.setenv(PRISM, str(tmp_path / "prism"))
+    monkeypatch.delenv(SPARK_JAR, raising=False)
+    typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", runner, "--engine-option", option]
+    found = CliRunner().invoke(command, typed)
+    assert isinstance(found.exception, UsageError), found.output
+    assert words in str(found.exception)
+    assert not found.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("endpoint={}",), "job service"),
+        (("environment-type=external", "environment-config={}"), "worker pool"),
+    ],
+)
+def test_an_address_where_nobody_listens_is_told_of_at_once(tmp_path, options, what):
+    with socket.socket() as taken:
+        # Bound and not listening: nobody else gets it, and whoever connects is refused.
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        typed = [item for text in options for item in ("--engine-option", text.format(address))]
+        found = CliRunner().invoke(command, [str(tmp_path / "gone.csv"), "out", "--runner", "portable", *typed])
+    assert isinstance(found.exception, StorageError), found.output
+    assert str(found.exception).startswith(f"there is no {what} in {address}: Connection refused")
 
 
 def test_a_flag_that_nobody_reads_is_refused():
