@@ -8,12 +8,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
+import tensorflow as tf
 
 from shardkit.errors import UsageError
 from train.checkpoints import Checkpoints, Restored
 from train.heartbeat import START_LIMIT_S, Heartbeat
 from train.metrics import EpochMetrics, Meter
 from train.nonfinite import SMALLER_STEPS
+from train.peers import is_lost_peer
 from train.plan import TrainPlan
 from train.profiler import Profiler
 from train.report import Reporter
@@ -165,7 +167,7 @@ class EpochLoop(ABC):
             return None
         sums, is_over = found
         if is_over:
-            self._save(step, of_epoch)
+            self._save(step, of_epoch, is_last=True)
             self._end_early(step)
         return summarize(self._layout, sums)
 
@@ -176,12 +178,17 @@ class EpochLoop(ABC):
             raise error
         return sums
 
-    def _save(self, step: int, sums: Sums) -> None:
+    def _save(self, step: int, sums: Sums, *, is_last: bool = False) -> None:
         with self._heartbeat.busy("checkpoint", START_LIMIT_S):
             self._check_weights(step)
             self._checkpoints.save(step, sums)
             # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
-            self._meet(step)
+            try:
+                self._meet(step)
+            except tf.errors.OpError as error:
+                # Who was here first, and ends as this process will, may be gone before the others heard of it.
+                if not (is_last and is_lost_peer(error)):
+                    raise
 
     def _end_early(self, step: int) -> None:
         """Ends the process after so many steps, because somebody wants it to stop."""

@@ -90,9 +90,10 @@ class StepLoop(EpochLoop):
                 if is_stop_wanted or self._is_checkpoint_due(step + 1):
                     sums, is_wanted_now = self._add(sums, before, step + 1)
                     before = None
-                    self._save(step + 1, sums)
+                    is_last = is_stop_wanted or is_wanted_now
+                    self._save(step + 1, sums, is_last=is_last)
                     meter.leave_out()
-                    if is_stop_wanted or is_wanted_now:
+                    if is_last:
                         self._end_early(step + 1)
                 self._reporter.step(step + 1 - first_step + num_done, mean_loss(sums), meter)
                 self._on_step(step + 1, sums, meter)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +78,11 @@ def undisturbed(tmp_path_factory, source):
     return shards_of(destination)
 
 
+def family(process):
+    own = psutil.Process(process.pid)
+    return [p for p in (own, *own.children(recursive=True)) if p.status() != psutil.STATUS_ZOMBIE]
+
+
 @pytest.mark.parametrize(
     "stage",
     [
@@ -92,6 +98,8 @@ def test_what_a_killed_conversion_left_goes_and_a_rerun_makes_the_same(tmp_path,
     process = start(source, destination, "--seed", "5", "--overwrite")
     wait_for(process, lambda: stage(destination, len(first)))
     os.killpg(process.pid, signal.SIGSTOP)
+    # The signal is sent, not yet heeded, when the call returns.
+    wait_for(process, lambda: all(p.status() == psutil.STATUS_STOPPED for p in family(process)))
     before = everything(destination)
     alive = shardkit("clean", destination, "--older-than", "0", "--delete")
     assert alive.returncode == 0
