@@ -22,7 +22,16 @@ from shardkit.errors import DamageError, StorageError
 from shardkit.local_files import LocalFile, find_local_file, list_local_files, walk_files
 from shardkit.regular_files import open_regular
 from shardkit.stores.files import open_object
-from shardkit.stores.locations import is_local, join, local_path, normalize, protocol_of, redact, without_scheme
+from shardkit.stores.locations import (
+    check_bucket,
+    is_local,
+    join,
+    local_path,
+    normalize,
+    protocol_of,
+    redact,
+    without_scheme,
+)
 from shardkit.stores.objects import (
     ObjectInfo,
     check_own,
@@ -100,8 +109,9 @@ def expand_input(pattern: str) -> InputFiles:
     Links are followed, into no folder twice. Hidden files and folders are passed over unless named.
 
     Raises:
-        UsageError: If nothing is there, or if anything that is may not be read or is no regular file.
+        UsageError: If nothing is there, anything that is may not be read or is no regular file, or no bucket is named.
     """
+    check_bucket(pattern)
     if not is_local(pattern):
         return InputFiles([_info_of_object(found) for found in expand_objects(pattern)], [])
     files, circles = list_local_files(without_scheme(pattern))

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.runners.worker import sdk_worker
 
@@ -29,7 +29,6 @@ from beam_pipelines.engines.settings import (
     Facts,
     beam_flags,
     choose_settings,
-    flag_name,
     number_of,
     value_of,
 )
@@ -74,8 +73,7 @@ def check_engine(options: EngineOptions) -> tuple[str, ...]:
     if options.runner == "dask":
         number_of(chosen, "partitions")
     notes = check_typed(options.runner, options.flags)
-    parsed_options(flags_of(options, chosen))
-    _check_listening(chosen, {flag_name(flag) for flag in options.flags})
+    _check_listening(parsed_options(flags_of(options, chosen)).view_as(PortableOptions))
     return notes
 
 
@@ -88,17 +86,18 @@ def _chosen(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
     return chosen
 
 
-def _check_listening(chosen: Sequence[Chosen], typed: set[str]) -> None:
+def _check_listening(told: PortableOptions) -> None:
     # Beam waits for both without end.
-    told = {c.setting.key: c.value or "" for c in chosen}
-    endpoint, is_external = told.get("endpoint", ""), told.get("environment-type", "").upper() == "EXTERNAL"
-    if is_external and not told["environment-config"] and not typed & {"environment_config", "environment_option"}:
-        raise UsageError(
-            "nobody said where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
-        )
-    addresses = {"job service": endpoint}
-    if endpoint == "embed" and is_external:
-        addresses["worker pool"] = told["environment-config"]
+    addresses = {"job service": str(told.job_endpoint)}
+    if str(told.environment_type).upper() == "EXTERNAL":
+        pool = told.environment_config or told.lookup_environment_option("external_service_address")
+        if not pool:
+            raise UsageError(
+                "nobody said where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
+            )
+        # A job service elsewhere may see another network.
+        if told.job_endpoint == "embed":
+            addresses["worker pool"] = str(pool)
     for what, address in addresses.items():
         if (match := _ADDRESS.fullmatch(address)) is None:
             continue

@@ -58,6 +58,21 @@ def without_scheme(path: str) -> str:
     return re.sub("^file://", "", path, flags=re.IGNORECASE)
 
 
+def check_bucket(path: str) -> None:
+    """Checks that what begins as the URL of a store does is one: it would else be a folder of this machine.
+
+    Raises:
+        UsageError: If it names no bucket. Does not repeat it, as secrets are only found in whole URLs.
+    """
+    if _NO_BUCKET.match(path):
+        scheme = path.partition(":")[0].lower()
+        raise UsageError(
+            f"a location that begins with {scheme}: names no bucket",
+            state="Nothing was read or written",
+            next_step=f"Write it like {scheme}://BUCKET/FOLDER; a variable that is not set may have left it out",
+        )
+
+
 def normalize(path: str | os.PathLike[str]) -> str:
     """Returns an absolute local path, or the URL without a final slash.
 
@@ -65,14 +80,7 @@ def normalize(path: str | os.PathLike[str]) -> str:
         UsageError: If it begins as a URL does and names no bucket.
     """
     path = os.fspath(path)
-    if _NO_BUCKET.match(path):
-        # It would else be a folder of that name on this machine.
-        scheme = path.partition(":")[0].lower()
-        raise UsageError(
-            f"the location {path!r} names no bucket",
-            state="Nothing was read or written",
-            next_step=f"Write it like {scheme}://BUCKET/FOLDER; a variable that is not set may have left it out",
-        )
+    check_bucket(path)
     return str(local_path(path)) if is_local(path) else path.rstrip("/")
 
 

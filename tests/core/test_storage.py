@@ -268,8 +268,15 @@ def test_locations_in_their_one_form(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", ["s3://", "s3:", "gs:///", "S3:/bucket/x", "az:bucket", "hdfs://", "abfs:/x"])
 def test_a_url_without_a_bucket_is_no_local_folder(path):
-    with pytest.raises(UsageError, match="names no bucket"):
-        storage.normalize(path)
+    for use in (storage.normalize, storage.expand_input):
+        with pytest.raises(UsageError, match="names no bucket"):
+            use(path)
+
+
+def test_a_location_that_is_no_whole_url_is_not_repeated():
+    with pytest.raises(UsageError) as caught:
+        storage.expand_input("s3:/key:secret@bucket/x")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.engines.beam_options import check_typed
 from beam_pipelines.engines.catalogue import ENGINES, FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.run import check_engine
 from beam_pipelines.engines.settings import (
     EngineOptions,
     Facts,
@@ -144,6 +145,19 @@ def test_an_address_where_nobody_listens_is_told_of_at_once(tmp_path, options, w
         found = CliRunner().invoke(command, [str(tmp_path / "gone.csv"), "out", "--runner", "portable", *typed])
     assert isinstance(found.exception, StorageError), found.output
     assert str(found.exception).startswith(f"there is no {what} in {address}: Connection refused")
+
+
+def test_flags_of_beam_say_where_somebody_has_to_listen():
+    with socket.socket() as service, socket.socket() as taken:
+        service.bind(("127.0.0.1", 0))
+        service.listen()
+        taken.bind(("127.0.0.1", 0))
+        here, nobody = (f"127.0.0.1:{s.getsockname()[1]}" for s in (service, taken))
+        pool = (("environment-type", "EXTERNAL"), ("environment-config", nobody))
+        elsewhere = EngineOptions(runner="portable", values=pool, flags=(f"--job_endpoint={here}",))
+        assert check_engine(elsewhere) == (), "its network is not ours"
+        with pytest.raises(StorageError, match=f"no job service in {nobody}"):
+            check_engine(EngineOptions(runner="portable", flags=(f"--job_endpoint={nobody}",)))
 
 
 def test_a_flag_that_nobody_reads_is_refused():
