@@ -15,7 +15,7 @@ from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_mani
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}")
-_TABLE = re.compile(r"(\d{8})\.shards\.parquet")
+_TABLE = re.compile(r"\d{8}\.shards\.parquet")
 # What conversions write; anything else in their folders is somebody's own.
 _OWN = re.compile(
     r".+-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?(\.idx)?|rejected-\d{5,}\.jsonl\.gz|dataset_info\.json|features\.json"
@@ -26,7 +26,7 @@ UNFINISHED = "data of conversions that were never committed"
 ORPHANS = "files beside committed data that no manifest names"
 OLD_DATA = "data of old versions"
 OLD_VERSIONS = "manifests of old versions"
-TABLES = "shard tables without a manifest"
+TABLES = "shard tables that no manifest names"
 TEMPORARY = "temporary files of writers that died"
 WORK = "intermediate files of conversions that died"
 HANDED_OVER = "files that workers of such conversions handed over"
@@ -250,13 +250,14 @@ class _Planner:
         for file in files:
             name = file.path.rpartition("/")[2]
             number = parse_manifest_name(name)
-            table = _TABLE.fullmatch(name)
             if number in manifests:
                 if number not in self._dropped:
                     self._keep(file, self._named_as(number))
             elif file.path in self._named:
                 self._keep(file, self._named_by(file.path))
-            elif table is not None and (file.path in dropped or int(table.group(1)) not in manifests):
+            elif _TABLE.fullmatch(name):
+                # What was appended passes over a number that a dead conversion took for its table, in the table alone:
+                # the manifest of that number may then be there, and name another table.
                 kind = OLD_DATA if file.path in dropped else TABLES
                 yield from self._whole(kind, MANIFESTS_DIR, [file])
             elif _is_temporary(file.path):

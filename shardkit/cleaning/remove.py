@@ -31,7 +31,7 @@ from shardkit.cleaning.plan import (
     names_after,
 )
 from shardkit.diagnosis.scratch import PREFIX
-from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
 from shardkit.stores.uploads import PendingUpload
 
 _THREADS = 16
@@ -142,16 +142,11 @@ class _Remover:
                 self._names |= {manifest_path(number)}
                 self._known.add(number)
         if group.folder == MANIFESTS_DIR:
-            # The manifest of a table may have come since.
-            tables = {file.path.rpartition("/")[2].removesuffix(".shards.parquet") for file in group.files}
-            return any(f"{number:08d}" in tables for number in self._known - self._gone())
+            # A manifest that names the table may have come since.
+            return any(file.path in self._names for file in group.files)
         now = {file.path: file for file in list_folder(self._root, group.folder)}
         others = [file for path, file in now.items() if path not in self._names]
         return any(self._files.get(file.path) != file for file in others)
-
-    def _gone(self) -> set[int]:
-        listed = storage.list_names(storage.join(self._root, MANIFESTS_DIR))
-        return self._known - {number for number in map(parse_manifest_name, listed) if number is not None}
 
     def _remove_work(self, group: Group) -> None:
         assert group.fingerprint is not None

@@ -131,8 +131,17 @@ def _translate(error: BaseException) -> ShardkitError | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")
     if isinstance(error, OSError) and error.errno and error.filename is not None:
-        return StorageError("the operating system refused", where=_file_of(error), why=(error.strerror or "").lower())
+        return _refused_by_system(error)
     return None
+
+
+def _refused_by_system(error: OSError) -> ShardkitError:
+    where, why = _file_of(error), (error.strerror or "").lower()
+    if isinstance(error, PermissionError):
+        step = "Choose another place, or allow whoever runs the command to read and write there"
+        return UsageError("the operating system refused", where=where, why=why, next_step=step)
+    step = "Check that its disk is there and works, then run the same command again"
+    return StorageError("the operating system refused", where=where, why=why, next_step=step)
 
 
 def _file_of(error: OSError) -> str | None:

@@ -21,7 +21,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import Manifest
 from shardkit.sources import source_for
-from shardkit.sources.base import RawFile
+from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.listing import Expanded, Listing
 from shardkit.sources.streams import printable, shown
 from shardkit.units import format_count, format_number
@@ -153,7 +153,8 @@ def check_fit(understood: Understood, base: Manifest) -> tuple[str, ...]:
             next_step=f"Give the file the columns of the dataset, or leave it out with --exclude GLOB. {_ANEW}",
         )
     others = [f for name, f in held.items() if name in found and _is_of_another_kind(found[name], f)]
-    return tuple(_kind_note(understood, feature, found[feature.name]) for feature in others)
+    notes = (_kind_note(understood, feature, found[feature.name]) for feature in others)
+    return tuple(note for note in notes if note is not None)
 
 
 def check_same_features(features: Features, base: Manifest) -> None:
@@ -289,22 +290,43 @@ def _is_same(file: RawFile, info: InputInfo) -> bool:
 
 
 def _first_file(understood: Understood, is_it: Callable[[Mapping[str, Feature]], bool]) -> str:
-    """Returns the first file whose columns are so."""
+    """Returns the name of the first file whose columns are so."""
+    return printable(next(_files_whose(understood, is_it), understood.files[0]).name)
+
+
+def _files_whose(understood: Understood, is_it: Callable[[Mapping[str, Feature]], bool]) -> Iterator[RawFile]:
     source = source_for(understood.source.format or "")
     for file in understood.files:
         with suppress(BadInputError, UsageError):
             if is_it({f.name: f for f in source.infer((file,), understood.source)}):
-                return printable(file.name)
-    return printable(understood.files[0].name)
+                yield file
 
 
-def _kind_note(understood: Understood, held: Feature, found: Feature) -> str:
+def _kind_note(understood: Understood, held: Feature, found: Feature) -> str | None:
     name = held.name
-    file = _first_file(understood, lambda columns: name in columns and _is_of_another_kind(columns[name], held))
+    files = _files_whose(understood, lambda columns: name in columns and _is_of_another_kind(columns[name], held))
+    file = next((f for f in files if _begins_with_values(f, understood.source, name)), None)
+    if file is None:
+        return None
     return (
-        f"column {shown(name)} looks like {found.describe_type()} in {file} and is {held.describe_type()} in the "
-        "dataset: a value that does not fit makes its row a bad one"
+        f"column {shown(name)} looks like {found.describe_type()} in {printable(file.name)} and is "
+        f"{held.describe_type()} in the dataset: a value that does not fit makes its row a bad one"
     )
+
+
+def _begins_with_values(file: RawFile, options: SourceOptions, name: str) -> bool:
+    """Whether there is a value among the first rows of a file: a column of text without any is of no type."""
+    source = source_for(options.format or "")
+    with suppress(BadInputError, UsageError):
+        features = source.infer((file,), options)
+        position = [f.name for f in features].index(name)
+        splits = source.split((file,), options)
+        batches = itertools.chain.from_iterable(source.read(part, (file,), features, options) for part in splits)
+        rows = next(batches, None)
+        return rows is not None and (
+            rows.batch.column(position).null_count < rows.batch.num_rows or bool(rows.rejected)
+        )
+    return True
 
 
 def _is_of_another_kind(found: Feature, held: Feature) -> bool:

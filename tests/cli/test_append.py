@@ -56,6 +56,16 @@ def test_only_new_files_are_added(data, tmp_path):
     assert shardkit("verify", tmp_path / "out").stdout.startswith("ok")
 
 
+def test_a_column_without_values_is_of_no_other_type(data, tmp_path):
+    (data / "2.csv").write_text("x,y\n")
+    (data / "3.csv").write_text("x,y\n,\n")
+    assert "looks like" not in shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
+    (data / "4.csv").write_text("x,y\n,\n1,word\n")
+    found = shardkit("convert", data, tmp_path / "out", "--append", "--dry-run").stdout
+    assert "column 'y' looks like string in 4.csv and is int64 in the dataset" in " ".join(found.split())
+    assert "column 'x'" not in found
+
+
 def test_a_file_that_may_have_been_renamed_is_told_of(data, tmp_path):
     (data / "1.csv").rename(data / "0.csv")
     os.utime(data / "0.csv", (10**9, 10**9))

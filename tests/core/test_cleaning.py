@@ -57,8 +57,8 @@ def shard_path(fingerprint, index):
     return f"data/{fingerprint}/{shard_file_name('train', index, NUM_SHARDS, '.tfrecord.gz')}"
 
 
-def describe(fingerprint, version, source="rows.csv"):
-    """Returns a manifest and a table that name the shards of a conversion, which nobody opens."""
+def describe(fingerprint, table_number, source="rows.csv"):
+    """Returns a manifest and its table that name the shards of a conversion, which nobody opens."""
     shards = [
         ShardInfo(
             split="train",
@@ -89,7 +89,7 @@ def describe(fingerprint, version, source="rows.csv"):
         splits=(SplitInfo(name="train", num_shards=NUM_SHARDS, **totals_of),),
         accounting=Accounting(num_rows=NUM_SHARDS, num_examples=NUM_SHARDS),
         shard_table=ShardTableInfo(
-            path=shard_table_path(version), num_rows=NUM_SHARDS, sha256=hashlib.sha256(table).hexdigest()
+            path=shard_table_path(table_number), num_rows=NUM_SHARDS, sha256=hashlib.sha256(table).hexdigest()
         ),
     )
     return encode_manifest(manifest), table
@@ -117,14 +117,14 @@ class Place:
     def has_all(self, fingerprint):
         return all((self.root / shard_path(fingerprint, index)).exists() for index in range(NUM_SHARDS))
 
-    def commit(self, fingerprint, *, is_torn=False, source="rows.csv"):
-        version = max(list_versions(self.root), default=0) + 1
-        while (self.root / shard_table_path(version)).exists():
-            version += 1
-        manifest, table = describe(fingerprint, version, source)
-        self.write(shard_table_path(version), table)
+    def commit(self, fingerprint, *, is_torn=False, is_appended=False, source="rows.csv"):
+        version = table_number = max(list_versions(self.root), default=0) + 1
+        while (self.root / shard_table_path(table_number)).exists():
+            table_number += 1
+        manifest, table = describe(fingerprint, table_number, source)
+        self.write(shard_table_path(table_number), table)
         if not is_torn:
-            self.write(manifest_path(version), manifest)
+            self.write(manifest_path(version if is_appended else table_number), manifest)
 
     def hold(self, fingerprint):
         self.write(f"work/{fingerprint}/lock", b"")
@@ -216,20 +216,20 @@ class Histories(RuleBasedStateMachine):
             os.close(self.handles.pop(fingerprint))
         self.others.discard(fingerprint)
 
-    @rule(fingerprint=fingerprints, is_torn=st.booleans())
-    def commit(self, fingerprint, is_torn):
-        self.try_commit(fingerprint, is_torn)
+    @rule(fingerprint=fingerprints, is_torn=st.booleans(), is_appended=st.booleans())
+    def commit(self, fingerprint, is_torn, is_appended):
+        self.try_commit(fingerprint, is_torn, is_appended)
 
-    def try_commit(self, fingerprint, is_torn=False):
+    def try_commit(self, fingerprint, is_torn=False, is_appended=False):
         if not self.place.has_all(fingerprint):
             return
         if fingerprint in self.handles:
-            self.place.commit(fingerprint, is_torn=is_torn)
+            self.place.commit(fingerprint, is_torn=is_torn, is_appended=is_appended)
             os.close(self.handles.pop(fingerprint))
             if not is_torn:
                 shutil.rmtree(self.place.work_root / fingerprint)
         elif fingerprint in self.others and self.youngest(fingerprint) > self.place.now - WEEK:
-            self.place.commit(fingerprint, is_torn=is_torn)
+            self.place.commit(fingerprint, is_torn=is_torn, is_appended=is_appended)
             self.others.discard(fingerprint)
 
     def youngest(self, fingerprint):
@@ -276,6 +276,9 @@ class Histories(RuleBasedStateMachine):
             is_dead = fingerprint not in self.handles and youngest <= self.place.now - WEEK
             if is_dead and not self.is_named(fingerprint):
                 assert not list(self.place.root.glob(f"data/{fingerprint}/*")), plan
+        named = {open_dataset(self.place.root, v).manifest.shard_table.path for v in self.versions()}
+        for table in self.place.root.glob("manifests/*.shards.parquet"):
+            assert str(table.relative_to(self.place.root)) in named or table.stat().st_mtime > self.place.now - WEEK
         for fingerprint in self.handles:
             assert (self.place.work_root / fingerprint / "spool" / "0.run").exists()
         if keep_versions is None:
@@ -372,6 +375,21 @@ def test_what_lies_beside_committed_data_goes(place):
         DOCTOR: 1,
     }
     assert len(place.left()) == 4
+    assert place.missing() == []
+
+
+def test_a_table_goes_whose_number_another_conversion_took_for_its_manifest(place):
+    for fingerprint in FINGERPRINTS[:2]:
+        place.write_shards(fingerprint)
+    place.commit(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[1], is_torn=True)
+    place.commit(FINGERPRINTS[1], is_appended=True)
+    assert open_dataset(place.root, 2).manifest.shard_table.path == shard_table_path(3)
+    place.now += WEEK
+    plan, removed = place.clean()
+    assert {kind: found[0] for kind, found in totals(plan.groups).items()} == {TABLES: 1}
+    assert (removed.num_files, removed.spared) == (1, ())
+    assert (place.root / shard_table_path(2)).exists() is False
     assert place.missing() == []
 
 

@@ -295,7 +295,7 @@ def test_types_are_those_of_the_dataset_whatever_new_files_look_like(convert, da
     # Integers where floats were, and numbers where words were.
     (data / "b.csv").write_text("id,x,word,group\n1,2,3,\n2,4,4,\n")
     plan = prepare(ConvertOptions(inputs=(str(data),), destination=str(data.parent / "dataset"), append=True))
-    assert any("column 'group' looks like" in note and "b.csv" in note for note in plan.notes)
+    assert not any("looks like" in note for note in plan.notes), "a column without values is of no type"
     dataset = run_plan(plan.plan)
     new = [r for r in read_rows(dataset, "train") if r["group"] is None]
     assert sorted((r["id"], r["x"], r["word"]) for r in new) == [(1, 2.0, "3"), (2, 4.0, "4")]
