@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from beam_pipelines.engines.dataflow_job import ENDED, NOTHING, RUNNING, DataflowJob, Look, Watch, explain_end
+from beam_pipelines.engines.dataflow_job import ENDED, NOTHING, RUNNING, UNKNOWN, DataflowJob, Look, Watch, explain_end
 from beam_pipelines.engines.dataflow_submit import JobRequest, plan_request, submit
 from beam_pipelines.engines.dataflow_wheel import stage_packages
 from beam_pipelines.engines.settings import EngineOptions, number_of
@@ -155,9 +155,17 @@ def _wait(watch: Watch, job: DataflowJob, plan: Plan, lost_s: float, stall_s: fl
             _raise_reported(plan)
             raise explain_end(latest.state, job.errors(), job.url, state_of(plan))
         _cancel_what_cannot_end_well(job, plan)
-        if moved[0] != latest or latest.state != RUNNING:
+        if moved[0] != latest or latest.state not in (RUNNING, UNKNOWN):
             moved = (latest, time.monotonic())
-        elif time.monotonic() - moved[1] > stall_s:
+        elif latest.state == UNKNOWN and time.monotonic() - moved[1] > lost_s:
+            raise StorageError(
+                "Dataflow does not know what becomes of the job",
+                where=job.url,
+                why=f"its state has been unknown for {lost_s / 60:.3g} minutes",
+                state="The job may go on without this command",
+                next_step="Look at it there; if it runs, it commits the dataset by itself",
+            )
+        elif latest.state == RUNNING and time.monotonic() - moved[1] > stall_s:
             with suppress(Exception):
                 _cancel(job)
             raise StorageError(

@@ -14,7 +14,7 @@ from shardkit.conversion.progress import Totals
 from shardkit.errors import ShardkitError, StorageError
 
 ENDED = ("JOB_STATE_DONE", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_DRAINED", "JOB_STATE_UPDATED")
-RUNNING = "JOB_STATE_RUNNING"
+RUNNING, UNKNOWN = "JOB_STATE_RUNNING", "JOB_STATE_UNKNOWN"
 NOTHING = "Nothing was committed"
 _MAX_DELAY_S = 60.0
 _MAX_SHOWN, _MAX_MESSAGES = 500, 3

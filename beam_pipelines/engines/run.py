@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,20 +14,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.runners.worker import sdk_worker
 
 from beam_pipelines.convert import convert_pipeline
-from beam_pipelines.engines.beam_options import check_typed, parsed_options
+from beam_pipelines.engines.beam_options import check_typed
 from beam_pipelines.engines.catalogue import ENGINES
 from beam_pipelines.engines.dask_cluster import dask_cluster
+from beam_pipelines.engines.reachable import check_reachable
 from beam_pipelines.engines.settings import (
     Chosen,
     EngineOptions,
     Facts,
     beam_flags,
     choose_settings,
+    flag_name,
     number_of,
     value_of,
 )
@@ -43,11 +44,11 @@ from shardkit.errors import ShardkitError, StorageError, UsageError
 
 _POLL_S = 0.25
 _CANCEL_S = 5.0
-_CONNECT_S = 10.0
 _MIN_LOOK_S, _MAX_LOOK_S = 1.0, 15.0
 _KEPT = "Nothing was committed; finished parts are kept"
 _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
-_ADDRESS = re.compile(r"([\w.-]+):(\d+)")
+# Of Beam, that name a cluster.
+_DASK_FLAGS = {"dask_client_address", "dask_scheduler_file"}
 # The job of this process; there is one at most.
 _running: list[Any] = []
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.+)$", re.MULTILINE)
@@ -67,13 +68,13 @@ def check_engine(options: EngineOptions) -> tuple[str, ...]:
 
     Raises:
         UsageError: If it is told something wrong, or something that it needs is not there.
-        StorageError: If nothing listens where it is said to be.
+        StorageError: If nobody answers where something is said to be.
     """
     chosen = _chosen(options, Facts(1, 1, os.environ))
     if options.runner == "dask":
         number_of(chosen, "partitions")
     notes = check_typed(options.runner, options.flags)
-    _check_listening(parsed_options(flags_of(options, chosen)).view_as(PortableOptions))
+    check_reachable(options.runner, flags_of(options, chosen))
     return notes
 
 
@@ -84,33 +85,6 @@ def _chosen(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]:
         raise missing
     number_of(chosen, "stall-minutes")
     return chosen
-
-
-def _check_listening(told: PortableOptions) -> None:
-    # Beam waits for both without end.
-    addresses = {"job service": str(told.job_endpoint)}
-    if str(told.environment_type).upper() == "EXTERNAL":
-        pool = told.environment_config or told.lookup_environment_option("external_service_address")
-        if not pool:
-            raise UsageError(
-                "nobody said where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
-            )
-        # A job service elsewhere may see another network.
-        if told.job_endpoint == "embed":
-            addresses["worker pool"] = str(pool)
-    for what, address in addresses.items():
-        if (match := _ADDRESS.fullmatch(address)) is None:
-            continue
-        try:
-            socket.create_connection((match[1], int(match[2])), timeout=_CONNECT_S).close()
-        except OSError as error:
-            raise StorageError(
-                f"there is no {what}",
-                where=address,
-                why=error.strerror or str(error),
-                state="Nothing was read or written",
-                next_step="Start it, or correct the address",
-            ) from error
 
 
 def flags_of(options: EngineOptions, chosen: Sequence[Chosen]) -> list[str]:
@@ -189,7 +163,8 @@ def _quiet_threads() -> Iterator[None]:
 @contextmanager
 def _cluster(options: EngineOptions, chosen: Sequence[Chosen], num_workers: int) -> Iterator[list[str]]:
     """Gives the flags that name a cluster of our own, if there must be one."""
-    if options.runner != "dask" or value_of(chosen, "address") is not None:
+    is_named = value_of(chosen, "address") is not None or not _DASK_FLAGS.isdisjoint(map(flag_name, options.flags))
+    if options.runner != "dask" or is_named:
         yield []
         return
     with dask_cluster(num_workers) as address:

@@ -320,6 +320,15 @@ def test_an_outage_passes_and_a_long_one_leaves_the_job_running(bucket, service)
     assert service.cancelled == []
 
 
+def test_a_job_of_which_nothing_is_known_is_not_waited_for_without_end(bucket, service):
+    service.states = ["JOB_STATE_PENDING", "JOB_STATE_UNKNOWN"]
+    result = bucket.run(*IMAGE, "--engine-option", "lost-minutes=0.02")
+    assert result.returncode == 5
+    text = one_line(result.stderr)
+    assert "Dataflow does not know what becomes of the job in https://console.cloud.google.com/dataflow/jobs/" in text
+    assert "its state has been unknown for 0.02 minutes" in text
+
+
 def test_a_short_outage_is_not_even_mentioned(bucket, service):
     process = bucket.start(*IMAGE)
     wait_until(lambda: service.num_looks > 2)

@@ -147,6 +147,58 @@ def test_an_address_where_nobody_listens_is_told_of_at_once(tmp_path, options, w
     assert str(found.exception).startswith(f"there is no {what} in {address}: Connection refused")
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("nonsense", "missing port number"),
+        ("http://127.0.0.1:8786", "unknown address scheme 'http'"),
+        ("tcp://127.0.0.1:x", "'tcp://127.0.0.1:x' is no address of a scheduler of Dask"),
+    ],
+)
+@pytest.mark.parametrize("way", [["--engine-option", "address={}"], ["--", "--dask_client_address={}"]])
+def test_an_address_of_dask_that_is_none_is_refused_before_anything_is_read(tmp_path, address, words, way):
+    typed = [text.format(address) for text in way]
+    found = CliRunner().invoke(command, [str(tmp_path / "gone.csv"), "out", "--runner", "dask", *typed])
+    assert isinstance(found.exception, UsageError), found.output
+    assert words in str(found.exception)
+
+
+@pytest.mark.parametrize("form", ["{}", "tcp://{}", "tls://{}"])
+def test_a_scheduler_of_dask_that_is_not_there_is_told_of_at_once(form):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = form.format(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(StorageError, match=f"no scheduler of Dask in {address}: Connection refused"):
+            check_engine(EngineOptions(runner="dask", values=(("address", address),)))
+        taken.listen()
+        assert check_engine(EngineOptions(runner="dask", values=(("address", address),))) == ()
+
+
+def test_docker_is_asked_for_before_anything_is_read(tmp_path, monkeypatch):
+    options = EngineOptions(runner="portable", values=(("environment-type", "docker"),))
+    program = tmp_path / "docker"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="no program docker is on the path"):
+        check_engine(options)
+    program.write_text("#!/bin/sh\necho first >&2\necho is the daemon running? >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(StorageError, match=r"Docker, which does not answer: is the daemon running\?"):
+        check_engine(options)
+    program.write_text("#!/bin/sh\nexit 0\n")
+    assert check_engine(options) == ()
+
+
+def test_docker_on_other_machines_is_not_looked_for_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    jar = tmp_path / "job-server.jar"
+    jar.touch()
+    for runner, master in (("flink", "10.0.0.5:8081"), ("spark", "spark://10.0.0.5:7077")):
+        values = (("jar", str(jar)), ("environment-type", "DOCKER"))
+        assert check_engine(EngineOptions(runner=runner, values=(*values, ("master", master)))) == ()
+        with pytest.raises(UsageError, match="no program docker"):
+            check_engine(EngineOptions(runner=runner, values=values))
+
+
 def test_flags_of_beam_say_where_somebody_has_to_listen():
     with socket.socket() as service, socket.socket() as taken:
         service.bind(("127.0.0.1", 0))
