@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -65,6 +66,24 @@ def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
     with dask_cluster(1) as address, Client(address) as client:
         asked = client.run(lambda dask_worker: "profile" in dask_worker.periodic_callbacks)
         assert list(asked.values()) == [False]
+
+
+@pytest.mark.parametrize("way", ["option", "file"])
+def test_a_cluster_that_runs_already_does_the_work(tmp_path, inputs, clean, way):
+    from beam_pipelines.engines.dask_cluster import dask_cluster
+
+    with dask_cluster(2) as address:
+        (tmp_path / "scheduler.json").write_text(json.dumps({"address": address}))
+        named = {
+            "option": ("--engine-option", f"address={address}"),
+            "file": ("--", f"--dask_scheduler_file={tmp_path / 'scheduler.json'}"),
+        }[way]
+        process = start(inputs, tmp_path / "out", *DASK, *named)
+        wait_for(process, lambda: MOMENTS["in a split"](tmp_path / "out"))
+        assert not list(dask_workers(process)), "a cluster of its own was started beside the one that was named"
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert shards_of(tmp_path / "out") == clean
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
