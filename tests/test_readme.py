@@ -110,7 +110,7 @@ def test_the_two_commands_for_a_new_machine():
         command = promised(name)
         assert "\n" not in command
         assert command.startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
-    assert promised("tests").endswith(".venv/bin/pytest")
+    assert promised("tests").endswith(".venv/bin/pytest -n auto")
     script = promised("main job").split()[-1]
     assert os.access(ROOT / script, os.X_OK)
 

@@ -13,7 +13,7 @@ from conversions import convert, dask_workers, shards_of, start, wait_for
 
 sys.path.append(str(Path(__file__).parents[1] / "stores"))
 
-from servers import KINDS, serve
+from servers import KINDS, serve, use
 
 from shardkit import storage
 from shardkit.dataset import list_versions
@@ -31,8 +31,7 @@ def store(tmp_path_factory, inputs):
     if KINDS["moto"].find() is None:
         pytest.skip(KINDS["moto"].install)
     with serve("moto", tmp_path_factory.mktemp("moto")) as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
+        use(server, patch)
         for path in inputs.iterdir():
             storage.put_file(path, f"{server.url}/in/{path.name}")
         (bad := tmp_path_factory.mktemp("bad") / "bad.csv").write_text(

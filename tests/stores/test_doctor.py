@@ -28,7 +28,7 @@ from shardkit.diagnosis.store import examine_store
 from shardkit.errors import StorageError, UsageError
 from shardkit.stores.clients import client_of
 
-NUM_ROUNDS = 12
+NUM_ROUNDS = 6
 NEVER_CHECKED = {"power_cut", "other_places"}
 
 FAULTS = {
