@@ -163,12 +163,16 @@ def _quiet_threads() -> Iterator[None]:
 @contextmanager
 def _cluster(options: EngineOptions, chosen: Sequence[Chosen], num_workers: int) -> Iterator[list[str]]:
     """Gives the flags that name a cluster of our own, if there must be one."""
-    is_named = value_of(chosen, "address") is not None or not _DASK_FLAGS.isdisjoint(map(flag_name, options.flags))
-    if options.runner != "dask" or is_named:
+    if options.runner != "dask" or _names_cluster(options, chosen):
         yield []
         return
     with dask_cluster(num_workers) as address:
         yield [f"--dask_client_address={address}"]
+
+
+def _names_cluster(options: EngineOptions, chosen: Sequence[Chosen]) -> bool:
+    typed = map(flag_name, options.flags)
+    return value_of(chosen, "address") is not None or not _DASK_FLAGS.isdisjoint(typed)
 
 
 def _follow(result: Any, plan: Plan, stall_s: float) -> None:
