@@ -7,7 +7,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+
+from shardkit.signal_pipe import heeded, leave_to_pipe, signals_on_pipe
 
 # What is preempted is usually killed half a minute after it was told.
 GRACE_S = 25.0
@@ -18,26 +19,24 @@ WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGH
 class Stop:
     """Whether somebody wants the run to stop, and whether that can wait for a checkpoint.
 
+    Args:
+        numbers: Of the signals that are left to the watcher.
+
     Attributes:
         is_wanted: Set by the first SIGTERM while somebody heeds it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: tuple[int, ...] = ()) -> None:
         self.is_wanted = False
         self._is_heeded = False
-        self._numbers: tuple[signal.Signals, ...] = ()
-
-    def listen(self, numbers: tuple[signal.Signals, ...]) -> None:
-        """Leaves these signals to the watcher."""
         self._numbers = numbers
-        for number in numbers:
-            signal.signal(number, _leave_to_watcher)
 
     @contextmanager
     def heeded(self) -> Iterator[None]:
         """Leaves the first SIGTERM to the block, which looks at `is_wanted` and then calls `end`."""
         # TensorFlow takes SIGTERM for itself when workers find each other.
-        self.listen(self._numbers)
+        for number in self._numbers:
+            signal.signal(number, leave_to_pipe)
         self._is_heeded = True
         try:
             yield
@@ -72,32 +71,21 @@ def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
     Args:
         describe: Returns one sentence: what is lost, and how to go on.
     """
-    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield Stop()
         return
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
+    numbers = heeded(WORDS)
+    stop = Stop(numbers)
     # Library start-up hides descriptor 2 for a moment; the sentence must reach the user even then.
     stderr = os.dup(2)
-    before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    handlers = {n: handler for n in WORDS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
-    stop.listen(tuple(handlers))
     is_over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, stop, is_over), daemon=True)
-    watcher.start()
-    try:
-        yield stop
-    finally:
-        is_over.set()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(before)
-        os.close(write_end)
-
-
-def _leave_to_watcher(number: int, frame: FrameType | None) -> None:
-    """Does nothing: Python may be unable to run a handler for as long as TensorFlow computes; a thread can."""
+    with signals_on_pipe(numbers) as read_end:
+        watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, stop, is_over), daemon=True)
+        watcher.start()
+        try:
+            yield stop
+        finally:
+            is_over.set()
 
 
 def _watch(read_end: int, stderr: int, describe: Callable[[], str], stop: Stop, is_over: threading.Event) -> None:

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import NoReturn
 
 from shardkit.cli.errors import explain, show
@@ -18,6 +17,7 @@ from shardkit.conversion.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 from shardkit.errors import StorageError
 from shardkit.process_limits import EXIT_NO_MEMORY
+from shardkit.signal_pipe import heeded, signals_on_pipe
 
 # Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
 _ending = threading.Lock()
@@ -54,21 +54,22 @@ def stop_behind_commit(version: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        if not _ending.acquire(blocking=False):
-            return
-        word, code = ("interrupted", 130) if number == signal.SIGINT else ("terminated", 128 + number)
-        os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())
-        stop_and_exit(stop_workers, code)
+    numbers = heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
-    # Whoever starts a command with nohup wants SIGHUP to stay ignored.
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    def watch(read_end: int) -> None:
+        while told := os.read(read_end, 1):
+            if told[0] in numbers and _ending.acquire(blocking=False):
+                word, code = ("interrupted", 130) if told[0] == signal.SIGINT else ("terminated", 128 + told[0])
+                os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())
+                stop_and_exit(stop_workers, code)
+        os.close(read_end)
+
+    with contextlib.ExitStack() as stack, signals_on_pipe(numbers) as read_end:
+        watcher = threading.Thread(target=watch, args=(read_end,), daemon=True, name="signals")
+        watcher.start()
+        # A signal that came before the end of the block is heeded before anything else is done.
+        stack.callback(watcher.join)
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _forbid_commit(plan: Plan) -> bool:
