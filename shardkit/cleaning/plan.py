@@ -203,7 +203,8 @@ class _Planner:
             groups += self._work(work)
         for file in self._inventory.rows:
             groups += self._whole(ROWS, file.path.rpartition("/")[0], [file])
-        groups += [self._upload(u) for u in self._inventory.uploads if u.started_at <= self._limit]
+        for upload in self._inventory.uploads:
+            groups += self._upload(upload)
         kept = {reason: (number, self._kept_bytes[reason]) for reason, number in self._kept.items()}
         return CleanPlan(groups=tuple(groups), kept=kept)
 
@@ -281,13 +282,14 @@ class _Planner:
         for file in files:
             self._keep(file, reason)
 
-    def _upload(self, upload: Upload) -> Group:
-        return Group(
-            kind=UPLOADS,
-            folder=_folder_of(upload.path),
-            files=(Found(path=upload.path, num_bytes=0, modified_at=upload.started_at),),
-            upload=upload,
-        )
+    def _upload(self, upload: Upload) -> Iterable[Group]:
+        folder = _folder_of(upload.path)
+        fingerprint = folder.partition("/")[2] or None
+        file = Found(path=upload.path, num_bytes=0, modified_at=upload.started_at)
+        if fingerprint in self._live:
+            self._keep(file, LIVE)
+        elif upload.started_at <= self._limit:
+            yield Group(kind=UPLOADS, folder=folder, files=(file,), fingerprint=fingerprint, upload=upload)
 
     def _reason_to_keep(self, files: list[Found]) -> str | None:
         if any(file.modified_at is None for file in files):

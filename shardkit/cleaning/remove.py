@@ -28,6 +28,7 @@ from shardkit.cleaning.plan import (
     Found,
     Group,
     Inventory,
+    Upload,
     names_after,
 )
 from shardkit.diagnosis.scratch import PREFIX
@@ -98,9 +99,7 @@ class _Remover:
 
     def remove(self, group: Group) -> None:
         if group.kind == UPLOADS and group.upload is not None:
-            path = storage.join(self._root, group.upload.path)
-            storage.abort_upload(PendingUpload(path, group.upload.upload_id, group.upload.started_at))
-            self.num_files += 1
+            self._abort(group.upload, group)
         elif group.kind == WORK:
             self._remove_work(group)
         elif group.kind == HANDED_OVER:
@@ -123,6 +122,15 @@ class _Remover:
                 else:
                     self.spared.append(group.folder)
         self._folders.add(group.folder)
+
+    def _abort(self, upload: Upload, group: Group) -> None:
+        with self._held(group.fingerprint) as is_free:
+            if not is_free:
+                self.spared.append(group.folder)
+                return
+            path = storage.join(self._root, upload.path)
+            storage.abort_upload(PendingUpload(path, upload.upload_id, upload.started_at))
+            self.num_files += 1
 
     def remove_empty_folders(self) -> None:
         """Removes local folders that nothing is left in; stores have none."""

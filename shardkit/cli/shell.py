@@ -104,6 +104,13 @@ class ExampleCommand(click.Command):
         self.headings = headings or {}
         self.params += [storage_option(), debug_option()]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        for argument in (p for p in self.params if isinstance(p, click.Argument) and p.name):
+            typed = ctx.params.get(argument.name or "")
+            for location in typed if isinstance(typed, tuple) else (typed,):
+                _check_location(location, argument.human_readable_name.removesuffix("..."))
+        return super().invoke(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self.headings:
             super().format_options(ctx, formatter)
@@ -118,6 +125,25 @@ class ExampleCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(self.epilog, formatter)
+
+
+def _check_location(typed: str | None, name: str) -> None:
+    """Refuses what names no place that is there when the command is over."""
+    from shardkit.errors import UsageError
+
+    if typed is not None and not typed.strip():
+        raise UsageError(
+            f"{name} is empty",
+            state="Nothing was read or written",
+            next_step="Name a file, a folder or a URL; a variable that is not set may have left it out",
+        )
+    if typed is not None and typed.lower().startswith("memory:"):
+        raise UsageError(
+            f"{name} lies in the memory of a process",
+            why="nothing is left of it when the command is over",
+            state="Nothing was read or written",
+            next_step="Name a folder, or a place in a store",
+        )
 
 
 def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 
 from shardkit import storage
 from shardkit.errors import UsageError
 from shardkit.manifest import manifest_path, shard_table_path
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.file_globs import matches
+from shardkit.stores.locations import names_path
 
 _DATA = ("train-00000-of-00001.tfrecord.gz", "train-00000-of-00001.tfrecord", "rejected-00000.jsonl.gz")
 _NEXT_STEP = "Choose a destination outside of the input folders"
@@ -53,35 +53,8 @@ def refuse_own_output(
             )
 
 
-def names_path(pattern: str, path: str) -> bool:
-    """Whether an input names a file, or a folder that it lies in; hidden names only if it says so.
-
-    Args:
-        pattern: A file, a folder or a glob with `**` for any number of folders; absolute.
-        path: Of the file, absolute.
-    """
-    return _names(pattern.rstrip("/").split("/"), path.split("/"))
-
-
-def _names(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    if not pattern:
-        # A folder stands for all files below that are not hidden.
-        return not any(_is_hidden(part) for part in path)
-    if not path:
-        return False
-    if pattern[0] == "**":
-        return _names(pattern[1:], path) or (not _is_hidden(path[0]) and _names(pattern, path[1:]))
-    if pattern[0] != path[0] and (_is_hidden(path[0]) and not _is_hidden(pattern[0])):
-        return False
-    return (pattern[0] == path[0] or fnmatchcase(path[0], pattern[0])) and _names(pattern[1:], path[1:])
-
-
 def _resolved(path: str) -> str:
     return os.path.realpath(path) if path and storage.is_local(path) else path
-
-
-def _is_hidden(part: str) -> bool:
-    return part.startswith(".")
 
 
 def _made_paths(destination: str) -> Iterator[str]:

@@ -22,6 +22,8 @@ def open_object(path: str) -> BinaryIO:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing; so does reading.
     """
+    # Of a listing some clients remember what was no object of that name, and sizes of what was replaced since.
+    client_of(path).invalidate_cache()
     file = patiently(lambda left_s: client_of(path).open(path, "rb"), path)
     num_bytes = getattr(file, "size", None)
     if num_bytes is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from shardkit.errors import UnsafeError, UsageError
@@ -11,6 +13,7 @@ from shardkit.errors import UnsafeError, UsageError
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 _NO_BUCKET = re.compile(r"(?:s3|gs|gcs|az|abfss?|hdfs|https?):(?:/?(?:[^/]|$)|/+$)", re.IGNORECASE)
+_WITH_PASSWORD = re.compile(r"(?:s3|gs|gcs|az|abfss?)://[^/]*:[^/]*@", re.IGNORECASE)
 # Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
 _READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
 
@@ -62,15 +65,50 @@ def check_bucket(path: str) -> None:
     """Checks that what begins as the URL of a store does is one: it would else be a folder of this machine.
 
     Raises:
-        UsageError: If it names no bucket. Does not repeat it, as secrets are only found in whole URLs.
+        UsageError: If it names no bucket, or credentials before it. Does not repeat it, as secrets are only found in
+            whole URLs.
     """
+    scheme = path.partition(":")[0].lower()
+    if _WITH_PASSWORD.match(path):
+        raise UsageError(
+            f"a location that begins with {scheme}: holds a name and a password",
+            why="stores take none there, and would show them in their answers",
+            state="Nothing was read or written",
+            next_step="Leave them to the environment or profile of the store, or to --storage-options",
+        )
     if _NO_BUCKET.match(path):
-        scheme = path.partition(":")[0].lower()
         raise UsageError(
             f"a location that begins with {scheme}: names no bucket",
             state="Nothing was read or written",
             next_step=f"Write it like {scheme}://BUCKET/FOLDER; a variable that is not set may have left it out",
         )
+
+
+def names_path(pattern: str, path: str) -> bool:
+    """Whether an input names a file, or a folder that it lies in; hidden names only if it says so.
+
+    Args:
+        pattern: A file, a folder or a glob with `**` for any number of folders; absolute, or a URL.
+        path: Of the file, likewise.
+    """
+    return _names(pattern.rstrip("/").split("/"), path.split("/"))
+
+
+def _names(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    if not pattern:
+        # A folder stands for all files below that are not hidden.
+        return not any(_is_hidden(part) for part in path)
+    if not path:
+        return False
+    if pattern[0] == "**":
+        return _names(pattern[1:], path) or (not _is_hidden(path[0]) and _names(pattern, path[1:]))
+    if pattern[0] != path[0] and (_is_hidden(path[0]) and not _is_hidden(pattern[0])):
+        return False
+    return (pattern[0] == path[0] or fnmatchcase(path[0], pattern[0])) and _names(pattern[1:], path[1:])
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith(".")
 
 
 def normalize(path: str | os.PathLike[str]) -> str:

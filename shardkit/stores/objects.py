@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from shardkit.errors import ConflictError, StorageError, UsageError
 from shardkit.stores.answers import is_missing, is_taken, is_upload_gone, modified_at, version_of
 from shardkit.stores.clients import client_of
-from shardkit.stores.locations import protocol_of, redact
+from shardkit.stores.locations import names_path, protocol_of, redact
 from shardkit.stores.requests import TIMEOUT_S, ask, call, patiently, within
 from shardkit.units import MiB
 
@@ -103,23 +103,32 @@ def list_folder(folder: str) -> list[str]:
 
 
 def expand_objects(pattern: str) -> list[ObjectInfo]:
-    """Returns the objects below a folder, or those that a glob matches, sorted.
+    """Returns the objects below a folder, or those that a glob matches, sorted; hidden ones only if they are named.
 
     Raises:
         UsageError: If there are none.
         StorageError: If the store kept failing.
     """
     protocol = protocol_of(pattern)
-    is_folder = not any(c in pattern for c in "*?[") and _ask_afresh(pattern, "isdir")
-    found = _ask_afresh(pattern, "find" if is_folder else "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S)
+    # Some name a bucket in more than one way; what is listed has one.
+    wanted = client_of(pattern)._strip_protocol(pattern)
+    if any(c in pattern for c in "*?["):
+        found = dict(_ask_afresh(pattern, "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S))
+        for folder in [path for path, info in found.items() if info["type"] == "directory" and "**" not in pattern]:
+            found |= _ask_afresh(f"{protocol}://{folder}", "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
+    else:
+        is_folder = _ask_afresh(pattern, "isdir")
+        found = _ask_afresh(pattern, "find" if is_folder else "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S)
     files = [
         ObjectInfo(f"{protocol}://{path}", int(info["size"]), version_of(info))
         for path, info in sorted(found.items())
-        if info["type"] == "file"
+        if info["type"] == "file" and names_path(wanted, path)
     ]
     if not files:
         raise UsageError(
-            f"no file matches {redact(pattern)!r}", next_step="Check the bucket, the path and the pattern, and quote it"
+            f"no file matches {redact(pattern)!r}",
+            why="hidden ones are passed over" if any(info["type"] == "file" for info in found.values()) else None,
+            next_step="Check the bucket, the path and the pattern, and quote it",
         )
     return files
 

@@ -3,8 +3,8 @@
 import pytest
 
 from shardkit.cli import main
-from shardkit.conversion.own_output import names_path
 from shardkit.local_files import list_local_files
+from shardkit.stores.locations import names_path
 
 SHARD = "data/0/train-00000-of-00001.tfrecord.gz"
 PATTERNS = ["in", "in/*", "in/*/*", "in/**", "in/**/*.gz", "in/*.csv", "in/out/data", "in/.out", "*", "**/data", "*/.*"]

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from shardkit import errors
+from shardkit.cli import main as cli_main
 from shardkit.cli.errors import explain, visible
 
 HEAVY = ("apache_beam", "keras", "numpy", "pandas", "pyarrow", "rich", "tensorflow", "fsspec", "msgspec")
@@ -340,3 +341,24 @@ def test_completion_for_the_shell():
     assert "complete -o nosort -F" in run.stdout
     words = {**os.environ, "_SHARDKIT_COMPLETE": "bash_complete", "COMP_WORDS": "shardkit ver", "COMP_CWORD": "1"}
     assert "verify" in shardkit(env=words).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["inspect", ""], "DATASET is empty"),
+        (["clean", " "], "DATASET is empty"),
+        (["doctor", ""], "URL is empty"),
+        (["convert", "a.csv", ""], "DESTINATION is empty"),
+        (["convert", "a.csv", "", "out"], "INPUT is empty"),
+        (["convert", "a.csv", "memory://x"], "DESTINATION lies in the memory of a process"),
+        (["verify", "s3://NAME:PASSWORD@bucket/x"], "holds a name and a password"),
+    ],
+)
+def test_what_names_no_place_is_refused(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert cli_main(arguments) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "PASSWORD" not in said
+    assert list(tmp_path.iterdir()) == []

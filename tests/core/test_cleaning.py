@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from shardkit.cleaning.plan import (
     UNFINISHED,
     WORK,
     YOUNG,
+    Upload,
     plan_cleaning,
     totals,
 )
@@ -391,6 +393,18 @@ def test_a_table_goes_whose_number_another_conversion_took_for_its_manifest(plac
     assert (removed.num_files, removed.spared) == (1, ())
     assert (place.root / shard_table_path(2)).exists() is False
     assert place.missing() == []
+
+
+def test_uploads_of_a_live_conversion_go_on(place):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    handle = place.hold(FINGERPRINTS[1])
+    uploads = tuple(Upload(shard_path(f, 0), f"upload {f}", place.now - 100 * DAY) for f in FINGERPRINTS[1:3])
+    inventory = msgspec.structs.replace(take_inventory(str(place.root), str(place.work_root)), uploads=uploads)
+    plan = plan_cleaning(inventory, now=place.now, older_than_s=WEEK)
+    assert [group.upload for group in plan.groups] == [uploads[1]]
+    assert plan.kept[LIVE][0] == 3
+    os.close(handle)
 
 
 def test_old_versions_go_when_they_were_replaced_long_ago(place):

@@ -163,6 +163,41 @@ def test_inputs_are_found_by_name_folder_and_glob(place, tmp_path):
         names(f"{raw}/*.parquet")
 
 
+TREE = ["b.csv", "a.csv", "c.txt", ".hid.csv", "sub/d.csv", "sub/deep/e.csv", "sub/.git/f.csv", ".h/g.csv", "y=1/h.csv"]
+PATTERNS = [
+    "", "a.csv", "*.csv", "[ab].csv", "sub", "*", "**", "**/*.csv", "s*", "y=*", "y=*/*.csv", ".hid.csv", ".*.csv",
+    ".h", "sub/.git/*",
+]  # fmt: skip
+
+
+def test_hidden_files_and_folders_are_inputs_only_if_they_are_named(place, tmp_path):
+    local = tmp_path / "local"
+    for name in TREE:
+        (local / name).parent.mkdir(parents=True, exist_ok=True)
+        (local / name).write_text(name)
+        storage.put_file(local / name, f"{place}/in/{name}")
+
+    def below(root, pattern):
+        found = storage.expand_input(f"{root}/{pattern}".rstrip("/")).files
+        return sorted(file.path.partition(f"{root}/")[2] for file in found)
+
+    root = str(place).replace("memory://", "memory:///")
+    for pattern in PATTERNS:
+        assert below(f"{root}/in", pattern) == below(local, pattern), pattern
+    with pytest.raises(UsageError, match="no file matches"):
+        storage.expand_input(f"{place}/in/sub/*/.git")
+
+
+def test_a_file_below_a_folder_without_a_name_is_read_whole(server, tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    folder = f"{server.url}/{tmp_path.name}"
+    storage.put_file(tmp_path / "a.csv", f"{folder}/sub//a.csv")
+    (found,) = storage.expand_input(folder).files
+    with storage.open_read(found.path) as file:
+        assert file.read() == b"x\n1\n"
+    assert found.num_bytes == 4
+
+
 def test_what_changed_has_another_version(place, tmp_path):
     path = storage.join(place, "a")
     put(path, b"one", tmp_path)
