@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import re
 import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import grpc
 from apache_beam.options.pipeline_options import PortableOptions
 
 from beam_pipelines.engines.beam_options import parsed_options
 from beam_pipelines.engines.settings import RunnerName
 from shardkit.errors import StorageError, UsageError
+from shardkit.stores.options import VARIABLE
 
 _CONNECT_S = 10.0
 _DOCKER_S = 30.0
 _ADDRESS = re.compile(r"([\w.-]+):(\d+)")
-# Of Dask, for which a port is opened that anybody may ask whether it is there.
+# Of Dask, for which a port is opened that anybody may ask whether it is there; only the first tells what it is.
 _DASK_PORTS = ("tcp", "tls", "ws", "wss")
 _UNTOUCHED = "Nothing was read or written"
 
@@ -38,21 +44,35 @@ def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
     options = parsed_options(flags)
     told = options.get_all_options()
     if runner == "dask":
-        # So it is stored.
-        if told.get("address"):
-            _check_dask(str(told["address"]))
+        address = told.get("address") or _address_in(told.get("scheduler_file"))
+        if address is not None:
+            _refuse_storage_options()
+            _check_dask(str(address))
         return
     portable = options.view_as(PortableOptions)
-    for what, address in _addresses(portable).items():
-        if (match := _ADDRESS.fullmatch(address)) is not None:
-            _check_port(what, address, match[1], int(match[2]))
-    if str(portable.environment_type).upper() == "DOCKER" and _starts_workers_here(runner, told):
+    kind = str(portable.environment_type).upper()
+    if kind in ("EXTERNAL", "DOCKER", "PROCESS"):
+        _refuse_storage_options()
+    for what, address in _addresses(portable, kind).items():
+        _check_service(what, address)
+    if kind == "DOCKER" and _starts_workers_here(runner, told):
         _check_docker()
 
 
-def _addresses(told: PortableOptions) -> dict[str, str]:
-    addresses = {"job service": str(told.job_endpoint)}
-    if str(told.environment_type).upper() == "EXTERNAL":
+def _refuse_storage_options() -> None:
+    if os.environ.get(VARIABLE):
+        raise UsageError(
+            "--storage-options do not reach workers that others start",
+            why="they stay with this command and what it starts itself",
+            state=_UNTOUCHED,
+            next_step="Leave it out, and let the environment or profile of the workers say what the option does",
+        )
+
+
+def _addresses(told: PortableOptions, kind: str) -> dict[str, str]:
+    is_ours = told.job_endpoint in (None, "", "embed")
+    addresses = {} if is_ours else {"job service": str(told.job_endpoint)}
+    if kind == "EXTERNAL":
         pool = told.environment_config or told.lookup_environment_option("external_service_address")
         if not pool:
             raise UsageError(
@@ -62,6 +82,21 @@ def _addresses(told: PortableOptions) -> dict[str, str]:
         if told.job_endpoint == "embed":
             addresses["worker pool"] = str(pool)
     return addresses
+
+
+def _check_service(what: str, address: str) -> None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None and ":" not in address:
+        raise UsageError(
+            f"{address!r} is no address of a {what}", state=_UNTOUCHED, next_step="Write it like HOST:PORT"
+        )
+    if match is not None:
+        _check_port(what, address, match[1], int(match[2]))
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+        except grpc.FutureTimeoutError as error:
+            raise _no_answer(what, address, "it does not speak gRPC") from error
 
 
 def _check_dask(address: str) -> None:
@@ -82,19 +117,58 @@ def _check_dask(address: str) -> None:
             next_step="Write it like --engine-option address=tcp://HOST:8786",
         ) from error
     _check_port("scheduler of Dask", address, host, port)
+    if scheme == _DASK_PORTS[0]:
+        try:
+            identity = asyncio.run(_identity(address))
+        except Exception as error:  # Of what is no scheduler anything may come back.
+            raise _no_answer("scheduler of Dask", address, "what listens there does not answer as one") from error
+        if identity.get("type") != "Scheduler":
+            raise _no_answer("scheduler of Dask", address, f"what listens there is a {identity.get('type')}")
+
+
+async def _identity(address: str) -> dict[str, Any]:
+    from distributed.core import connect
+
+    async with asyncio.timeout(_CONNECT_S):
+        comm = await connect(address, timeout=_CONNECT_S)
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            found = await comm.read()
+        finally:
+            comm.abort()
+    return found if isinstance(found, dict) else {}
+
+
+def _address_in(scheduler_file: Any) -> str | None:
+    if scheduler_file is None:
+        return None
+    try:
+        return str(json.loads(Path(str(scheduler_file)).read_bytes())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "the scheduler file cannot be read",
+            where=str(scheduler_file),
+            why=str(error),
+            state=_UNTOUCHED,
+            next_step="Name the file that dask scheduler --scheduler-file wrote",
+        ) from error
 
 
 def _check_port(what: str, address: str, host: str, port: int) -> None:
     try:
         socket.create_connection((host, port), timeout=_CONNECT_S).close()
     except (OSError, OverflowError) as error:
-        raise StorageError(
-            f"there is no {what}",
-            where=address,
-            why=getattr(error, "strerror", None) or str(error),
-            state=_UNTOUCHED,
-            next_step="Start it, or correct the address",
-        ) from error
+        raise _no_answer(what, address, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _no_answer(what: str, address: str, why: str) -> StorageError:
+    return StorageError(
+        f"there is no {what}",
+        where=address,
+        why=why,
+        state=_UNTOUCHED,
+        next_step="Start it, or correct the address",
+    )
 
 
 def _starts_workers_here(runner: RunnerName, told: dict[str, Any]) -> bool:

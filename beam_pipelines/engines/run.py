@@ -36,6 +36,7 @@ from beam_pipelines.engines.settings import (
 from beam_pipelines.failures import FAILURE_FILES, read_failure
 from beam_pipelines.local import quiet_beam, stop_workers, temporary_files_in
 from shardkit._version import __version__
+from shardkit.conversion.commit import own_commit
 from shardkit.conversion.handover import fetch, fetch_signs
 from shardkit.conversion.layout import LAYOUT_FILE
 from shardkit.conversion.plan import Plan, load_plan
@@ -122,6 +123,8 @@ def run_on_engine(
             result = pipeline.run()
             _running[:] = [result]
             _follow(result, plan, 60 * number_of(chosen, "stall-minutes"))
+            if own_commit(plan) is None:
+                raise _ended_early(options.runner)
         except ShardkitError:
             raise
         except Exception as error:
@@ -251,6 +254,15 @@ def _cancel(result: Any) -> None:
     # Whatever the engine says to that, there is a better reason for the end already.
     with suppress(Exception):
         result.cancel()
+
+
+def _ended_early(name: str) -> StorageError:
+    return StorageError(
+        f"{name} says that the job is over, and there is no dataset",
+        why="most often what hands out its work has ended, such as a scheduler",
+        state=_KEPT,
+        next_step="See whether it lives, then run the same command again to go on",
+    )
 
 
 def _lost_worker(name: str, why: str) -> StorageError:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import psutil
 import pytest
@@ -83,6 +87,52 @@ def test_a_cluster_that_runs_already_does_the_work(tmp_path, inputs, clean, way)
         assert not list(dask_workers(process)), "a cluster of its own was started beside the one that was named"
         _, stderr = process.communicate(timeout=200)
     assert process.returncode == 0, stderr
+    assert shards_of(tmp_path / "out") == clean
+
+
+@contextlib.contextmanager
+def processes_of_a_cluster(folder):
+    """Starts a scheduler and a worker as somebody would by hand; yields the address, and the scheduler."""
+    file = folder / "scheduler.json"
+    quiet = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
+    with contextlib.ExitStack() as stack:
+
+        def start_process(*arguments):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dask", *arguments, "--no-dashboard"],
+                env={**os.environ, **quiet},
+                cwd=folder,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        scheduler = start_process(
+            "scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_bytes().endswith(b"}"):
+            assert scheduler.poll() is None
+            assert time.monotonic() < deadline
+        address = json.loads(file.read_bytes())["address"]
+        start_process("worker", address, "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1")
+        yield address, scheduler
+
+
+def test_a_scheduler_that_dies_ends_the_command_and_finished_parts_are_kept(tmp_path, inputs, clean):
+    with processes_of_a_cluster(tmp_path) as (address, scheduler):
+        process = start(inputs, tmp_path / "out", *DASK, "--engine-option", f"address={address}")
+        wait_for(process, lambda: MOMENTS["in a split"](tmp_path / "out"))
+        scheduler.kill()
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 5, stderr
+    assert "finished parts are kept" in stderr
+    assert "Traceback" not in stderr
+    assert list_versions(str(tmp_path / "out")) == []
+    result = convert(inputs, tmp_path / "out")
+    assert result.returncode == 0, result.stderr
     assert shards_of(tmp_path / "out") == clean
 
 

@@ -6,7 +6,9 @@ import re
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from click.testing import CliRunner
@@ -170,8 +172,47 @@ def test_a_scheduler_of_dask_that_is_not_there_is_told_of_at_once(form):
         address = form.format(f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(StorageError, match=f"no scheduler of Dask in {address}: Connection refused"):
             check_engine(EngineOptions(runner="dask", values=(("address", address),)))
-        taken.listen()
-        assert check_engine(EngineOptions(runner="dask", values=(("address", address),))) == ()
+
+
+def test_what_listens_there_and_is_something_else_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("beam_pipelines.engines.reachable._CONNECT_S", 0.5)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        pool = (("environment-type", "EXTERNAL"), ("environment-config", address))
+        for runner, values, words in (
+            ("dask", (("address", f"tcp://{address}"),), "no scheduler of Dask in .*: what listens there does not"),
+            ("portable", (("endpoint", address),), "no job service in .*: it does not speak gRPC"),
+            ("portable", pool, "no worker pool in .*: it does not speak gRPC"),
+        ):
+            with pytest.raises(StorageError, match=words):
+                check_engine(EngineOptions(runner=runner, values=values))
+
+
+@pytest.mark.parametrize("values", [("endpoint=foo",), ("environment-type=EXTERNAL", "environment-config=foo")])
+def test_an_address_without_a_port_is_none(values):
+    with pytest.raises(UsageError, match="'foo' is no address of a "):
+        check_engine(EngineOptions(runner="portable", values=tuple(map(parse_option, values))))
+
+
+def test_a_scheduler_file_that_is_none_is_refused(tmp_path):
+    for content in (None, "", "[]", '{"id": 1}'):
+        if content is not None:
+            (tmp_path / "scheduler.json").write_text(content)
+        with pytest.raises(UsageError, match="the scheduler file cannot be read"):
+            check_engine(EngineOptions(runner="dask", flags=(f"--dask_scheduler_file={tmp_path}/scheduler.json",)))
+
+
+def test_options_of_stores_that_would_not_arrive_are_refused(monkeypatch):
+    monkeypatch.setenv("SHARDKIT_STORAGE_OPTIONS", '{"s3": {"anon": true}}')
+    for options in (
+        EngineOptions(runner="dask", values=(("address", "tcp://127.0.0.1:1"),)),
+        EngineOptions(runner="portable", flags=("--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1")),
+    ):
+        with pytest.raises(UsageError, match="--storage-options do not reach workers that others start"):
+            check_engine(options)
+    assert check_engine(EngineOptions(runner="portable")) == ()
 
 
 def test_docker_is_asked_for_before_anything_is_read(tmp_path, monkeypatch):
@@ -200,16 +241,18 @@ def test_docker_on_other_machines_is_not_looked_for_here(tmp_path, monkeypatch):
 
 
 def test_flags_of_beam_say_where_somebody_has_to_listen():
-    with socket.socket() as service, socket.socket() as taken:
-        service.bind(("127.0.0.1", 0))
-        service.listen()
+    service = grpc.server(ThreadPoolExecutor(1))
+    with socket.socket() as taken:
+        here = f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}"
+        service.start()
         taken.bind(("127.0.0.1", 0))
-        here, nobody = (f"127.0.0.1:{s.getsockname()[1]}" for s in (service, taken))
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
         pool = (("environment-type", "EXTERNAL"), ("environment-config", nobody))
         elsewhere = EngineOptions(runner="portable", values=pool, flags=(f"--job_endpoint={here}",))
         assert check_engine(elsewhere) == (), "its network is not ours"
         with pytest.raises(StorageError, match=f"no job service in {nobody}"):
             check_engine(EngineOptions(runner="portable", flags=(f"--job_endpoint={nobody}",)))
+        service.stop(None)
 
 
 def test_a_flag_that_nobody_reads_is_refused():
