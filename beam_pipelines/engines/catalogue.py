@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import zipfile
 from pathlib import Path
 
 from beam_pipelines.engines.dataflow_settings import DATAFLOW
@@ -75,13 +76,17 @@ def _needs_nothing(options: EngineOptions, facts: Facts) -> UsageError | None:
     return None
 
 
-def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...]) -> Needs:
+def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, is_jar: bool = True) -> Needs:
     def needs(options: EngineOptions, facts: Facts) -> UsageError | None:
         if any(flag_name(typed) in flags for typed in options.flags):
             return None
         path = dict(options.values).get(key) or facts.environment.get(variable)
         if path and Path(path).is_file():
-            return None
+            if not is_jar or zipfile.is_zipfile(path):
+                return None
+            return UsageError(
+                f"{path} is no {what}", why="it is no jar file", next_step=f"Name it with --engine-option {key}=FILE"
+            )
         return UsageError(
             f"there is no {what}" + (f" at {path}" if path else ""),
             why="it is no part of Beam's Python package, and nothing is downloaded that nobody asked for",
@@ -176,7 +181,7 @@ ENGINES: dict[str, Engine] = {
             *_environment("LOOPBACK", "workers in this process need no installation"),
             _STALL,
         ),
-        needs=_needs_file("program", PRISM, "program of Prism", ("prism_location",)),
+        needs=_needs_file("program", PRISM, "program of Prism", ("prism_location",), is_jar=False),
         examples=("shardkit convert 'raw/*.csv' out/flights --runner prism --engine-option program=/opt/prism",),
     ),
     "portable": Engine(

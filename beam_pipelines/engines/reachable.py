@@ -55,6 +55,8 @@ def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
         _refuse_storage_options()
     for what, address in _addresses(portable, kind).items():
         _check_service(what, address)
+    if kind == "PROCESS":
+        _check_process(portable)
     if kind == "DOCKER" and _starts_workers_here(runner, told):
         _check_docker()
 
@@ -169,6 +171,24 @@ def _no_answer(what: str, address: str, why: str) -> StorageError:
         state=_UNTOUCHED,
         next_step="Start it, or correct the address",
     )
+
+
+def _check_process(told: PortableOptions) -> None:
+    if told.job_endpoint == "embed":
+        raise UsageError(
+            "the job service in this process starts no workers as processes",
+            state=_UNTOUCHED,
+            next_step="Leave --engine-option environment-type out, or name the --engine-option endpoint of another one",
+        )
+    command = told.lookup_environment_option("process_command")
+    with suppress(ValueError, AttributeError):
+        command = command or json.loads(told.environment_config or "").get("command")
+    if not command:
+        raise UsageError(
+            "nobody said which program workers run",
+            state=_UNTOUCHED,
+            next_step="""Add --engine-option 'environment-config={"command": "/opt/apache/beam/boot"}'""",
+        )
 
 
 def _starts_workers_here(runner: RunnerName, told: dict[str, Any]) -> bool:

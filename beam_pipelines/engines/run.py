@@ -52,7 +52,7 @@ _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'
 _DASK_FLAGS = {"dask_client_address", "dask_scheduler_file"}
 # The job of this process; there is one at most.
 _running: list[Any] = []
-_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.+)$", re.MULTILINE)
+_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (.*\w.*)$", re.MULTILINE)
 
 
 def settings_of(options: EngineOptions, plan: Plan, num_workers: int) -> tuple[Chosen, ...]:

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -232,7 +233,8 @@ def test_docker_is_asked_for_before_anything_is_read(tmp_path, monkeypatch):
 def test_docker_on_other_machines_is_not_looked_for_here(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     jar = tmp_path / "job-server.jar"
-    jar.touch()
+    with zipfile.ZipFile(jar, "w"):
+        pass
     for runner, master in (("flink", "10.0.0.5:8081"), ("spark", "spark://10.0.0.5:7077")):
         values = (("jar", str(jar)), ("environment-type", "DOCKER"))
         assert check_engine(EngineOptions(runner=runner, values=(*values, ("master", master)))) == ()
@@ -277,8 +279,41 @@ def test_what_is_missing_is_named_and_not_downloaded(runner, variable, tmp_path)
     gone = engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "gone")}))
     assert gone is not None
     assert str(tmp_path / "gone") in str(gone)
-    (tmp_path / "there").touch()
+    with zipfile.ZipFile(tmp_path / "there", "w"):
+        pass
     assert engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "there")})) is None
+
+
+def test_a_job_server_that_is_no_jar_file_is_named(tmp_path):
+    (tmp_path / "x.jar").write_text("x")
+    for runner in ("flink", "spark"):
+        options = EngineOptions(runner=runner, values=(("jar", str(tmp_path / "x.jar")),))
+        error = ENGINES[runner].needs(options, FACTS)
+        assert error is not None
+        assert "x.jar is no job server for" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (("environment-type=PROCESS",), "the job service in this process starts no workers as processes"),
+        (("environment-type=PROCESS", "endpoint={}"), "nobody said which program workers run"),
+        (("environment-type=PROCESS", "endpoint={}", "environment-config=boot"), "nobody said which program"),
+    ],
+)
+def test_workers_as_processes_need_a_program_and_a_job_service_that_starts_it(values, words):
+    service = grpc.server(ThreadPoolExecutor(1))
+    address = f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}"
+    service.start()
+    try:
+        typed = tuple(parse_option(text.format(address)) for text in values)
+        with pytest.raises(UsageError, match=words):
+            check_engine(EngineOptions(runner="portable", values=typed))
+        config = ("environment-config", '{"command": "/boot"}')
+        named = (("environment-type", "PROCESS"), ("endpoint", address), config)
+        assert check_engine(EngineOptions(runner="portable", values=named)) == ()
+    finally:
+        service.stop(None)
 
 
 def test_what_follows_two_dashes_is_for_beam_if_it_has_dashes_too():
