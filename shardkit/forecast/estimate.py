@@ -141,18 +141,27 @@ def is_one_machine(setting: Setting) -> bool:
     return setting.engine in ("local", "prism")
 
 
+def most_datasets(workload: Workload) -> int:
+    """Returns into how many datasets the inputs can be cut: each has a row, and a file that is not cut is in one."""
+    return max(1, workload.num_rows if workload.is_cut else min(workload.num_rows, workload.num_files))
+
+
 def part_of(workload: Workload, num_datasets: int) -> Workload:
-    """Returns the largest part of a workload that is cut into datasets."""
-    if num_datasets <= 1:
+    """Returns the largest part of a workload that is cut into datasets, as many as it can be cut into at most."""
+    number = min(num_datasets, most_datasets(workload))
+    if number <= 1:
         return workload
+    num_files = -(-workload.num_files // number)
+    # Of files that stay whole, one part may have one more than the others, and what is in it.
+    times, divisor = (1, number) if workload.is_cut else (num_files, workload.num_files)
     known = workload.num_input_splits
     return msgspec.structs.replace(
         workload,
-        num_bytes=-(-workload.num_bytes // num_datasets),
-        num_files=-(-workload.num_files // num_datasets),
-        num_rows=-(-workload.num_rows // num_datasets),
-        num_framed_bytes=-(-workload.num_framed_bytes // num_datasets),
-        num_input_splits=None if known is None else -(-known // num_datasets),
+        num_bytes=-(-workload.num_bytes * times // divisor),
+        num_files=num_files,
+        num_rows=-(-workload.num_rows * times // divisor),
+        num_framed_bytes=-(-workload.num_framed_bytes * times // divisor),
+        num_input_splits=None if known is None else -(-known * times // divisor),
     )
 
 

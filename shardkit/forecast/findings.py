@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardkit.forecast.estimate import forecast, is_one_machine, part_of
+from shardkit.forecast.estimate import forecast, is_one_machine, most_datasets, part_of
 from shardkit.forecast.limits import (
     ENGINE,
     GETS_PER_S,
@@ -95,6 +95,16 @@ def _checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_C
 
 def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
     yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD.value, RECORD.source, format_size)
+    most = most_datasets(workload)
+    yield _Check(
+        True,
+        "the inputs cannot be cut into so many datasets",
+        setting.num_datasets,
+        most,
+        f"the inputs: {_why_not_more(workload)}",
+        lambda n: format_number(n, "dataset"),
+        ((f"--datasets {most}", msgspec.structs.replace(setting, num_datasets=most)),),
+    )
     work = part_of(workload, setting.num_datasets)
     wanted = _wanted_shards(work, setting)
     larger = -(-told.num_bytes // SHARDS.value) if setting.num_shards is None else 0
@@ -219,7 +229,7 @@ def _more_memory(setting: Setting, needed: int) -> Iterator[tuple[str, Setting]]
             yield f"--workers {number}", msgspec.structs.replace(setting, num_workers=number)
     wanted = _round_up(int(needed * _SLACK), GiB)
     # What is too much for any machine may fit in parts, if a part by itself does.
-    for memory in [wanted] if wanted <= _MOST_MEMORY else [8 * GiB, 64 * GiB]:
+    for memory in [wanted] if wanted <= _MOST_MEMORY else [8 * GiB, 64 * GiB, _MOST_MEMORY]:
         if memory > setting.worker_memory_bytes:
             larger = msgspec.structs.replace(setting, worker_memory_bytes=memory)
             yield f"--worker-memory {memory // GiB}GiB", larger
@@ -251,16 +261,40 @@ def _way_out(
     for step, candidate in check.ways:
         if not remains(candidate):
             return step, candidate
-    most = max(1, workload.num_framed_bytes // MiB, workload.num_files)
+    # Parts of less than a MiB are of no use to anybody, but where files are as small as that.
+    most = min(most_datasets(workload), max(1, workload.num_framed_bytes // MiB, workload.num_files))
     for step, base in (("", setting), *check.ways):
-        number = max(setting.num_datasets + 1, -(-int(setting.num_datasets * check.needed * _SLACK) // check.limit))
-        while number <= most:
+        least = max(setting.num_datasets + 1, -(-int(setting.num_datasets * check.needed * _SLACK) // check.limit))
+        for number in _doubled(least, most):
             candidate = msgspec.structs.replace(base, num_datasets=number)
             if not remains(candidate):
                 cut = f"--datasets {number}: cut the inputs into so many, each a conversion of its own"
                 return f"{step} and {cut}" if step else cut, candidate
-            number *= 2
-    return "Choose another engine, or more of what is short", setting
+    return _nothing_helps(workload, most), setting
+
+
+def _doubled(number: int, most: int) -> Iterator[int]:
+    while number < most:
+        yield number
+        number *= 2
+    yield most
+
+
+def _nothing_helps(workload: Workload, most: int) -> str:
+    if most < most_datasets(workload):
+        return "No number of datasets is enough, not even of parts of a MiB each"
+    text = f"No number of datasets is enough: there can be no more than {_why_not_more(workload)}"
+    return f"{text}. Cut the files into smaller ones first" if _stays_whole(workload) else text
+
+
+def _why_not_more(workload: Workload) -> str:
+    if _stays_whole(workload):
+        return f"{format_number(workload.num_files, 'file')} that cannot be read in parts"
+    return f"{format_number(workload.num_rows, 'row')} in the inputs"
+
+
+def _stays_whole(workload: Workload) -> bool:
+    return not workload.is_cut and workload.num_files <= workload.num_rows
 
 
 def _round_up(number: int, unit: int) -> int:

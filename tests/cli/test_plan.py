@@ -41,6 +41,25 @@ def test_what_it_says_to_set_instead_works(capsys, size, engine):
     assert "limit: " not in out
 
 
+@pytest.mark.parametrize(
+    ("args", "most", "why"),
+    [
+        (("--input-size", "1PB", "--whole-files", "--num-files", "10"), 10, "10 files that cannot be read in parts"),
+        (("--input-size", "1PB", "--whole-files", "--num-files", "3"), 3, "3 files that cannot be read in parts"),
+        (("--input-size", "1TB", "--row-size", "3GB"), 333, "333 rows"),
+    ],
+)
+def test_what_cannot_be_cut_is_not_told_to_be_cut_into_more(capsys, args, most, why):
+    code, out, _ = plan(capsys, *args, "--worker-memory", "16GiB")
+    assert code == 2
+    assert all(int(number) <= most for number in re.findall(r"--datasets (\d+)", out))
+    assert f"No number of datasets is enough: there can be no more than {why}" in out
+    assert "This works" not in out
+    code, out, _ = plan(capsys, *args, "--datasets", "4002")
+    assert code == 2
+    assert f"cannot be cut into so many datasets: 4,002 datasets; at most {most} datasets" in out
+
+
 def test_json_has_the_same(capsys):
     code, out, _ = plan(capsys, "--input-size", "1PB", "--json", "--worker-memory", "8GiB")
     document = json.loads(out)

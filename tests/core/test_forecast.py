@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.conversion.small_files import group_small_files
-from shardkit.forecast.estimate import forecast
+from shardkit.forecast.estimate import forecast, part_of
 from shardkit.forecast.findings import clear, find
 from shardkit.forecast.limits import ENGINE, ENGINES, RECORD, SHARDS
 from shardkit.forecast.values import Setting, Workload
@@ -16,6 +16,7 @@ from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes, count
 from shardkit.units import GiB, KiB, MiB
 
 EB = 10**18
+NOTHING_HELPS = "No number of datasets is enough"
 SHARES = [
     (SplitShare(name="train", fraction=1.0),),
     (SplitShare(name="train", fraction=0.9), SplitShare(name="test", fraction=0.1)),
@@ -111,13 +112,47 @@ def test_what_to_set_instead_does_away_with_the_limit(workload, setting):
         assert finding.next_step
         assert finding.needed != finding.limit
         assert finding.source
-        if finding.source == RECORD.source:
+        if finding.source == RECORD.source or finding.next_step.startswith(NOTHING_HELPS):
+            assert finding.setting == setting, finding
             continue
         assert finding.setting != setting, finding
         after = find(workload, finding.setting, forecast(workload, finding.setting))
         assert finding.what not in {f.what for f in after}, finding
     cleared, told = clear(workload, setting)
-    assert [f for f in find(workload, cleared, told) if f.source != RECORD.source] == []
+    for finding in find(workload, cleared, told):
+        assert finding.source == RECORD.source or finding.next_step.startswith(NOTHING_HELPS), finding
+
+
+@settings(max_examples=80, deadline=None)
+@given(workloads(), worker_settings, st.sampled_from([1, 3, 5000]))
+def test_there_are_never_more_datasets_advised_than_files_that_stay_whole_or_rows(workload, setting, num_datasets):
+    setting = msgspec.structs.replace(setting, num_datasets=num_datasets)
+    most = workload.num_rows if workload.is_cut else min(workload.num_rows, workload.num_files)
+    found = find(workload, setting, forecast(workload, setting))
+    assert (num_datasets > most) == ("the inputs cannot be cut into so many datasets" in {f.what for f in found})
+    cleared, told = clear(workload, setting)
+    for advised in (cleared, *(f.setting for f in found if f.setting != setting and f.setting.num_datasets > 1)):
+        assert advised.num_datasets <= max(most, num_datasets)
+    if find(workload, cleared, told):
+        return
+    assert cleared.num_datasets <= most
+    # What a user who follows the advice has before them then: one of the parts, as a workload of its own.
+    part = part_of(workload, cleared.num_datasets)
+    alone = msgspec.structs.replace(cleared, num_datasets=1)
+    assert [f for f in find(part, alone, forecast(part, alone)) if f.is_fatal] == []
+    if not workload.is_cut:
+        assert part.num_files * cleared.num_datasets >= workload.num_files
+        assert part.num_rows >= workload.num_rows * part.num_files // workload.num_files
+
+
+@settings(max_examples=80, deadline=None)
+@given(workloads(), worker_settings)
+def test_where_no_number_of_datasets_is_said_to_be_enough_not_even_the_largest_is(workload, setting):
+    most = workload.num_rows if workload.is_cut else min(workload.num_rows, workload.num_files)
+    for finding in find(workload, setting, forecast(workload, setting)):
+        if finding.next_step.startswith(NOTHING_HELPS):
+            parts = msgspec.structs.replace(setting, num_datasets=min(most, max(1, workload.num_framed_bytes // MiB)))
+            assert finding.what in {f.what for f in find(workload, parts, forecast(workload, parts))}
 
 
 @settings(max_examples=30, deadline=None)
