@@ -61,7 +61,8 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
     for finding in findings:
         console.print()
         word, style = ("cannot work", "bold red") if finding.is_fatal else ("warning", "yellow")
-        text = Text.assemble((f"{word}: ", style), f"{finding.what}: {finding.needed}; at most {finding.limit}")
+        most = f"; at most {finding.limit}" if finding.limit else ""
+        text = Text.assemble((f"{word}: ", style), f"{finding.what}: {finding.needed}{most}")
         console.print(text, soft_wrap=True)
         console.print(Text(f"  limit: {finding.source}"), soft_wrap=True)
         console.print(Text(f"  instead: {finding.next_step}"), soft_wrap=True)
@@ -104,7 +105,8 @@ def _way_out(workload: Workload, setting: Setting) -> str:
 
 
 def _options(before: Setting, after: Setting) -> list[str]:
-    values = {
+    values: dict[str, tuple[int | str | None, int | str | None]] = {
+        "--store": (before.store, after.store),
         "--datasets": (before.num_datasets, after.num_datasets),
         "--shard-size": (before.shard_bytes, after.shard_bytes),
         "--num-shards": (before.num_shards, after.num_shards),
@@ -114,7 +116,7 @@ def _options(before: Setting, after: Setting) -> list[str]:
     }
     sizes = ("--shard-size", "--worker-memory", "--disk")
     found = [
-        f"{name} {f'{new // MiB}MiB' if name in sizes else new}"
+        f"{name} {f'{new // MiB}MiB' if name in sizes and isinstance(new, int) else new}"
         for name, (old, new) in values.items()
         if new is not None and new != old
     ]

@@ -87,10 +87,25 @@ def _is_passed(check: _Check) -> bool:
 
 def _checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
     engine = ENGINE[setting.engine]
+    yield from _reach_checks(setting, engine)
     yield from _format_checks(workload, setting, told)
     yield from _memory_checks(setting, told, engine)
     yield from _engine_checks(setting, told, engine)
     yield from _store_checks(setting, told)
+
+
+def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
+    if setting.store == "local" and not engine.reaches_machine:
+        in_store = msgspec.structs.replace(setting, store="gs")
+        yield _Check(
+            True,
+            "the destination is out of the reach of the workers",
+            1,
+            0,
+            f"{setting.engine}: its workers see no file of this machine, so convert refuses it",
+            lambda n: "a folder of this machine" if n else "",
+            (("--store gs, or another store: give a destination such as gs://bucket/folder", in_store),),
+        )
 
 
 def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:

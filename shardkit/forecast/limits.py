@@ -29,6 +29,8 @@ class Engine(NamedTuple):
         request: Most bytes of the pipeline as it is submitted; None where nothing is submitted.
         workers: Most workers; None where there is no such limit.
         disk: What a worker has unless more is asked for; None where that is not the engine's to say.
+        reaches_machine: Whether its workers can see a folder of the machine that the command runs on, or one that all
+            of them share.
     """
 
     key: Limit
@@ -38,6 +40,7 @@ class Engine(NamedTuple):
     request: Limit | None = None
     workers: Limit | None = None
     disk: Limit | None = None
+    reaches_machine: bool = True
 
 
 _FN_API = Limit(2**31 - 100, "Beam 2.77, data_plane.py: a buffer of the Fn API is smaller than 2 GiB")
@@ -60,6 +63,7 @@ ENGINE: dict[EngineName, Engine] = {
         request=Limit(20 * 10**6, "Dataflow quotas: the request that makes a job is at most 20 MB"),
         workers=Limit(4000, "Dataflow quotas: 4,000 workers a job with the shuffle service, 2,000 without"),
         disk=Limit(100 * 10**9, "shardkit: a worker of Dataflow gets 100 GB unless --engine-option disk-gb says more"),
+        reaches_machine=False,
     ),
 }
 

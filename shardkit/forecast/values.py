@@ -165,7 +165,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         is_fatal: Whether the conversion cannot work, or only not as it was asked for.
         what: What goes wrong.
-        needed, limit: The figure and what there may be of it, in words.
+        needed, limit: The figure and what there may be of it, in words; no limit where it is not about a figure.
         source: Where the limit stands.
         next_step: What to set instead.
         setting: With that set.

@@ -17,10 +17,24 @@ def plan(capsys, *args):
     return code, out, err
 
 
+def store_of(engine):
+    """Returns the options with which the workers of an engine reach the destination."""
+    return ("--store", "gs") if engine == "dataflow" else ()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_gigabyte_can_be_converted_by_all_engines(capsys, engine):
     code, out, err = plan(
-        capsys, "--input-size", "1GB", "--runner", engine, "--workers", "2", "--worker-memory", "4GiB"
+        capsys,
+        "--input-size",
+        "1GB",
+        "--runner",
+        engine,
+        "--workers",
+        "2",
+        "--worker-memory",
+        "4GiB",
+        *store_of(engine),
     )
     assert (code, err) == (0, "")
     assert re.search(r"^train +4 +1,000,000 +477 MiB", out, re.MULTILINE)
@@ -58,6 +72,22 @@ def test_what_cannot_be_cut_is_not_told_to_be_cut_into_more(capsys, args, most, 
     code, out, _ = plan(capsys, *args, "--datasets", "4002")
     assert code == 2
     assert f"cannot be cut into so many datasets: 4,002 datasets; at most {most} datasets" in out
+
+
+@pytest.mark.parametrize("size", ["1GB", "1TB", "1PB"])
+def test_dataflow_cannot_write_to_a_folder_of_this_machine(capsys, size):
+    asked = ("--input-size", size, "--runner", "dataflow", "--worker-memory", "16GiB")
+    code, out, _ = plan(capsys, *asked)
+    assert code == 2
+    assert "cannot work: the destination is out of the reach of the workers: a folder of this machine\n" in out
+    assert "  instead: --store gs, or another store" in out
+    (way,) = re.findall(r"^This works: (.*) \(.*\)$", out, re.MULTILINE)
+    assert "--store gs" in way
+    code, out, _ = plan(capsys, *asked, *shlex.split(way))
+    assert code == 0
+    assert "out of the reach" not in out
+    code, out, _ = plan(capsys, *asked, "--store", "s3")
+    assert "out of the reach" not in out
 
 
 def test_json_has_the_same(capsys):

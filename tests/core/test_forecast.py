@@ -173,7 +173,7 @@ def test_an_exabyte_is_never_one_dataset_and_a_gigabyte_always_is():
         return Workload(num_bytes=num_bytes, num_rows=rows, num_framed_bytes=num_bytes, max_record_bytes=1000)
 
     for engine in ENGINES:
-        setting = Setting(engine=engine, worker_memory_bytes=16 * GiB)
+        setting = Setting(engine=engine, worker_memory_bytes=16 * GiB, store="gs")
         findings = find(imagined(EB), setting, forecast(imagined(EB), setting))
         assert findings[0].is_fatal
         assert f"{SHARDS.value:,} shards" in {f.limit for f in findings}
