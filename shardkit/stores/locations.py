@@ -30,7 +30,9 @@ def protocol_of(path: str, *, is_written: bool = True) -> str:
     if is_refused or ("://" in path and "::" in path):
         raise UnsafeError(
             f"the location {redact(path)!r} is refused",
-            why="only local paths, s3, gs, az, abfs and hdfs are read",
+            why="web servers are read from as datasets only, and never written to"
+            if protocol in _READ_ONLY_PROTOCOLS
+            else "only local paths, s3, gs, az, abfs and hdfs are read",
         )
     return protocol
 

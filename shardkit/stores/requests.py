@@ -101,7 +101,9 @@ def patiently(request: Callable[[float], _Answer], path: str, *, is_written: boo
         if is_missing(error):
             _known.add(key)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), redact(path)) from error
-        raise failure_of(error, redact(path), redact(hide_secrets(str(error))), is_written=is_written) from error
+        # Some go on with whole documents of their service.
+        said = " ".join(str(error).strip().partition("\n")[0].split())
+        raise failure_of(error, redact(path), redact(hide_secrets(said)), is_written=is_written) from error
     _known.add(key)
     return answer
 

@@ -2,7 +2,10 @@
 
 import pytest
 
+from shardkit.errors import StorageError, UnsafeError
 from shardkit.stores.answers import failure_of, is_missing, is_passing, is_refusal
+from shardkit.stores.locations import protocol_of
+from shardkit.stores.requests import patiently
 
 
 def caused(error, cause):
@@ -40,3 +43,19 @@ def test_what_is_missing_is_final():
     assert is_missing(FileNotFoundError())
     assert is_missing(with_status(404))
     assert not is_passing(with_status(404))
+
+
+def test_of_what_a_client_goes_on_to_say_the_first_line_is_shown():
+    def refuse(left_s):
+        raise ValueError("the key is wrong\nRequestId:17\nContent: <?xml version='1.0'?>")
+
+    with pytest.raises(StorageError) as caught:
+        patiently(refuse, "s3://bucket/x")
+    assert str(caught.value.why) == "ValueError: the key is wrong"
+
+
+@pytest.mark.parametrize("protocol", ["http", "https"])
+def test_nothing_is_written_to_web_servers_and_it_is_said_so(protocol):
+    with pytest.raises(UnsafeError, match="web servers are read from as datasets only"):
+        protocol_of(f"{protocol}://host/x")
+    assert protocol_of(f"{protocol}://host/x", is_written=False) == protocol
