@@ -56,7 +56,9 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
     ]  # fmt: skip
     headings = ("split", "shards", "examples", "size", "uncompressed", "mean shard", "groups")
     print_columns(console, headings, rows, num_left=1)
-    print_columns(console, (f"on {setting.engine}", "", ""), _needs(setting, told), last_is_left=True, num_left=1)
+    print_columns(
+        console, (f"on {setting.engine}", "", ""), _needs(workload, setting, told), last_is_left=True, num_left=1
+    )
     findings = find(workload, setting, told)
     for finding in findings:
         console.print()
@@ -71,7 +73,7 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
         console.print(Text(_way_out(workload, setting)), soft_wrap=True)
 
 
-def _needs(setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
+def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
     engine = ENGINE[setting.engine]
     whose = "of the machine" if is_one_machine(setting) else "of each worker"
     kept = "spool and shards" if is_one_machine(setting) else "the shard that it makes"
@@ -79,6 +81,8 @@ def _needs(setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
     place = "removed at the end" if is_one_machine(setting) else "on storage that all workers share"
     place = "in the work folder's store" if engine.carries_bytes else place
     carried = "records, in chunks" if engine.carries_bytes else "descriptors; records lie in the spool"
+    manifest = format_size(told.manifest_bytes)
+    manifest = f"up to {manifest}" if workload.manifest is None else manifest
     rows = [
         ("input splits", format_count(told.num_input_splits), "parts of the inputs that are read in one go"),
         ("groups", format_count(told.num_groups), f"of {format_size(told.max_group_bytes)}, each ordered in memory"),
@@ -90,7 +94,7 @@ def _needs(setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
         ("requests", format_count(told.num_put_requests), "files put"),
         ("", format_count(told.num_input_requests), "reads of the inputs at least"),
         ("", format_count(told.num_spool_requests), "reads of the spool"),
-        ("manifest", format_size(told.manifest_bytes), f"and a shard table of {format_size(told.table_bytes)}"),
+        ("manifest", manifest, f"and a shard table of {format_size(told.table_bytes)}"),
     ]
     return [row for row in rows if row[1] not in ("0", "0 B")]
 

@@ -166,7 +166,7 @@ def command(
         rows = (row_size, features, expansion, ratio)
         workload = _imagined(input_size, num_files, *rows, splits, is_cut=not whole_files)
     else:
-        from shardkit.conversion.workload import workload_of
+        from shardkit.forecast.measured import measured
 
         options = ConvertOptions(
             inputs=inputs,
@@ -176,7 +176,7 @@ def command(
             shuffle=shuffle,
             compression=compression,
         )
-        workload = workload_of(options)
+        workload = measured(options)
     if as_json:
         import msgspec
 

@@ -14,7 +14,7 @@ from shardkit.conversion.small_files import SMALL_SHARE, small_file_limits
 from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES
 from shardkit.errors import UsageError
 from shardkit.forecast.limits import COUNTS, ENGINE
-from shardkit.forecast.space import manifest_bytes, spool_bytes, table_bytes
+from shardkit.forecast.space import manifest_at_most, spool_bytes, table_bytes
 from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
 from shardkit.planning import (
     BucketTotals,
@@ -103,6 +103,7 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         shuffle_elements = num_input_splits + num_segments + num_shards
         shuffle_bytes = num_segments * _SEGMENT_BYTES
         key_bytes = unit_segments * _SEGMENT_BYTES
+    manifest = manifest_at_most(work) if work.manifest is None else work.manifest
     num_bytes = sum(s.num_bytes for s in splits)
     shard_bytes = num_bytes // max(1, num_shards)
     processes, threads = deal_workers(setting.num_workers) if is_one_machine(setting) else (1, 1)
@@ -122,9 +123,8 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         # The manifest, its table, and what the statistics were made of.
         num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 3,
         shard_bytes=shard_bytes,
-        manifest_bytes=manifest_bytes(
-            num_files=work.num_files, num_features=work.num_features, num_splits=len(work.shares)
-        ),
+        manifest_bytes=manifest.document_bytes + manifest.statistics_bytes + work.num_files * manifest.file_bytes,
+        manifest_list_bytes=work.num_files * manifest.file_bytes,
         table_bytes=table_bytes(num_shards=num_shards, num_blocks=num_blocks),
         worker_bytes=processes * (_PROCESS_BYTES + threads * _step_bytes(work, splits, unit_segments)),
         gather_bytes=_PROCESS_BYTES

@@ -139,7 +139,7 @@ def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iter
         tuple(ways),
     )
     yield _Check(
-        True, "the manifest lists too many input files", told.manifest_bytes, MANIFEST.value, MANIFEST.source,
+        True, "the manifest lists too many input files", told.manifest_list_bytes, MANIFEST.value, MANIFEST.source,
         format_size,
     )  # fmt: skip
     yield _Check(

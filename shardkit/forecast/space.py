@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from shardkit.forecast.values import ManifestSize, Workload
+from shardkit.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTES, NUM_COUNTED, NUM_TOP_VALUES
+
 # A row in the spool: its key and its size. A bucket in the index of a run: four numbers.
 _SPOOL_ROW_BYTES = 12
 _BUCKET_BYTES = 32
@@ -10,6 +13,14 @@ _DOCUMENT_BYTES = 32 * 1024
 _FEATURE_BYTES = 3 * 1024
 # Name and counts of an input file, in JSON with its indentation; names of 60 bytes.
 _FILE_BYTES = 260
+# Of a manifest at most: the recipe, versions, the rest.
+_RECIPE_BYTES = 8 * 1024
+_SPLIT_BYTES = 256
+# Of a feature its description, and all that its statistics can say but values.
+_DESCRIBED_BYTES = 1536
+# What a value stands in, with the indentation: with its count, and alone.
+_TOP_VALUE_BYTES = 100
+_WORD_BYTES = 20
 # Measured on a million rows with random contents: checksums hardly compress.
 _SHARD_ROW_BYTES = 64
 _BLOCK_BYTES = 10
@@ -35,6 +46,25 @@ def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, nu
 def manifest_bytes(*, num_files: int, num_features: int, num_splits: int) -> int:
     """Returns the size of the manifest's JSON: what became of every file, statistics of every feature and split."""
     return _DOCUMENT_BYTES + num_splits * num_features * _FEATURE_BYTES + num_files * _FILE_BYTES
+
+
+def manifest_at_most(work: Workload) -> ManifestSize:
+    """Returns how large a manifest can become, where nobody knows what values there will be.
+
+    A list of the distinct values of a feature is what makes it large; it is as long as its statistics allow.
+    """
+    row_bytes = max(work.num_framed_bytes, work.num_bytes) // max(1, work.num_rows)
+    value_bytes = min(MAX_VALUE_BYTES, -(-row_bytes // work.num_features))
+    statistics = 0
+    for share in work.shares:
+        num_rows = max(1, int(work.num_rows * share.fraction))
+        num_top = min(NUM_TOP_VALUES, num_rows)
+        # More values than half the rows are not listed, but few always are.
+        num_words = max(num_top, min(NUM_COUNTED, num_rows // 2))
+        words = min(num_words * value_bytes, MAX_VOCABULARY_BYTES) + num_words * _WORD_BYTES
+        top = num_top * (_TOP_VALUE_BYTES + MAX_VALUE_BYTES)
+        statistics += _SPLIT_BYTES + work.num_features * (_DESCRIBED_BYTES + top + words)
+    return ManifestSize(document_bytes=_RECIPE_BYTES, file_bytes=_FILE_BYTES, statistics_bytes=statistics)
 
 
 def table_bytes(*, num_shards: int, num_blocks: int) -> int:

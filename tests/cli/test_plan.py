@@ -90,6 +90,14 @@ def test_dataflow_cannot_write_to_a_folder_of_this_machine(capsys, size):
     assert "out of the reach" not in out
 
 
+def test_a_manifest_of_sizes_alone_is_told_at_most_and_one_of_files_as_it_is(capsys, tmp_path):
+    _, out, _ = plan(capsys, "--input-size", "1GB")
+    assert re.search(r"^manifest +up to [\d.]+ MiB", out, re.MULTILINE)
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,x\n" * 100)
+    _, out, _ = plan(capsys, str(tmp_path / "a.csv"))
+    assert re.search(r"^manifest +[\d.]+ KiB", out, re.MULTILINE)
+
+
 def test_json_has_the_same(capsys):
     code, out, _ = plan(capsys, "--input-size", "1PB", "--json", "--worker-memory", "8GiB")
     document = json.loads(out)
