@@ -68,6 +68,8 @@ __all__ = [
     "translate_os_errors",
 ]
 
+# A store that cuts one answer in two off gives two alike of that size within these.
+_MOST_ANSWERS = 20
 _Decoded = TypeVar("_Decoded")
 
 
@@ -151,21 +153,24 @@ def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
 def read_decoded(path: str, decode: Callable[[bytes], _Decoded]) -> _Decoded:
     """Returns what `decode` makes of a file of a dataset; what it refuses of a store's answer is asked for again.
 
-    A store, or what lies between, may cut an answer off or turn a bit; damage is what is the same twice.
+    A store, or what lies between, may cut an answer off or turn a bit; damage is what is the same twice, and as long as
+    the store says that the file is.
 
     Raises:
         DamageError: If the file itself is damaged.
         FileNotFoundError: If it is missing.
+        StorageError: If the store gave another answer every time.
     """
     previous = None
-    while True:
+    for _ in range(_MOST_ANSWERS):
         content = read_bytes(path, is_stored=True)
         try:
             return decode(content)
         except DamageError:
-            if is_local(path) or content == previous:
+            if is_local(path) or (content == previous and stat_file(path).num_bytes == len(content)):
                 raise
             previous = content
+    raise StorageError("the store gives no two answers alike", where=redact(path), next_step="Run the same again")
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:

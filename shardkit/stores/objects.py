@@ -328,10 +328,10 @@ def _read_once(path: str, left_s: float) -> bytes | None:
 
 
 def _read_twice(path: str, expected: bytes, left_s: float) -> bytes | None:
-    """Reads an object, again if it is not as expected: an answer may be cut off on its way.
+    """Reads an object, again if it is not as expected: an answer may be cut off on its way, twice at the same byte.
 
     Raises:
-        StorageError: If the answers differ.
+        StorageError: If the answers differ, or are of another size than the object.
     """
     found = _read_once(path, left_s)
     if found is None or found == expected:
@@ -339,6 +339,8 @@ def _read_twice(path: str, expected: bytes, left_s: float) -> bytes | None:
     again = _read_once(path, left_s)
     if again not in (expected, found):
         raise StorageError("the store contradicts itself", where=redact(path), why="it gave two contents")
+    if again != expected and _size_once(path, left_s) != len(again):
+        raise StorageError("the store gave a short answer", where=redact(path), why=f"{len(again)} bytes, twice")
     return again
 
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 from campaigns import wait_for_operation
 from fault_plan import Fault
-from trials import SCENARIOS, disturb, disturb_one
+from trials import SCENARIOS, disturb, disturb_one, operations_of
 
 FRESH, NEXT = SCENARIOS["fresh"], SCENARIOS["next"]
 
@@ -54,6 +54,15 @@ def test_an_input_that_a_store_gives_late_or_in_part_is_read_whole(stored, kind)
 def test_a_manifest_that_is_answered_wrongly_once_is_asked_for_again(stored, kind, after, index):
     outcome = disturb_one(stored, FRESH, kind, "get", "manifests/00000001.json", after=after, index=index)
     assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_manifest_that_is_cut_off_twice_at_the_same_byte_is_no_other_ones_and_not_damaged(stored, at):
+    lines = [o for o in operations_of(stored, FRESH) if "manifests/00000001.json" in o["path"]]
+    created = next(i for i, line in enumerate(lines) if line["name"] == "create")
+    first = [line["number"] for line in lines[created:] if line["name"] == "get"][at]
+    outcome = disturb(stored, FRESH, tuple(Fault(("short-read",), at=first + i, names=("get",)) for i in range(2)))
+    assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 2), outcome.story
 
 
 def test_a_shard_table_that_is_answered_wrongly_once_is_asked_for_again(stored):
