@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from shardkit.cli.convert import command as convert
 from shardkit.cli.options import FiniteRange, SizeType, SplitType
 from shardkit.cli.shell import ExampleCommand
 
@@ -13,26 +15,42 @@ if TYPE_CHECKING:
     from shardkit.codec import Compression
     from shardkit.forecast.limits import EngineName
     from shardkit.forecast.values import Store, Workload
+    from shardkit.sources.base import SourceOptions
 
 EXIT_CANNOT_WORK = 2
+# How inputs are read is said as for `convert`, whose options these are.
+_READING = (
+    "format_name", "schema_path", "include", "exclude", "drop_columns", "columns", "header", "delimiter", "null_values",
+    "max_field", "allow_duplicate_keys", "encoding", "text_record", "table", "query", "labels", "audio", "audio_rate",
+    "max_pixels", "max_record_size", "max_expansion",
+)  # fmt: skip
+# Those that are of the same name in `SourceOptions`.
+_SAME = (
+    "include", "exclude", "null_values", "encoding", "text_record", "table", "query", "labels", "audio", "audio_rate",
+    "max_pixels", "max_expansion",
+)  # fmt: skip
+_READING_OPTIONS = [p for p in convert.params if p.name in _READING]
 _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 @click.command(
     cls=ExampleCommand,
+    params=list(_READING_OPTIONS),
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
+        shardkit plan headerless.csv --columns start,end,country --null-value NA
         shardkit plan --input-size 1TB --num-files 1000 --runner flink --workers 64
         shardkit plan --input-size 1PB --datasets 4096 --runner dataflow --store gs
         shardkit plan --input-size 1EB --json
     """,
     headings={
+        "How inputs are read": tuple(max(p.opts, key=len) for p in _READING_OPTIONS),
         "Inputs that are not there yet": (
             "--input-size", "--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files",
         ),
         "What runs the conversion": ("--runner", "--workers", "--worker-memory", "--disk", "--store"),
         "The conversion": (
-            "--format", "--split", "--shard-size", "--num-shards", "--compression", "--shuffle", "--datasets",
+            "--split", "--shard-size", "--num-shards", "--compression", "--shuffle", "--datasets",
         ),
     },
 )  # fmt: skip
@@ -88,7 +106,6 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
     show_default=True,
     help="Where the dataset goes.",
 )
-@click.option("--format", "format_name", metavar="NAME", help="Format of INPUT; found out if not given.")
 @click.option(
     "--split",
     "splits",
@@ -116,6 +133,7 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     inputs: tuple[str, ...],
     input_size: int | None,
     num_files: int | None,
@@ -129,7 +147,6 @@ def command(
     worker_memory: int | None,
     disk: int | None,
     store: Store,
-    format_name: str | None,
     splits: tuple[tuple[str, float | None], ...],
     shard_size: int,
     num_shards: int | None,
@@ -137,6 +154,7 @@ def command(
     shuffle: bool,
     datasets: int,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Tell what converting INPUT would need, and whether it can work: shards, memory, disk, requests.
 
@@ -145,10 +163,11 @@ def command(
     """
     if bool(inputs) == (input_size is not None):
         raise click.UsageError("Name INPUT files, or --input-size instead of them.", ctx)
+    if input_size is not None:
+        _refuse_reading(ctx)
     from shardkit.cli.forecast import describe_limits, make_document, print_forecast
     from shardkit.conversion.prepare import ConvertOptions
     from shardkit.forecast.values import Setting
-    from shardkit.sources.base import SourceOptions
 
     setting = Setting(
         engine=engine,
@@ -171,7 +190,8 @@ def command(
         options = ConvertOptions(
             inputs=inputs,
             destination="",
-            source=SourceOptions(format=format_name),
+            source=_source(reading),
+            schema_path=reading["schema_path"],
             splits=splits,
             shuffle=shuffle,
             compression=compression,
@@ -185,6 +205,34 @@ def command(
         print_forecast(workload, setting)
     if describe_limits(workload, setting):
         ctx.exit(EXIT_CANNOT_WORK)
+
+
+def _refuse_reading(ctx: click.Context) -> None:
+    for option in _READING_OPTIONS:
+        if ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            name = max(option.opts, key=len)
+            raise click.UsageError(f"{name} says how INPUT files are read, and --input-size needs none.", ctx)
+
+
+def _source(reading: dict[str, Any]) -> SourceOptions:
+    from shardkit.sources.base import SourceOptions
+
+    delimiter = reading["delimiter"]
+    return SourceOptions(
+        format=reading["format_name"],
+        drop_columns=_names(reading["drop_columns"]),
+        columns=_names(reading["columns"]) or None,
+        delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
+        has_header=reading["header"],
+        max_field_bytes=reading["max_field"],
+        allows_duplicate_keys=reading["allow_duplicate_keys"],
+        max_record_bytes=reading["max_record_size"],
+        **{name: reading[name] for name in _SAME},
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
 def _imagined(

@@ -4,11 +4,16 @@ import json
 import re
 import shlex
 
+import msgspec
 import pytest
+from PIL import Image
 
 from shardkit.cli import main
 from shardkit.cli.plan import command
+from shardkit.cli.recipes import options_of
+from shardkit.dataset import open_dataset
 from shardkit.forecast.limits import ENGINES
+from shardkit.sources.base import SourceOptions
 
 
 def plan(capsys, *args):
@@ -123,6 +128,7 @@ def test_splits_and_a_number_of_shards(capsys):
         (("--input-size", "1GB", "--split", "train=0.5"), "add up to 0.5"),
         (("--input-size", "4EiB", "--expansion", "100"), "more than one dataset can count"),
         (("nothing-there.csv",), "nothing-there.csv"),
+        (("--input-size", "1GB", "--columns", "a,b"), "--columns says how INPUT files are read"),
     ],
 )
 def test_what_cannot_be_planned(capsys, monkeypatch, tmp_path, args, text):
@@ -131,6 +137,67 @@ def test_what_cannot_be_planned(capsys, monkeypatch, tmp_path, args, text):
     assert (code, out) == (2, "")
     assert text in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def odd_inputs(tmp_path, monkeypatch):
+    """Changes to a folder of inputs that are not understood without a word on how to read them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twice.csv").write_text("1,1,x\n3,4,y\n5,NA,z\n")
+    (tmp_path / "numbers.csv").write_text("1,2\n3,4\n5,6\n")
+    (tmp_path / "lines.txt").write_text("a b\nc d\n\ne f\n\ng\n")
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "a.csv").write_text("a;b;c\n1;2;3\n4;5;6\n")
+    (tmp_path / "mixed" / "b.jsonl").write_text('{"other": 1}\n')
+    (tmp_path / "latin.csv").write_bytes("name,n\nMüller,1\nMeier,2\n".encode("latin-1"))
+    for name in ("one", "two"):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "labels.csv").write_text("file,label\none.png,cat\ntwo.png,dog\n")
+    (tmp_path / "schema.toml").write_text('[features."1"]\ndtype = "string"\n')
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("twice.csv", "--columns", "a,b,c"),
+        ("twice.csv", "--columns", "a,b,c", "--null-value", "NA"),
+        ("twice.csv", "--columns", "a,b,c", "--drop-columns", "b"),
+        ("numbers.csv", "--header"),
+        ("numbers.csv", "--header", "--schema", "schema.toml"),
+        ("mixed", "--include", "*.csv", "--delimiter", ";"),
+        ("mixed", "--exclude", "*.csv"),
+        ("lines.txt", "--text-record", "paragraph"),
+        ("latin.csv", "--encoding", "latin-1"),
+        ("one.png", "two.png", "--labels", "labels.csv"),
+    ],
+)
+def test_inputs_are_read_as_convert_is_told_to_read_them(capsys, odd_inputs, args):
+    code, out, err = plan(capsys, *args, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    inputs = [a for a in args if "." in a and "*" not in a and a not in ("schema.toml", "labels.csv")] or ["mixed"]
+    assert main(["convert", *inputs, "out", *args[len(inputs) :]]) == 0
+    (split,) = (manifest := open_dataset("out").manifest).splits
+    (told,) = document["forecast"]["splits"]
+    assert (told["num_examples"], told["num_framed_bytes"]) == (split.num_examples, split.num_uncompressed_bytes)
+    assert document["inputs"]["num_features"] == len(manifest.features)
+
+
+@pytest.mark.parametrize("args", [("twice.csv",), ("mixed",), ("latin.csv",)])
+def test_without_a_word_such_inputs_are_refused_with_options_that_plan_has(capsys, odd_inputs, args):
+    code, out, err = plan(capsys, *args)
+    assert code != 0
+    assert out == ""
+    known = {name for p in command.params for name in p.opts}
+    assert known.issuperset(re.findall(r"--[a-z-]+", err))
+
+
+def test_every_option_of_convert_that_says_how_inputs_are_read_is_one_of_plan():
+    told = options_of({"source": {f.name: "x" for f in msgspec.structs.fields(SourceOptions)}})
+    untold = options_of({})
+    reading = {f"--{name}" for name, value in told.items() if value != untold[name]}
+    assert len(reading) >= 20
+    assert reading <= {name for p in command.params for name in p.opts}
 
 
 def test_the_engines_are_those_of_the_forecast():
