@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.cli.grid import print_columns
-from shardkit.forecast.estimate import forecast, is_one_machine
+from shardkit.forecast.estimate import carries_bytes, forecast, is_one_machine
 from shardkit.forecast.findings import clear, find
-from shardkit.forecast.limits import ENGINE
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
 from shardkit.units import MiB, format_count, format_number, format_size
 
@@ -74,13 +73,14 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
 
 
 def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
-    engine = ENGINE[setting.engine]
+    is_carried = carries_bytes(setting)
     whose = "of the machine" if is_one_machine(setting) else "of each worker"
     kept = "spool and shards" if is_one_machine(setting) else "the shard that it makes"
-    kept = f"{kept}, and its records" if engine.carries_bytes else kept
+    if is_carried:
+        kept = "the shards that they make, and their records" if is_one_machine(setting) else f"{kept}, and its records"
     place = "removed at the end" if is_one_machine(setting) else "on storage that all workers share"
-    place = "in the work folder's store" if engine.carries_bytes else place
-    carried = "records, in chunks" if engine.carries_bytes else "descriptors; records lie in the spool"
+    place = "in the work folder's store" if is_carried else place
+    carried = "records, in chunks" if is_carried else "descriptors; records lie in the spool"
     manifest = format_size(told.manifest_bytes)
     manifest = f"up to {manifest}" if workload.manifest is None else manifest
     rows = [
@@ -111,6 +111,7 @@ def _way_out(workload: Workload, setting: Setting) -> str:
 def _options(before: Setting, after: Setting) -> list[str]:
     values: dict[str, tuple[int | str | None, int | str | None]] = {
         "--store": (before.store, after.store),
+        "--work-dir": (before.work_place, "gs://bucket/work" if after.work_place != before.work_place else None),
         "--datasets": (before.num_datasets, after.num_datasets),
         "--shard-size": (before.shard_bytes, after.shard_bytes),
         "--num-shards": (before.num_shards, after.num_shards),

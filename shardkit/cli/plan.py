@@ -14,7 +14,7 @@ from shardkit.cli.shell import ExampleCommand
 if TYPE_CHECKING:
     from shardkit.codec import Compression
     from shardkit.forecast.limits import EngineName
-    from shardkit.forecast.values import Store, Workload
+    from shardkit.forecast.values import Store, Workload, WorkPlace
     from shardkit.sources.base import SourceOptions
 
 EXIT_CANNOT_WORK = 2
@@ -30,17 +30,19 @@ _SAME = (
     "max_pixels", "max_expansion",
 )  # fmt: skip
 _READING_OPTIONS = [p for p in convert.params if p.name in _READING]
+_WORK_DIR = next(p for p in convert.params if p.name == "work_dir")
 _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 @click.command(
     cls=ExampleCommand,
-    params=list(_READING_OPTIONS),
+    params=[*_READING_OPTIONS, _WORK_DIR],
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
         shardkit plan headerless.csv --columns start,end,country --null-value NA
         shardkit plan --input-size 1TB --num-files 1000 --runner flink --workers 64
         shardkit plan --input-size 1PB --datasets 4096 --runner dataflow --store gs
+        shardkit plan --input-size 1TB --runner flink --workers 64 --store s3 --work-dir s3://bucket/work
         shardkit plan --input-size 1EB --json
     """,
     headings={
@@ -48,7 +50,7 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
         "Inputs that are not there yet": (
             "--input-size", "--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files",
         ),
-        "What runs the conversion": ("--runner", "--workers", "--worker-memory", "--disk", "--store"),
+        "What runs the conversion": ("--runner", "--workers", "--worker-memory", "--disk", "--store", "--work-dir"),
         "The conversion": (
             "--split", "--shard-size", "--num-shards", "--compression", "--shuffle", "--datasets",
         ),
@@ -154,6 +156,7 @@ def command(
     shuffle: bool,
     datasets: int,
     as_json: bool,
+    work_dir: str | None,
     **reading: Any,
 ) -> None:
     """Tell what converting INPUT would need, and whether it can work: shards, memory, disk, requests.
@@ -179,6 +182,7 @@ def command(
         compression=compression,
         shuffle=shuffle,
         store=store,
+        work_place=_work_place(work_dir),
         num_datasets=datasets,
     )
     if input_size is not None:
@@ -212,6 +216,18 @@ def _refuse_reading(ctx: click.Context) -> None:
         if ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
             name = max(option.opts, key=len)
             raise click.UsageError(f"{name} says how INPUT files are read, and --input-size needs none.", ctx)
+
+
+def _work_place(work_dir: str | None) -> WorkPlace:
+    if work_dir is None:
+        return "default"
+    from shardkit import storage
+
+    named = storage.normalize(work_dir)
+    if storage.is_local(named):
+        return "folder"
+    storage.protocol_of(named)  # Web servers are only read.
+    return "store"
 
 
 def _source(reading: dict[str, Any]) -> SourceOptions:

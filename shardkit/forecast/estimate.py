@@ -90,14 +90,15 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
     )
     unit_segments = -(-num_segments // max(1, sum(s.num_units for s in splits)))
     num_spool_requests = num_segments * _SEGMENT_READS
-    if engine.carries_bytes:
+    if carries_bytes(setting):
         # A group at the border of two units goes to both.
         num_units = sum(s.num_units for s in splits)
         doubled = sum((s.num_units - 1) * s.max_group_bytes for s in splits)
         carried = work.num_framed_bytes + min(doubled, work.num_framed_bytes)
         shuffle_elements = max(min(num_input_splits * num_units, work.num_rows), -(-carried // CHUNK_BYTES))
         shuffle_bytes = carried + ROW_BYTES * -(-work.num_rows * carried // work.num_framed_bytes)
-        key_bytes = 2 * CHUNK_BYTES + work.max_record_bytes
+        # What holds all of a key holds the records of some shards.
+        key_bytes = _unit_bytes(splits) if engine.holds_key else 2 * CHUNK_BYTES + work.max_record_bytes
         num_spool_requests = num_runs * _run_reads(setting, len(splits))
     else:
         shuffle_elements = num_input_splits + num_segments + num_shards
@@ -132,13 +133,18 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         + num_blocks * _BLOCK_OBJECT_BYTES
         + num_input_splits * _EXTRACTED_BYTES
         + 2 * len(work.shares) * work.num_features * _STATISTICS_BYTES,
-        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits if engine.carries_bytes else ()),
+        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits if carries_bytes(setting) else ()),
     )
 
 
 def is_one_machine(setting: Setting) -> bool:
     """Whether all workers share the memory and the disk of the machine that the command runs on."""
     return setting.engine in ("local", "prism")
+
+
+def carries_bytes(setting: Setting) -> bool:
+    """Whether records go through the engine's shuffle: always with some, else where workers share no disk."""
+    return ENGINE[setting.engine].carries_bytes or setting.work_place == "store"
 
 
 def most_datasets(workload: Workload) -> int:
@@ -272,6 +278,11 @@ def _step_bytes(work: Workload, splits: tuple[SplitForecast, ...], unit_segments
     return max(reading, writing + unit_segments * _SEGMENT_OBJECT_BYTES)
 
 
+def _unit_bytes(splits: tuple[SplitForecast, ...]) -> int:
+    """Returns the records that one piece of the writing step is sent."""
+    return max((s.num_framed_bytes // s.num_units + s.max_group_bytes for s in splits), default=0)
+
+
 def _run_reads(setting: Setting, num_splits: int) -> int:
     """Returns how often a run in a store is asked for: by the layout, for its index and samples, and to be cut."""
     samples = 0 if setting.num_shards is not None or setting.compression == "none" else MAX_SAMPLES
@@ -281,9 +292,10 @@ def _run_reads(setting: Setting, num_splits: int) -> int:
 def _disk_bytes(
     setting: Setting, spooled: int, num_bytes: int, shard_bytes: int, carried: tuple[SplitForecast, ...]
 ) -> int:
+    # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
+    # chunks that lie beside them.
     if not is_one_machine(setting):
-        # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
-        # chunks that lie beside them.
-        unit = max((s.num_framed_bytes // s.num_units + s.max_group_bytes for s in carried), default=0)
-        return shard_bytes + unit
+        return shard_bytes + _unit_bytes(carried)
+    if carried:
+        return setting.num_workers * (shard_bytes + _unit_bytes(carried))
     return spooled + (num_bytes if setting.store == "local" else setting.num_workers * shard_bytes)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardkit.forecast.estimate import forecast, is_one_machine, most_datasets, part_of
+from shardkit.forecast.estimate import carries_bytes, forecast, is_one_machine, most_datasets, part_of
 from shardkit.forecast.limits import (
     ENGINE,
     GETS_PER_S,
@@ -95,16 +95,27 @@ def _checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_C
 
 
 def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
-    if setting.store == "local" and not engine.reaches_machine:
-        in_store = msgspec.structs.replace(setting, store="gs")
+    if engine.reaches_machine and setting.work_place != "store":
+        return
+    why = "a --work-dir in a store is for workers that share no disk with this machine"
+    if not engine.reaches_machine:
+        why = f"{setting.engine}: its workers see no file of this machine"
+    found: list[tuple[str, str, Setting]] = []
+    if setting.store == "local":
+        step = "--store gs, or another store: give a destination such as gs://bucket/folder"
+        found.append(("destination", step, msgspec.structs.replace(setting, store="gs")))
+    if setting.work_place == "folder":
+        step = "--work-dir gs://bucket/work, or leave it out"
+        found.append(("work folder", step, msgspec.structs.replace(setting, work_place="store")))
+    for name, step, candidate in found:
         yield _Check(
             True,
-            "the destination is out of the reach of the workers",
+            f"the {name} is out of the reach of the workers",
             1,
             0,
-            f"{setting.engine}: its workers see no file of this machine, so convert refuses it",
+            f"{why}, so convert refuses it",
             lambda n: "a folder of this machine" if n else "",
-            (("--store gs, or another store: give a destination such as gs://bucket/folder", in_store),),
+            ((step, candidate),),
         )
 
 
@@ -207,7 +218,7 @@ def _store_checks(setting: Setting, told: Forecast) -> Iterator[_Check]:
             True, "a shard is too large for the store", told.shard_bytes, OBJECT.value, OBJECT.source, format_size, ways
         )
     # Elsewhere the spool lies on a disk, shared or not.
-    in_store = told.num_spool_requests if ENGINE[setting.engine].carries_bytes else 0
+    in_store = told.num_spool_requests if carries_bytes(setting) else 0
     for what, number, rate in (
         ("putting the shards takes long at the rate that the store takes", told.num_put_requests, PUTS_PER_S),
         ("reading the spool takes long at the rate that the store takes", in_store, GETS_PER_S),

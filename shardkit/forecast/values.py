@@ -12,6 +12,7 @@ from shardkit.planning import SplitShare
 from shardkit.units import GiB, MiB
 
 Store = Literal["local", "s3", "gs", "az"]
+WorkPlace = Literal["default", "folder", "store"]
 
 
 class ManifestSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +72,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         compression: Of the shards.
         shuffle: Whether the order is random.
         store: Where the dataset goes.
+        work_place: Where intermediate files go: where the engine has them, in a folder that was named, or in a store,
+            for workers that share no disk; then records go through the engine's shuffle.
         num_datasets: Into how many conversions the inputs are cut; each is forecast by itself.
     """
 
@@ -83,6 +86,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     compression: Compression = "gzip"
     shuffle: bool = True
     store: Store = "local"
+    work_place: WorkPlace = "default"
     num_datasets: int = 1
 
 

@@ -95,6 +95,49 @@ def test_dataflow_cannot_write_to_a_folder_of_this_machine(capsys, size):
     assert "out of the reach" not in out
 
 
+@pytest.mark.parametrize("engine", ["dask", "flink", "spark", "portable"])
+def test_a_work_folder_in_a_store_sends_the_records_through_the_shuffle(capsys, engine):
+    asked = ("--input-size", "10GB", "--runner", engine, "--store", "s3", "--workers", "4", "--worker-memory", "16GiB")
+    for work_dir in ((), ("--work-dir", "/mnt/shared/work")):
+        _, out, _ = plan(capsys, *asked, *work_dir)
+        assert "elements: descriptors; records lie in the spool" in out
+        assert re.search(r"^spool .* on storage that all workers share$", out, re.MULTILINE)
+    code, out, _ = plan(capsys, *asked, "--work-dir", "s3://bucket/work")
+    assert code == 0
+    assert re.search(r"^shuffle +([\d.]+) GiB .* elements: records, in chunks$", out, re.MULTILINE)
+    assert re.search(r"^spool .* in the work folder's store$", out, re.MULTILINE)
+    assert re.search(r"^disk .* of each worker, for the shard that it makes, and its records$", out, re.MULTILINE)
+
+
+def test_the_values_of_a_key_are_records_where_those_go_through_the_shuffle(capsys):
+    asked = ("--input-size", "1TB", "--runner", "flink", "--store", "s3", "--workers", "4", "--worker-memory", "1GiB")
+    code, out, _ = plan(capsys, *asked, "--work-dir", "s3://bucket/work")
+    assert code == 2
+    assert "the values of one key do not fit into a worker's memory" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [
+        (("--runner", "flink", "--work-dir", "s3://bucket/work"), "destination"),
+        (("--runner", "dataflow", "--store", "gs", "--work-dir", "/mnt/work"), "work folder"),
+    ],
+)
+def test_what_convert_refuses_of_a_work_folder_cannot_work(capsys, args, name):
+    code, out, _ = plan(capsys, "--input-size", "1GB", *args)
+    assert code == 2
+    assert f"cannot work: the {name} is out of the reach of the workers: a folder of this machine\n" in out
+    (way,) = re.findall(r"^This works: (.*) \(.*\)$", out, re.MULTILINE)
+    code, out, _ = plan(capsys, "--input-size", "1GB", *args, *shlex.split(way))
+    assert code == 0
+
+
+def test_a_work_folder_on_a_web_server_is_refused(capsys):
+    code, out, err = plan(capsys, "--input-size", "1GB", "--runner", "flink", "--work-dir", "https://example.com/work")
+    assert (code != 0, out) == (True, "")
+    assert "https" in err
+
+
 def test_a_manifest_of_sizes_alone_is_told_at_most_and_one_of_files_as_it_is(capsys, tmp_path):
     _, out, _ = plan(capsys, "--input-size", "1GB")
     assert re.search(r"^manifest +up to [\d.]+ MiB", out, re.MULTILINE)
