@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.cli.grid import print_columns
-from shardkit.forecast.estimate import carries_bytes, forecast, is_one_machine
+from shardkit.forecast.estimate import carries_bytes, disk_holds, forecast, is_one_machine, pieces_a_worker
 from shardkit.forecast.findings import clear, find
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
 from shardkit.units import MiB, format_count, format_number, format_size
@@ -73,11 +73,11 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
 
 
 def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
+    at_once = format_number(setting.num_workers, "worker")
+    if (pieces := pieces_a_worker(setting)) > 1:
+        at_once = f"{at_once} of {pieces} pieces of work at the same time"
     is_carried = carries_bytes(setting)
     whose = "of the machine" if is_one_machine(setting) else "of each worker"
-    kept = "spool and shards" if is_one_machine(setting) else "the shard that it makes"
-    if is_carried:
-        kept = "the shards that they make, and their records" if is_one_machine(setting) else f"{kept}, and its records"
     place = "removed at the end" if is_one_machine(setting) else "on storage that all workers share"
     place = "in the work folder's store" if is_carried else place
     carried = "records, in chunks" if is_carried else "descriptors; records lie in the spool"
@@ -88,8 +88,8 @@ def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[s
         ("groups", format_count(told.num_groups), f"of {format_size(told.max_group_bytes)}, each ordered in memory"),
         ("shuffle", format_size(told.shuffle_bytes), f"{format_count(told.shuffle_elements)} elements: {carried}"),
         ("spool", format_size(told.spool_bytes), f"{format_number(told.num_runs, 'run')}, {place}"),
-        ("disk", format_size(told.disk_bytes), f"{whose}, for {kept}"),
-        ("memory", format_size(told.worker_bytes), f"{whose}, with {format_number(setting.num_workers, 'worker')}"),
+        ("disk", format_size(told.disk_bytes), f"{whose}, for {disk_holds(setting)}"),
+        ("memory", format_size(told.worker_bytes), f"{whose}, with {at_once}"),
         ("gathering", format_size(told.gather_bytes), "memory of the one worker that lays out and commits"),
         ("requests", format_count(told.num_put_requests), "files put"),
         ("", format_count(told.num_input_requests), "reads of the inputs at least"),

@@ -87,13 +87,15 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
     help="What would run the conversion.",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Pieces of work at the same time; the number of cores if not given."
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Pieces of work at the same time, for dataflow machines; the number of cores if not given.",
 )
 @click.option(
     "--worker-memory",
     type=SizeType(),
     metavar="SIZE",
-    help="Memory of a worker, 4GiB if not given; of the whole machine for local and prism.",
+    help="Memory of a worker, 4GiB if not given, 16GiB for dataflow; of the whole machine for local and prism.",
 )
 @click.option(
     "--disk",
@@ -295,4 +297,5 @@ def _memory(engine: EngineName) -> int:
 
     if engine in ("local", "prism"):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 4 * GiB
+    # That of the machine which convert asks for: n2-standard-4.
+    return 16 * GiB if engine == "dataflow" else 4 * GiB

@@ -107,7 +107,9 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
     manifest = manifest_at_most(work) if work.manifest is None else work.manifest
     num_bytes = sum(s.num_bytes for s in splits)
     shard_bytes = num_bytes // max(1, num_shards)
-    processes, threads = deal_workers(setting.num_workers) if is_one_machine(setting) else (1, 1)
+    processes, threads = (
+        deal_workers(setting.num_workers) if is_one_machine(setting) else (engine.processes, engine.threads)
+    )
     return Forecast(
         splits=splits,
         num_input_splits=num_input_splits,
@@ -145,6 +147,19 @@ def is_one_machine(setting: Setting) -> bool:
 def carries_bytes(setting: Setting) -> bool:
     """Whether records go through the engine's shuffle: always with some, else where workers share no disk."""
     return ENGINE[setting.engine].carries_bytes or setting.work_place == "store"
+
+
+def pieces_a_worker(setting: Setting) -> int:
+    """Returns how many pieces of work one worker does at the same time."""
+    return ENGINE[setting.engine].processes * ENGINE[setting.engine].threads
+
+
+def disk_holds(setting: Setting) -> str:
+    """Returns what the disk of a worker, or of the one machine, is needed for, in words."""
+    if is_one_machine(setting):
+        return "the shards that are made, and their records" if carries_bytes(setting) else "spool and shards"
+    made, whose = ("the shards", "their") if pieces_a_worker(setting) > 1 else ("the shard", "its")
+    return f"{made} that it makes, and {whose} records" if carries_bytes(setting) else f"{made} that it makes"
 
 
 def most_datasets(workload: Workload) -> int:
@@ -294,8 +309,9 @@ def _disk_bytes(
 ) -> int:
     # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
     # chunks that lie beside them.
+    piece = shard_bytes + _unit_bytes(carried)
     if not is_one_machine(setting):
-        return shard_bytes + _unit_bytes(carried)
+        return pieces_a_worker(setting) * piece
     if carried:
-        return setting.num_workers * (shard_bytes + _unit_bytes(carried))
+        return setting.num_workers * piece
     return spooled + (num_bytes if setting.store == "local" else setting.num_workers * shard_bytes)

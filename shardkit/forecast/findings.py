@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardkit.forecast.estimate import carries_bytes, forecast, is_one_machine, most_datasets, part_of
+from shardkit.forecast.estimate import carries_bytes, disk_holds, forecast, is_one_machine, most_datasets, part_of
 from shardkit.forecast.limits import (
     ENGINE,
     GETS_PER_S,
@@ -203,8 +203,9 @@ def _engine_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator
         more = _round_up(int(told.disk_bytes * _SLACK), GiB)
         larger = msgspec.structs.replace(setting, disk_bytes=more)
         ways = ((f"--disk {more // GiB}GiB", larger),) if more <= _MOST_DISK else ()
+        whose = "the disk is" if is_one_machine(setting) else "the disk of a worker is"
         yield _Check(
-            True, "the disk is too small for spool and shards", told.disk_bytes, disk, source, format_size, ways
+            True, f"{whose} too small for {disk_holds(setting)}", told.disk_bytes, disk, source, format_size, ways
         )
 
 

@@ -32,6 +32,8 @@ class Engine(NamedTuple):
         disk: What a worker has unless more is asked for; None where that is not the engine's to say.
         reaches_machine: Whether its workers can see a folder of the machine that the command runs on, or one that all
             of them share.
+        processes, threads: Of each worker, and of each of its processes: so many pieces of work at the same time, where
+            a worker is a machine and the conversion says what it does.
     """
 
     key: Limit
@@ -42,6 +44,8 @@ class Engine(NamedTuple):
     workers: Limit | None = None
     disk: Limit | None = None
     reaches_machine: bool = True
+    processes: int = 1
+    threads: int = 1
 
 
 _FN_API = Limit(2**31 - 100, "Beam 2.77, data_plane.py: a buffer of the Fn API is smaller than 2 GiB")
@@ -65,6 +69,9 @@ ENGINE: dict[EngineName, Engine] = {
         workers=Limit(4000, "Dataflow quotas: 4,000 workers a job with the shuffle service, 2,000 without"),
         disk=Limit(100 * 10**9, "shardkit: a worker of Dataflow gets 100 GB unless --engine-option disk-gb says more"),
         reaches_machine=False,
+        # What convert asks for if it is not told otherwise: n2-standard-4 with a process a processor, of two threads.
+        processes=4,
+        threads=2,
     ),
 }
 

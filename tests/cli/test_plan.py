@@ -8,12 +8,15 @@ import msgspec
 import pytest
 from PIL import Image
 
+from beam_pipelines.engines.dataflow_settings import DATAFLOW
+from beam_pipelines.engines.settings import Facts
 from shardkit.cli import main
 from shardkit.cli.plan import command
 from shardkit.cli.recipes import options_of
 from shardkit.dataset import open_dataset
 from shardkit.forecast.limits import ENGINES
 from shardkit.sources.base import SourceOptions
+from shardkit.units import MiB
 
 
 def plan(capsys, *args):
@@ -136,6 +139,28 @@ def test_a_work_folder_on_a_web_server_is_refused(capsys):
     code, out, err = plan(capsys, "--input-size", "1GB", "--runner", "flink", "--work-dir", "https://example.com/work")
     assert (code != 0, out) == (True, "")
     assert "https" in err
+
+
+def test_a_worker_of_dataflow_does_as_much_at_the_same_time_as_convert_asks_for(capsys):
+    # A group and its order, the shard and the records of a unit, for each of them.
+    asked = ("--input-size", "100GB", "--store", "gs", "--json")
+    _, out, _ = plan(capsys, *asked, "--runner", "dataflow")
+    eight = json.loads(out)["forecast"]
+    _, out, _ = plan(capsys, *asked, "--runner", "portable", "--work-dir", "gs://bucket/work")
+    one = json.loads(out)["forecast"]
+    asked_for = {s.key: s.default(Facts(1, 1, {})) for s in DATAFLOW.settings}
+    processes, threads = int(asked_for["machine-type"].rpartition("-")[2]), int(asked_for["threads"])
+    assert eight["disk_bytes"] == processes * threads * one["disk_bytes"]
+    shared = 250 * MiB
+    assert eight["worker_bytes"] == processes * (shared + threads * (one["worker_bytes"] - shared))
+
+
+def test_the_disk_of_dataflow_is_not_said_to_hold_the_spool(capsys):
+    code, out, _ = plan(capsys, "--input-size", "1TB", "--runner", "dataflow", "--store", "gs", "--disk", "1GiB")
+    assert code == 2
+    assert "cannot work: the disk of a worker is too small for the shards that it makes, and their records: " in out
+    assert re.search(r"^spool .* in the work folder's store$", out, re.MULTILINE)
+    assert re.search(r"^memory .* of each worker, with \d+ workers? of 8 pieces of work at the same time$", out, re.M)
 
 
 def test_a_manifest_of_sizes_alone_is_told_at_most_and_one_of_files_as_it_is(capsys, tmp_path):
