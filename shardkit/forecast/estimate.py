@@ -135,7 +135,7 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         + num_blocks * _BLOCK_OBJECT_BYTES
         + num_input_splits * _EXTRACTED_BYTES
         + 2 * len(work.shares) * work.num_features * _STATISTICS_BYTES,
-        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits if carries_bytes(setting) else ()),
+        disk_bytes=_disk_bytes(setting, spooled, num_bytes, shard_bytes, splits),
     )
 
 
@@ -305,13 +305,14 @@ def _run_reads(setting: Setting, num_splits: int) -> int:
 
 
 def _disk_bytes(
-    setting: Setting, spooled: int, num_bytes: int, shard_bytes: int, carried: tuple[SplitForecast, ...]
+    setting: Setting, spooled: int, num_bytes: int, shard_bytes: int, splits: tuple[SplitForecast, ...]
 ) -> int:
     # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
-    # chunks that lie beside them.
-    piece = shard_bytes + _unit_bytes(carried)
-    if not is_one_machine(setting):
-        return pieces_a_worker(setting) * piece
-    if carried:
-        return setting.num_workers * piece
-    return spooled + (num_bytes if setting.store == "local" else setting.num_workers * shard_bytes)
+    # chunks that lie beside them. Nobody makes more at the same time than there are.
+    is_carried = carries_bytes(setting)
+    pieces = setting.num_workers if is_one_machine(setting) else pieces_a_worker(setting)
+    piece = shard_bytes + (_unit_bytes(splits) if is_carried else 0)
+    made = min(pieces, sum(s.num_units for s in splits)) * piece
+    if is_carried or not is_one_machine(setting):
+        return made
+    return spooled + (num_bytes if setting.store == "local" else made)

@@ -267,16 +267,24 @@ def _finding(workload: Workload, setting: Setting, check: _Check) -> Finding:
         told = forecast(workload, candidate)
         return any(c.what == check.what and _is_passed(c) for c in _checks(workload, candidate, told))
 
+    show = check.show
+    if show(check.needed) == show(check.limit):
+        show = _in_bytes
     step, chosen = _way_out(workload, setting, check, remains)
     return Finding(
         is_fatal=check.is_fatal,
         what=check.what,
-        needed=check.show(check.needed),
-        limit=check.show(check.limit),
+        needed=show(check.needed),
+        limit=show(check.limit),
         source=check.source,
         next_step=step,
         setting=chosen,
     )
+
+
+def _in_bytes(number: int) -> str:
+    # Of sizes that are almost the same, rounded ones tell no difference.
+    return format_number(number, "byte")
 
 
 def _way_out(

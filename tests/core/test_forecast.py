@@ -168,6 +168,24 @@ def test_a_forecast_with_its_advice_takes_no_time(workload, setting):
     assert min(seconds() for _ in range(3)) < 0.05
 
 
+def test_a_disk_holds_no_more_shards_at_the_same_time_than_there_are():
+    workload = Workload(num_bytes=10**7, num_rows=10**4, num_framed_bytes=10**7, max_record_bytes=1000)
+    few, many = (forecast(workload, Setting(num_workers=number, store="s3", compression="none")) for number in (1, 16))
+    assert few.num_shards == 1
+    assert few.disk_bytes == many.disk_bytes
+    dataflow = forecast(workload, Setting(engine="dataflow", store="gs", compression="none"))
+    assert dataflow.disk_bytes < 3 * workload.num_framed_bytes
+
+
+def test_a_size_just_above_its_limit_is_told_to_the_byte():
+    workload = Workload(num_bytes=10**9, num_rows=10**6, num_framed_bytes=10**9, max_record_bytes=1000)
+    setting = Setting(worker_memory_bytes=4 * GiB)
+    memory = forecast(workload, setting).worker_bytes
+    short = msgspec.structs.replace(setting, worker_memory_bytes=memory - 1)
+    (finding,) = find(workload, short, forecast(workload, short))
+    assert (finding.needed, finding.limit) == (f"{memory:,} bytes", f"{memory - 1:,} bytes")
+
+
 def test_an_exabyte_is_never_one_dataset_and_a_gigabyte_always_is():
     def imagined(num_bytes):
         rows = max(1, num_bytes // 1000)
