@@ -24,6 +24,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Attributes:
         dataset: Local path or URL of a dataset.
+        version: Of the dataset; None means the newest, or that with which a run began that goes on.
         label: Feature to predict.
         output: Local folder for checkpoints, metrics and TensorBoard files.
         features: Features to learn from; None means all but the label.
@@ -78,6 +79,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dataset: str
     label: str
     output: str
+    version: int | None = None
     features: tuple[str, ...] | None = None
     ignore: tuple[str, ...] = ()
     model: str | None = None

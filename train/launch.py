@@ -22,7 +22,7 @@ _ONE_PROCESS = ("single", "mirrored")
 # What may differ between the hosts of one run.
 _OF_ONE_HOST = frozenset(
     {
-        "dataset", "output", "hosts", "host_index", "workers_per_host", "max_restarts", "elastic",
+        "dataset", "version", "output", "hosts", "host_index", "workers_per_host", "max_restarts", "elastic",
         "rendezvous_timeout_s", "resume", "command", "export", "profile_steps",
     }
 )  # fmt: skip
@@ -64,6 +64,12 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
         is_elastic=options.elastic,
         start_limit_s=START_LIMIT_S + options.rendezvous_timeout_s,
     )
+
+
+def with_version(command: Sequence[str], version: int) -> tuple[str, ...]:
+    """Returns the command of a worker that reads this version of the dataset, whatever is appended meanwhile."""
+    position = command.index("train") + 1
+    return (*command[:position], "--version", str(version), *command[position:])
 
 
 def run_identity(options: TrainOptions, fingerprint: str) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardkit.dataset import Dataset, open_dataset
+from shardkit import storage
+from shardkit.dataset import Dataset, list_versions, open_dataset
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import FeatureStatistics
@@ -14,6 +15,7 @@ from train.config import Task, TrainOptions
 from train.labels import choose_task
 from train.model_choice import Defaults, choose_defaults, choose_image_size, choose_model
 from train.plan import Shared, TrainPlan, plan_training
+from train.run_folder import RunRecord
 
 
 class Request(NamedTuple):
@@ -49,14 +51,43 @@ class Request(NamedTuple):
         return (self.splits.train,) if self.splits.validation is None else (self.splits.train, self.splits.validation)
 
 
-def resolve(options: TrainOptions) -> Request:
+def chosen_version(options: TrainOptions, before: RunRecord | None) -> int | None:
+    """Returns the version of the dataset that a run reads, None for the newest.
+
+    A run that goes on reads what it began with: what was appended since is none of its examples.
+
+    Args:
+        options: As typed.
+        before: Of the run that goes on; None for a new one.
+    """
+    if options.version is not None or before is None:
+        return options.version
+    is_same = before.dataset == storage.redact(storage.normalize(options.dataset))
+    return before.version if is_same else None
+
+
+def newer_note(dataset: Dataset) -> str | None:
+    """Returns what to say of a version that was made since, None if there is none."""
+    newest = list_versions(dataset.url)[-1]
+    if newest <= dataset.version:
+        return None
+    return (
+        f"note: the run goes on with version {dataset.version} of the dataset, as it began; there is version {newest}"
+    )
+
+
+def resolve(options: TrainOptions, version: int | None = None) -> Request:
     """Returns the request with everything filled in that the manifest decides.
+
+    Args:
+        options: As typed.
+        version: Of the dataset; None for the one that the options name, or the newest.
 
     Raises:
         UsageError: If an option does not fit the dataset.
         DamageError: If the manifest is damaged.
     """
-    dataset = open_dataset(options.dataset)
+    dataset = open_dataset(options.dataset, version or options.version)
     manifest = dataset.manifest
     splits = choose_splits(manifest, options.train_split, options.validation_split)
     label_feature = manifest.feature(options.label)

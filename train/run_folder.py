@@ -111,9 +111,9 @@ class RunFolder:
     def __init__(self, path: str) -> None:
         if not storage.is_local(path):
             raise UsageError(
-                "the output must be a local folder",
+                "the folder of a run must be a local folder",
                 where=storage.redact(path),
-                next_step="Name a local folder with --output, and copy it when the training is done",
+                next_step="Name a local one; copy what lies in a store first, and what is to lie there afterwards",
             )
         self.path = storage.local_path(path)
         self.record_path = self.path / "train.json"
@@ -308,7 +308,7 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
                 "the run that is there was trained on another dataset",
                 where=str(folder),
                 why=f"{before.dataset} in version {before.version} then, {now.dataset} in version {now.version} now",
-                next_step="Name the dataset that the run began with, or choose another --output",
+                next_step="Name the dataset and the --version that the run began with, or choose another --output",
             )
         if old != new:
             if isinstance(old, OptimizerOptions | LabelSpec | Splits):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options
+from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options, version_option
 
 
 @click.command(
@@ -21,6 +21,7 @@ from shardkit.cli.trained import check_trainer, open_split, open_trained, traine
 )
 @click.argument("dataset")
 @trained_options()
+@version_option()
 @click.option(
     "--split",
     metavar="NAME",
@@ -33,6 +34,7 @@ def command(
     run: str,
     at: str,
     model: str | None,
+    version: int | None,
     split: str | None,
     global_batch_size: int | None,
     as_json: bool,
@@ -43,7 +45,7 @@ def command(
     scales them as it learned to.
     """
     check_trainer()
-    opened, name = open_split(dataset, split, run)
+    opened, name = open_split(dataset, split, run, version)
     rebuilt = open_trained(run, at, model)
     from shardkit import storage
     from train.evaluate import evaluate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from shardkit.cli.shell import ExampleCommand
@@ -32,12 +34,10 @@ def command(run: str, target: str, at: str, model: str | None, dataset: str | No
     DIR/export.json describes them.
     """
     check_trainer()
-    from pathlib import Path
-
     from train.environment import import_quietly
     from train.run_folder import RunFolder, check_target, read_trained
 
-    folder, place = RunFolder(run), Path(target)
+    folder, place = RunFolder(run), export_place(target)
     check_target(place)
     read_trained(folder)
     import_quietly()
@@ -45,3 +45,23 @@ def command(run: str, target: str, at: str, model: str | None, dataset: str | No
     from train.report import Reporter
 
     export_run(folder, place, Reporter(), which=at, model=model, dataset=dataset, split=split)
+
+
+def export_place(target: str) -> Path:
+    """Returns the folder that a model is written to.
+
+    Raises:
+        UsageError: If it is not local.
+    """
+    from shardkit import storage
+    from shardkit.errors import UsageError
+
+    place = storage.normalize(target)
+    if not storage.is_local(place):
+        raise UsageError(
+            "a model is exported to a local folder",
+            where=storage.redact(place),
+            state="Nothing was written",
+            next_step="Name a local folder, and copy it when it is there",
+        )
+    return storage.local_path(place)

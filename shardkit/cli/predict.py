@@ -9,7 +9,7 @@ import click
 
 from shardkit.cli.options import split_names
 from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options
+from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options, version_option
 
 if TYPE_CHECKING:
     from shardkit.features import Features
@@ -29,6 +29,7 @@ FILE_ENDINGS = (".parquet", ".csv", ".jsonl")
 @click.argument("dataset")
 @click.argument("output")
 @trained_options()
+@version_option()
 @click.option(
     "--split",
     metavar="NAME",
@@ -42,6 +43,7 @@ def command(
     run: str,
     at: str,
     model: str | None,
+    version: int | None,
     split: str | None,
     keep: str | None,
     global_batch_size: int | None,
@@ -53,7 +55,7 @@ def command(
     `probability_CLASS`. OUTPUT appears when it is whole, and never takes the place of anything.
     """
     check_trainer()
-    opened, name = open_split(dataset, split, run)
+    opened, name = open_split(dataset, split, run, version)
     check_free(output)
     rebuilt = open_trained(run, at, model)
     from shardkit.reading.arrow import record_batch

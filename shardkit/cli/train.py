@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardkit.cli.export import export_place
 from shardkit.cli.options import FiniteRange, LengthBucketsType, StepsType, split_names
 from shardkit.cli.settings import settings_options
 from shardkit.cli.shell import ExampleCommand
@@ -27,7 +27,7 @@ MAX_SEED = 2**32 - 1
 # What is not named here stands below all of these.
 HEADINGS = {
     "Data": (
-        "--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache",
+        "--version", "--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache",
         "--length-buckets",
     ),
     "Model and loss": (
@@ -82,6 +82,11 @@ _TYPED = "shardkit.train.typed"
 @click.argument("dataset")
 @click.option("--label", required=True, metavar="FEATURE", help="What to predict.")
 @click.option("--output", required=True, metavar="FOLDER", help="For checkpoints, metrics and TensorBoard files.")
+@click.option(
+    "--version",
+    type=click.IntRange(min=1),
+    help="An older version of the dataset; if not given the newest, or that with which a run began that goes on.",
+)
 @click.option("--features", metavar="A,B,...", help="Learn from these only; all but the label if not given.")
 @click.option("--ignore", metavar="A,B,...", help="Do not learn from these.")
 @click.option(
@@ -281,9 +286,9 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
 
     from train.cluster import cluster_from_environment
     from train.environment import import_quietly
-    from train.launch import plan_launch
+    from train.launch import plan_launch, with_version
     from train.plan import fitting_workers
-    from train.request import make_plan, resolve
+    from train.request import make_plan
     from train.run_folder import RunFolder, check_target
     from train.seat import end_with_supervisor, own_seat
     from train.signals import end_at_once
@@ -299,9 +304,9 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     folder = RunFolder(options.output)
     cluster = cluster_from_environment(os.environ)
     with end_at_once(folder.describe_stop) as stop:
-        request = resolve(options)
+        request = request_of(options, folder if seat is None else None)
         if options.export is not None and seat is None:
-            check_target(Path(options.export))
+            check_target(export_place(options.export))
         if dry_run:
             placement = None if orders is None else orders.placement
             num_workers = 1 if placement is None or placement.num_servers else placement.num_workers
@@ -323,6 +328,8 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             if options.export is not None and seat is None:
                 export(folder, options.export, is_best=options.early_stopping is not None)
     if orders is not None:
+        # Whoever appends meanwhile gives workers that are started later no other examples.
+        orders = msgspec.structs.replace(orders, command=with_version(orders.command, request.dataset.version))
         if options.elastic:
             record = folder.read_record()
             num_workers = orders.placement.num_workers
@@ -332,6 +339,17 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export, is_best=options.early_stopping is not None)
         ctx.exit(code)
+
+
+def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:
+    """Returns what is asked for, of the version with which a run in the folder began if it goes on."""
+    from train.request import chosen_version, newer_note, resolve
+
+    version = chosen_version(options, folder.read_record() if folder is not None and options.resume else None)
+    request = resolve(options, version)
+    if version != options.version and (note := newer_note(request.dataset)) is not None:
+        say(note)
+    return request
 
 
 def read_options(typed: dict[str, Any]) -> TrainOptions:
@@ -366,7 +384,7 @@ def export(folder: RunFolder, target: str, *, is_best: bool) -> None:
     from train.report import Reporter
 
     try:
-        export_run(folder, Path(target), Reporter(), which=BEST if is_best else NEWEST)
+        export_run(folder, export_place(target), Reporter(), which=BEST if is_best else NEWEST)
     except ShardkitError as error:
         error.with_state(f"The trained model is kept in {folder.path}; shardkit export writes it elsewhere")
         raise
@@ -379,5 +397,5 @@ def worker_command(ctx: click.Context) -> tuple[str, ...]:
 
 
 def say(text: str) -> None:
-    """Tells the user what the supervisor does."""
+    """Tells the user something beside the report."""
     click.echo(text, err=True)

@@ -94,7 +94,14 @@ def open_trained(run: str, at: str, model: str | None) -> Rebuilt:
     return rebuilt
 
 
-def open_split(dataset: str, split: str | None, run: str) -> tuple[Splits, str]:
+def version_option() -> Decorator:
+    """Returns a decorator that adds the option which names a version of the dataset."""
+    return click.option(
+        "--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given."
+    )
+
+
+def open_split(dataset: str, split: str | None, run: str, version: int | None = None) -> tuple[Splits, str]:
     """Returns a dataset whose splits are read, and the name of the one that is wanted.
 
     Raises:
@@ -105,7 +112,7 @@ def open_split(dataset: str, split: str | None, run: str) -> tuple[Splits, str]:
     from train.suitable import choose_split
 
     record, _ = read_trained(RunFolder(run))
-    opened = open_splits(dataset)
+    opened = open_splits(dataset, version)
     return opened, choose_split(opened.manifest, split, record.splits.validation)
 
 
