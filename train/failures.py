@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from shardkit import storage
-from shardkit.adapters.tfdata import find_damage, first_line, parse_examples, shard_files
+from shardkit.adapters.tfdata import find_damage, first_line, parse_examples, shard_files, unreachable
 from shardkit.dataset import Dataset
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, UsageError
 from shardkit.features import Features
@@ -57,6 +57,8 @@ def _explain(
     message = str(error.message)
     if "No space left" in message:
         return OutOfSpaceError("no space left", why=first_line(message), next_step="Free some space, then use --resume")
+    if (lost := unreachable(error, dataset)) is not None:
+        return lost
     if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(message):
         return UsageError(
             "the device has not enough memory",

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from shardkit import storage
 from shardkit.dataset import Dataset
-from shardkit.errors import DamageError, UsageError
+from shardkit.errors import DamageError, ShardkitError, StorageError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.manifest import ShardInfo
 from shardkit.units import KiB, MiB
@@ -34,6 +34,8 @@ MAX_WINDOW_EXAMPLES = 16_384
 
 _COUNT_MARK = "shardkit-count"
 _COUNT_MESSAGE = re.compile(re.escape(f"[{_COUNT_MARK}]") + r" \[(.*)\] \[(\d+)\] \[(\d+)\]", re.DOTALL)
+# Of the client of gs:// that TensorFlow has.
+_NO_ANSWER = re.compile(r"executing an HTTP request")
 _READABLE = ("file", "gs")
 
 
@@ -228,16 +230,34 @@ def damage_named(dataset: Dataset, split: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
+        if (lost := unreachable(error, dataset)) is not None:
+            raise lost from error
         if _COUNT_MESSAGE.search(error.message) or _damaged_shard(dataset, split) is not None:
             raise find_damage(error, dataset, split) from error
         raise
 
 
-def find_damage(error: tf.errors.OpError, dataset: Dataset, split: str) -> DamageError:
-    """Returns what an error of a reading graph says about the shards.
+def unreachable(error: tf.errors.OpError, dataset: Dataset) -> StorageError | None:
+    """Returns the error for what TensorFlow's own client of a store says without an answer; None for any other."""
+    is_missing = isinstance(error, tf.errors.NotFoundError)
+    if storage.is_local(dataset.url) or is_missing or not _NO_ANSWER.search(error.message):
+        return None
+    return StorageError(
+        "TensorFlow cannot reach the store",
+        where=storage.redact(dataset.url),
+        why=first_line(error.message),
+        next_step="It has a client of its own, which knows neither --storage-options nor another endpoint: leave stock "
+        "tf.data out, as --reader shardkit does",
+    )
+
+
+def find_damage(error: tf.errors.OpError, dataset: Dataset, split: str) -> ShardkitError:
+    """Returns what an error of a reading graph says about the shards, or about the way to them.
 
     Where TensorFlow does not name the shard, sizes and then checksums of the split are compared with the shard table.
     """
+    if (lost := unreachable(error, dataset)) is not None:
+        return lost
     next_step = f"Run `shardkit verify {storage.redact(dataset.url)}` for all damages, then convert again"
     if match := _COUNT_MESSAGE.search(error.message):
         url, expected, found = match.groups()

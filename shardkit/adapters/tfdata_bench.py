@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from shardkit.adapters.tfdata import CYCLE_LENGTH, ShardFiles, find_damage, logical_values, shard_files
+from shardkit import storage
+from shardkit.adapters.tfdata import CYCLE_LENGTH, ShardFiles, find_damage, logical_values, shard_files, unreachable
 from shardkit.bench.rates import Batches, Open
 from shardkit.bench.run import Work
 from shardkit.dataset import Dataset, open_dataset
@@ -33,8 +34,16 @@ def check_readable(dataset: Dataset) -> None:
 
     Raises:
         UsageError: If it cannot.
+        StorageError: If it gets no answer.
     """
-    shard_files(dataset, dataset.manifest.splits[0].name)
+    files = shard_files(dataset, dataset.manifest.splits[0].name)
+    if storage.is_local(dataset.url) or not files.urls:
+        return
+    try:
+        tf.io.gfile.stat(files.urls[0])
+    except tf.errors.OpError as error:
+        if (lost := unreachable(error, dataset)) is not None:
+            raise lost from error
 
 
 def open_stock(work: Work) -> Open:

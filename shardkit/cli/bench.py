@@ -132,7 +132,7 @@ def _load_stock(tell: Callable[[str], None], dataset: Dataset) -> Stock:
     import os
 
     from shardkit.bench.run import Stock
-    from shardkit.errors import UsageError
+    from shardkit.errors import StorageError, UsageError
     from train.environment import native_messages_hidden
 
     if importlib.util.find_spec("tensorflow") is None:
@@ -154,8 +154,8 @@ def _load_stock(tell: Callable[[str], None], dataset: Dataset) -> Stock:
         )
     try:
         check_readable(dataset)
-    except UsageError as error:
-        return Stock(why_not=error.what)
+    except (UsageError, StorageError) as error:
+        return Stock(why_not=error.what if error.why is None else f"{error.what}: {error.why}")
     return Stock(open=open_stock)
 
 

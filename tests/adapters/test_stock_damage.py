@@ -8,10 +8,13 @@ import pytest
 import tensorflow as tf
 
 from shardkit.adapters.tensorflow import dataset, naming_damage
-from shardkit.errors import DamageError
+from shardkit.adapters.tfdata import find_damage, unreachable
+from shardkit.dataset import Dataset
+from shardkit.errors import DamageError, StorageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.reading.dataset import Splits
 from shardkit.testing import write_dataset
+from train.failures import explained
 
 FEATURES = (make_feature("id", "int64"),)
 
@@ -101,3 +104,30 @@ def test_a_model_that_is_fitted_on_the_reader_names_the_shard_and_what_to_run(tr
         model.fit(read, verbose=0)
     assert str(shard) in caught.value.message
     assert f"shardkit verify {train.dataset.url}" in caught.value.message
+
+
+NO_ANSWER = (
+    "Error executing an HTTP request: libcurl code 6 meaning 'Could not resolve hostname', error details: Could not "
+    "resolve host: storage.googleapis.com\n\t when reading gs://bucket/set/data/f/train-00000-of-00004.tfrecord.gz"
+)
+
+
+def test_a_store_that_tensorflow_cannot_reach_is_no_damage(train):
+    far = Dataset("gs://bucket/set", train.dataset.version, train.dataset.manifest)
+    error = tf.errors.FailedPreconditionError(None, None, NO_ANSWER)
+    found = find_damage(error, far, "train")
+    assert found.exit_code == 5
+    assert "TensorFlow cannot reach the store in gs://bucket/set: Error executing an HTTP request" in str(found)
+    assert "--reader shardkit" in str(found.next_step)
+    with pytest.raises(StorageError), naming_damage(Splits(far)["train"]):
+        raise error
+    with pytest.raises(StorageError), explained(far, "train", FEATURES):
+        raise error
+
+
+def test_a_shard_that_a_store_lacks_and_an_error_of_a_model_are_something_else(train):
+    far = Dataset("gs://bucket/set", train.dataset.version, train.dataset.manifest)
+    gone = tf.errors.NotFoundError(None, None, "Error executing an HTTP request: HTTP response code 404")
+    assert unreachable(gone, far) is None
+    assert unreachable(tf.errors.FailedPreconditionError(None, None, "a variable is not there"), far) is None
+    assert unreachable(tf.errors.FailedPreconditionError(None, None, NO_ANSWER), train.dataset) is None
