@@ -6,7 +6,8 @@
 `zombies` lets one go on after another's commit, `lost` loses every fifth answer, `faults` spoils every tenth request,
 `disk` fills the disk, `signals` sends signals. `old`, `new` and `conflict` count what was found right after the fault;
 `torn`, `mixed`, `lie` and `lost` what never may be, `other` what else is wrong, `recovered` the reruns that ended with
-the same bytes. Exits with 1 if anything is wrong, or if nothing was tried. The same seed draws the same trials.
+the same bytes. Exits with 1 if anything is wrong, if more than a hundredth of `faults` gave up, or if nothing was
+tried. The same seed draws the same trials.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ class Campaign(NamedTuple):
         trials: Yields what is tried, given the world, the source of all that is random, and how many.
         is_local, is_stored: Where it makes sense.
         lanes: How many at a time.
+        may_give_up: The share of conversions that may end without a dataset; None if that is judged trial by trial.
     """
 
     trials: Callable[[World, random.Random, int], Iterator[Trial]]
     is_local: bool = True
     is_stored: bool = True
     lanes: int = LANES
+    may_give_up: float | None = None
 
 
 CAMPAIGNS = {
@@ -60,7 +63,7 @@ CAMPAIGNS = {
     "writers": Campaign(writers, lanes=1),
     "zombies": Campaign(zombies),
     "lost": Campaign(lost),
-    "faults": Campaign(faults, is_local=False),
+    "faults": Campaign(faults, is_local=False, may_give_up=0.01),
     "disk": Campaign(disks, is_stored=False),
     "signals": Campaign(signals),
 }
@@ -101,9 +104,22 @@ def table_of(results: list[Result]) -> Table:
     return table
 
 
+def gave_up(result: Result) -> str | None:
+    """Returns what to say of conversions that ended without a dataset, where too many did."""
+    share, num_trials = CAMPAIGNS[result.name].may_give_up, len(result.outcomes)
+    unfinished = sum(o.state != "new" for o in result.outcomes)
+    if share is None or unfinished <= share * num_trials:
+        return None
+    return f"{result.name} on {result.store}: {unfinished} of {num_trials} gave up, and {share:.0%} may"
+
+
 def has_failed(result: Result) -> bool:
     """Returns whether anything is wrong, nothing having been tried or hit included."""
-    return not any(o.num_faults or o.state != "new" for o in result.outcomes) or any(o.wrongs for o in result.outcomes)
+    return (
+        gave_up(result) is not None
+        or not any(o.num_faults or o.state != "new" for o in result.outcomes)
+        or any(o.wrongs for o in result.outcomes)
+    )
 
 
 def main() -> int:
@@ -134,6 +150,8 @@ def main() -> int:
                         if outcome.wrongs:
                             console.print(f"{name}: {'; '.join(outcome.wrongs)}\n  {outcome.story}", markup=False)
     console.print(table_of(results))
+    for told in filter(None, map(gave_up, results)):
+        console.print(told)
     return int(not results or any(has_failed(result) for result in results))
 
 

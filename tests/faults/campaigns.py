@@ -20,7 +20,9 @@ CHANGING = frozenset(
     {"open", "write", "link", "rename", "delete", "make-folder", "delete-folder", "sync", "put", "create"}
 )
 _LOST = ("lost-answer", "asked-again")
-_ALL_OF_STORES = ("error", "timeout", *_LOST, "short-read", "flip", "stale-listing", "lag")
+# What passes when it is asked again.
+_PASSING = frozenset({"error", "short-put"})
+_ALL_OF_STORES = ("error", "timeout", *_LOST, "short-put", "short-read", "flip", "stale-listing", "lag")
 _LOST_SHARE, _FAULT_SHARE = 0.2, 0.1
 _COMMIT = re.compile(r'"name": "(link|create)", "path": "[^"]*\.shards\.parquet"')
 # From the commit of the table to that of the manifest and the end of the work folder.
@@ -31,7 +33,8 @@ _POLL_S = 0.001
 
 def sweep(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
     """Every fault that can happen, at every operation, or as many of those as are asked for."""
-    kinds = ("kill-before", "kill-after", "torn", *(("error", "full") if not world.store.protocols else ("error",)))
+    is_stored = bool(world.store.protocols)
+    kinds = ("kill-before", "kill-after", "torn", "error", "short-put" if is_stored else "full")
     points = []
     for scenario in SCENARIOS.values():
         points += [
@@ -42,7 +45,8 @@ def sweep(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
         ]
     rng.shuffle(points)
     for scenario, fault in points[: num_trials or None]:
-        yield partial(disturb, world, scenario, (fault,))
+        must_finish = is_stored and not _PASSING.isdisjoint(fault.kinds)
+        yield partial(disturb, world, scenario, (fault,), must_finish=must_finish)
 
 
 def kills(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:

@@ -15,6 +15,8 @@ KINDS: dict[str, frozenset[str]] = {
     "kill-before": frozenset(),
     "kill-after": frozenset(),
     "torn": frozenset({"write", "put", "put-part"}),
+    # The store keeps a half and says that all is well.
+    "short-put": frozenset({"put"}),
     "error": frozenset(),
     "timeout": frozenset(),
     "full": frozenset({"open", "write", "make-folder", "link", "rename"}),

@@ -183,6 +183,9 @@ async def _failing(
         if tear is not None:
             await tear()
         kill_all()
+    if kind == "short-put" and tear is not None:
+        await tear()
+        return None
     answer = await act()
     if kind == "kill-after":
         kill_all()

@@ -126,6 +126,26 @@ def first_answer_is_believed() -> None:
 
 
 @_bug
+def nothing_is_asked_again() -> None:
+    """The first error of a store is the last."""
+    from shardkit.stores import requests
+
+    _replace(requests, "_may_pass", lambda error: False)
+
+
+@_bug
+def short_put_is_believed() -> None:
+    """What a store took is what it keeps."""
+    from shardkit import storage
+    from shardkit.stores.requests import ask
+
+    def put(local: Path, path: str) -> None:
+        ask(path, "put_file", str(local), path, is_written=True)
+
+    _replace(storage, "put_object", put)
+
+
+@_bug
 def no_length_check() -> None:
     """An input is what the store gave, whatever its size."""
     from shardkit import storage

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from campaign import CAMPAIGNS, run
+from campaign import CAMPAIGNS, Result, gave_up, has_failed, run
 from full_disk import may_mount
+from trials import Outcome
 
 SEED = 20
 NUM_TRIALS = {
@@ -47,3 +48,13 @@ def test_the_command_prints_its_seed_and_its_figures():
 def test_a_campaign_without_trials_fails():
     command = [sys.executable, str(Path(__file__).parent / "campaign.py"), "kills", "--trials", "0"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+
+
+def test_faults_that_end_more_than_a_hundredth_of_the_conversions_fail_the_campaign():
+    good, given_up = (Outcome(state, (), True, 3, 40, "") for state in ("new", "old"))
+    for num_given_up, num_all, is_wrong in ((1, 100, False), (2, 100, True), (1, 50, True), (0, 5, False)):
+        outcomes = (given_up,) * num_given_up + (good,) * (num_all - num_given_up)
+        result = Result("faults", "moto", outcomes, 1.0)
+        assert has_failed(result) == is_wrong
+        assert (gave_up(result) is not None) == is_wrong
+    assert gave_up(Result("kills", "moto", (given_up,) * 10, 1.0)) is None

@@ -39,6 +39,8 @@ LOOKED_FOR = {
     "cleanup_after_an_unknown_answer": ("stored", tried(FRESH, fault("lost-answer", "create", r"\.json$")), "TORN"),
     "existing_is_a_conflict": ("stored", tried(FRESH, fault("asked-again", "create", r"\.json$")), "LIE"),
     "first_answer_is_believed": ("stored", at_one("short-read", "get", ".json", after="create"), "LIE"),
+    "nothing_is_asked_again": ("stored", at_one("error", "put", "/data/", must_finish=True), "GAVE"),
+    "short_put_is_believed": ("stored", at_one("short-put", "put", "/data/"), "TORN"),
     "no_length_check": ("stored", at_one("short-read", "get", ".csv", index=-1, is_input_stored=True), "LIE"),
     "no_checksum_check": ("local", tried(FRESH, fault("kill-before", "link", r"\.json$"), meddle=damage), "RERUN"),
     "off_by_one": ("local", CLEAN, "TORN"),

@@ -307,6 +307,7 @@ def disturb_one(
     index: int = 0,
     after: str = "",
     is_input_stored: bool = False,
+    must_finish: bool = False,
 ) -> Outcome:
     """Makes a trial in which one fault happens once: asked again, all is well.
 
@@ -319,11 +320,13 @@ def disturb_one(
         index: Which of those.
         after: Name of an operation on such a path that comes before.
         is_input_stored: Whether the input, too, lies in the store.
+        must_finish: Whether the conversion may not give up.
     """
     lines = [o for o in operations_of(world, scenario, is_input_stored=is_input_stored) if pattern in o["path"]]
     first = next(i for i, line in enumerate(lines) if line["name"] == after) if after else 0
     numbers = [line["number"] for line in lines[first:] if line["name"] == name]
-    return disturb(world, scenario, (Fault((kind,), at=numbers[index]),), is_input_stored=is_input_stored)
+    fault = Fault((kind,), at=numbers[index])
+    return disturb(world, scenario, (fault,), is_input_stored=is_input_stored, must_finish=must_finish)
 
 
 def kinds_of(outcomes: Sequence[Outcome]) -> Mapping[str, int]:
