@@ -9,12 +9,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
 from shardkit import storage
 from shardkit.errors import StorageError
+from shardkit.signal_pipe import heeded, signals_on_pipe
 from train.cluster import WORKER, Cluster, Placement, name_of, task_of
 from train.crew import Crew, Member
 from train.exits import PEER_LOST_CODES
@@ -256,24 +256,8 @@ def _own_words(action: Finish, crew: Crew, members: Sequence[Member], sizes: dic
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
     """Gives a descriptor on which the numbers of signals arrive; they do nothing else while the block runs."""
-    read_end, write_end = os.pipe()
-    for descriptor in (read_end, write_end):
-        os.set_blocking(descriptor, False)
-    before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    handlers = {
-        number: signal.signal(number, _ignore)
-        for number in (*STOP_SIGNALS, signal.SIGCHLD)
-        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
+    numbers = (*heeded(STOP_SIGNALS), signal.SIGCHLD)
+    with contextlib.ExitStack() as behind, signals_on_pipe(numbers) as read_end:
+        behind.callback(os.close, read_end)
+        os.set_blocking(read_end, False)
         yield read_end
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(before)
-        os.close(read_end)
-        os.close(write_end)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Does nothing: the number arrives on the descriptor."""
