@@ -16,6 +16,7 @@ import tensorflow as tf
 from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Features
+from shardkit.given_source import GivenSource
 from shardkit.manifest import FeatureStatistics
 from train.choices import is_image
 from train.config import LabelSpec
@@ -48,14 +49,15 @@ def load_build_function(reference: str) -> BuildModel:
     path, function_name = model_path(reference), reference.rpartition(":")[2]
     if not path.is_file():
         raise UsageError(f"there is no model file {str(path)!r}", next_step="Write it like my_model.py:build")
-    spec = importlib.util.spec_from_file_location(f"_shardkit_model_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    loader = GivenSource(str(path), path.read_bytes())
+    spec = importlib.util.spec_from_loader(f"_shardkit_model_{path.stem}", loader, origin=str(path))
+    if spec is None or path.suffix != ".py":
         raise UsageError(
             "the model file is no Python file", where=str(path), next_step="Write it like --model my_model.py:build"
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    call_user_code(path, lambda: spec.loader.exec_module(module) if spec.loader else None)
+    call_user_code(path, lambda: loader.exec_module(module))
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import importlib.util
 import sys
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkit.errors import UsageError
+from shardkit.given_source import GivenSource
 from shardkit.process_limits import is_memory_short
 from shardkit.transforms.options import read_user_file, split_reference
 
@@ -20,20 +20,6 @@ OPTION = "--map"
 
 class UserCodeError(Exception):
     """Code of the user raised something; the text says what, and on which line of the file."""
-
-
-class _GivenSource(importlib.abc.ExecutionLoader):
-    """Loads exactly the bytes that were hashed, and leaves no compiled file beside the user's."""
-
-    def __init__(self, path: str, source: bytes) -> None:
-        self._path = path
-        self._source = source
-
-    def get_filename(self, fullname: str) -> str:
-        return self._path
-
-    def get_source(self, fullname: str) -> str:
-        return importlib.util.decode_source(self._source)
 
 
 @functools.lru_cache(maxsize=16)
@@ -49,7 +35,7 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
     """
     path, name = split_reference(reference)
     source = read_user_file(path, OPTION, sha256)
-    loader = _GivenSource(path, source)
+    loader = GivenSource(path, source)
     spec = importlib.util.spec_from_loader(f"_shardkit_map_{(sha256 or 'unhashed')[:16]}", loader, origin=path)
     if spec is None:
         raise UsageError(
