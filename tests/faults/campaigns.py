@@ -8,21 +8,24 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from fault_plan import KINDS, Fault
 from fork_server import Conversion
-from trials import SCENARIOS, Interference, Outcome, World, disturb, flip_a_bit, operations_of
+from trials import Interference, Outcome, disturb, flip_a_bit, operations_of
+from worlds import Scenario, World
 
 Trial = Callable[[], Outcome]
 
 CHANGING = frozenset(
     {"open", "write", "link", "rename", "delete", "make-folder", "delete-folder", "sync", "put", "create"}
+    | {"start-upload", "put-part", "end-upload"}
 )
 _LOST = ("lost-answer", "asked-again")
-# What passes when it is asked again.
-_PASSING = frozenset({"error", "short-put"})
-_ALL_OF_STORES = ("error", "timeout", *_LOST, "short-put", "short-read", "flip", "stale-listing", "lag")
+# Of a store: each passes when it is asked again, and ends no conversion.
+_PASSING = ("error", "short-put", "timeout", *_LOST, "short-read", "flip", "stale-listing")
+_ALL_OF_STORES = (*_PASSING, "lag")
 _LOST_SHARE, _FAULT_SHARE = 0.2, 0.1
 _COMMIT = re.compile(r'"name": "(link|create)", "path": "[^"]*\.shards\.parquet"')
 # From the commit of the table to that of the manifest and the end of the work folder.
@@ -32,20 +35,22 @@ _POLL_S = 0.001
 
 
 def sweep(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
-    """Every fault that can happen, at every operation, or as many of those as are asked for."""
+    """Every fault that can happen, at every operation, or as many of those as are asked for, of each kind as many."""
     is_stored = bool(world.store.protocols)
-    kinds = ("kill-before", "kill-after", "torn", "error", "short-put" if is_stored else "full")
-    points = []
-    for scenario in SCENARIOS.values():
-        points += [
-            (scenario, Fault((kind,), at=line["number"]))
-            for line in operations_of(world, scenario)
-            for kind in kinds
-            if (not KINDS[kind] or line["name"] in KINDS[kind]) and (kind != "kill-after" or line["name"] in CHANGING)
-        ]
-    rng.shuffle(points)
-    for scenario, fault in points[: num_trials or None]:
-        must_finish = is_stored and not _PASSING.isdisjoint(fault.kinds)
+    kinds = ("kill-before", "kill-after", "torn", *(_PASSING if is_stored else ("error", "full")))
+    points: dict[str, list[tuple[Scenario, Fault]]] = {kind: [] for kind in kinds}
+    for scenario in world.scenarios:
+        for line in operations_of(world, scenario):
+            for kind in kinds:
+                if (not KINDS[kind] or line["name"] in KINDS[kind]) and (
+                    kind != "kill-after" or line["name"] in CHANGING
+                ):
+                    points[kind].append((scenario, Fault((kind,), at=line["number"])))
+    for some in points.values():
+        rng.shuffle(some)
+    in_turn = [point for turn in zip_longest(*points.values()) for point in turn if point is not None]
+    for scenario, fault in in_turn[: num_trials or None]:
+        must_finish = is_stored and fault.kinds[0] in _PASSING
         yield partial(disturb, world, scenario, (fault,), must_finish=must_finish)
 
 
@@ -53,7 +58,7 @@ def kills(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
     """SIGKILL to all processes at any time, half of them at the commit; of some, a shard is damaged then."""
     duration_s = _duration(world)
     for _ in range(num_trials):
-        scenario = rng.choice(list(SCENARIOS.values()))
+        scenario = rng.choice(world.scenarios)
         interfere = _at_random_time(rng, duration_s, lambda conversion: conversion.signal_all(signal.SIGKILL))
         damage = random.Random(rng.random())
         meddle = (lambda place, folder, own=damage: flip_a_bit(place, own)) if rng.random() < 0.25 else None
@@ -65,14 +70,14 @@ def lost(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
     kinds = _LOST if world.store.protocols else ("asked-again",)
     for _ in range(num_trials):
         fault = Fault(kinds, probability=_LOST_SHARE, seed=rng.randrange(2**32))
-        scenario = rng.choice(list(SCENARIOS.values()))
+        scenario = rng.choice(world.scenarios)
         yield partial(disturb, world, scenario, (fault,), must_finish=True)
 
 
 def faults(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
     """One of ten requests of any kind fails, in all ways there are; half of the inputs lie in the store, too."""
     for _ in range(num_trials):
-        seed, scenario = rng.randrange(2**32), rng.choice(list(SCENARIOS.values()))
+        seed, scenario = rng.randrange(2**32), rng.choice(world.scenarios)
         is_input_stored = bool(world.store.protocols) and rng.random() < 0.5
         # Nothing tells what the bits of a table that somebody else wrote should be.
         kinds = tuple(k for k in _ALL_OF_STORES if k != "flip")
@@ -92,7 +97,7 @@ def signals(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial
             _stop_for_a_while,
         )
         way = rng.choices(ways, (3, 2, 1))[0]
-        scenario = rng.choice(list(SCENARIOS.values()))
+        scenario = rng.choice(world.scenarios)
         yield partial(disturb, world, scenario, interfere=_at_random_time(rng, duration_s, way))
 
 

@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from fork_server import ForkServer
 from places import is_there, open_store
-from trials import World
+from worlds import World
 
 
 @pytest.fixture(scope="package")

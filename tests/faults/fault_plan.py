@@ -82,6 +82,7 @@ class FaultPlan:
         protocols: Stores whose operations count.
         num_parties: Processes that wait for each other where the kind is `meet`.
         bug: Name of a bug that is planted, see `planted_bugs`.
+        part_bytes: Of uploads in parts; 0 leaves it to shardkit, whose parts are too large for a quick trial.
     """
 
     log: str
@@ -90,6 +91,7 @@ class FaultPlan:
     protocols: tuple[str, ...] = ()
     num_parties: int = 0
     bug: str = ""
+    part_bytes: int = 0
 
     def to_environment(self) -> dict[str, str]:
         """Returns the variable by which every process of a conversion finds the plan."""

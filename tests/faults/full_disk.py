@@ -14,7 +14,8 @@ from campaigns import Trial
 from fault_plan import Fault
 from operations import read_log
 from places import LocalPlace
-from trials import SCENARIOS, Outcome, Scenario, World, disturb, leftovers, state_of, verdict
+from trials import Outcome, disturb, leftovers, state_of, verdict
+from worlds import SCENARIOS, Scenario, World
 
 FULL = 6
 _PLENTY_BYTES = 64 * 2**20

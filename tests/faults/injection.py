@@ -1,4 +1,4 @@
-"""Puts the faults and planted bugs of a plan into a process, so that the product needs no hooks for tests."""
+"""Puts the faults, part size and bugs of a plan into a process, so that the product needs no hooks for tests."""
 
 from __future__ import annotations
 
@@ -19,5 +19,7 @@ def install() -> None:
         local_faults.install(operations)
     if plan.protocols:
         fault_store.install(operations)
+    if plan.part_bytes:
+        planted_bugs.put_in_parts_of(plan.part_bytes)
     if plan.bug:
         planted_bugs.plant(plan.bug)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 from collections.abc import Callable
@@ -11,11 +12,19 @@ from typing import Any
 
 BUGS: dict[str, Callable[[], None]] = {}
 _MANIFEST = ".json"
+_COMPARISON = "if found != num_bytes:"
 
 
 def plant(name: str) -> None:
     """Puts a bug into this process and those that it forks."""
     BUGS[name]()
+
+
+def put_in_parts_of(num_bytes: int) -> None:
+    """Makes uploads of more than two such parts go in parts, in this process and those that it forks."""
+    from shardkit.stores import objects
+
+    _replace(objects, "_PART_BYTES", num_bytes)
 
 
 def _bug(function: Callable[[], None]) -> Callable[[], None]:
@@ -128,9 +137,9 @@ def first_answer_is_believed() -> None:
 @_bug
 def nothing_is_asked_again() -> None:
     """The first error of a store is the last."""
-    from shardkit.stores import requests
+    import tenacity
 
-    _replace(requests, "_may_pass", lambda error: False)
+    _replace(tenacity, "stop_after_delay", lambda seconds: tenacity.stop_after_attempt(1))
 
 
 @_bug
@@ -143,6 +152,18 @@ def short_put_is_believed() -> None:
         ask(path, "put_file", str(local), path, is_written=True)
 
     _replace(storage, "put_object", put)
+
+
+@_bug
+def stored_size_is_not_compared() -> None:
+    """The size of what was put is asked, and the answer ignored."""
+    from shardkit import storage
+    from shardkit.stores import objects
+
+    source = inspect.getsource(objects.put_object)
+    assert source.count(_COMPARISON) == 1, "the stored size is compared in another way"
+    exec(source.replace(_COMPARISON, "if False:"), vars(objects))  # noqa: S102 - its own source
+    _replace(storage, "put_object", objects.put_object)
 
 
 @_bug

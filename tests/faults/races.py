@@ -18,7 +18,8 @@ from operations import read_log
 from oracle import Version, read_version, version_numbers
 from places import Place
 from records import Damaged, Row
-from trials import CONFLICT, SCENARIOS, Outcome, Scenario, World, write_input
+from trials import CONFLICT, Outcome
+from worlds import SCENARIOS, Scenario, World, write_input
 
 NUM_WRITERS = 8
 _VERSION = re.compile(r"version (\d+) of")

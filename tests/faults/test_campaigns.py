@@ -1,18 +1,20 @@
 """The campaigns in short: what a reader never may see is not there, and the same command ends well."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from campaign import CAMPAIGNS, Result, gave_up, has_failed, run
+from campaign import CAMPAIGNS, Result, finishing, has_failed, run
+from campaigns import sweep
 from full_disk import may_mount
 from trials import Outcome
 
 SEED = 20
 NUM_TRIALS = {
     "local": {"sweep": 40, "kills": 10, "writers": 1, "zombies": 4, "lost": 3, "disk": 5, "signals": 6},
-    "stored": {"sweep": 8, "kills": 2, "writers": 1, "zombies": 1, "lost": 4, "faults": 5, "signals": 1},
+    "stored": {"sweep": 11, "kills": 2, "writers": 1, "zombies": 1, "lost": 2, "faults": 5, "signals": 1},
 }
 CASES = [(where, name) for where, numbers in NUM_TRIALS.items() for name in numbers]
 
@@ -50,11 +52,38 @@ def test_a_campaign_without_trials_fails():
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
 
 
-def test_faults_that_end_more_than_a_hundredth_of_the_conversions_fail_the_campaign():
-    good, given_up = (Outcome(state, (), True, 3, 40, "") for state in ("new", "old"))
-    for num_given_up, num_all, is_wrong in ((1, 100, False), (2, 100, True), (1, 50, True), (0, 5, False)):
-        outcomes = (given_up,) * num_given_up + (good,) * (num_all - num_given_up)
-        result = Result("faults", "moto", outcomes, 1.0)
-        assert has_failed(result) == is_wrong
-        assert (gave_up(result) is not None) == is_wrong
-    assert gave_up(Result("kills", "moto", (given_up,) * 10, 1.0)) is None
+def ended(code, seconds=2.0):
+    return Outcome("new" if code == 0 else "old", (), True, 3, 40, "", code, seconds)
+
+
+@pytest.mark.parametrize(
+    ("num_given_up", "num_all", "is_wrong"),
+    [(0, 5, False), (1, 5, True), (1, 49, True), (1, 99, True), (1, 100, False), (2, 100, True), (20, 2_000, False)],
+)
+def test_faults_that_end_more_than_a_hundredth_of_the_conversions_fail_the_campaign(num_given_up, num_all, is_wrong):
+    outcomes = (ended(5),) * num_given_up + (ended(0),) * (num_all - num_given_up)
+    result = Result("faults", "moto", outcomes, 1.0, 1.0)
+    assert has_failed(result) == is_wrong
+    found = finishing(result)
+    assert f"{num_all - num_given_up} of {num_all} finished" in found.told
+    assert finishing(Result("kills", "moto", outcomes, 1.0, 1.0)) is None
+
+
+def test_an_error_behind_the_commit_is_no_conversion_that_finished():
+    outcomes = (ended(0)._replace(code=5),)
+    assert has_failed(Result("faults", "moto", outcomes, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(("seconds", "is_wrong"), [(3.0, False), (9.0, False), (11.0, True)])
+def test_faults_that_cost_many_times_the_time_fail_the_campaign(seconds, is_wrong):
+    result = Result("faults", "moto", (ended(0, seconds),) * 5, 1.0, 1.0)
+    assert f"{seconds:.1f} times the time" in finishing(result).told
+    assert has_failed(result) == is_wrong
+
+
+@pytest.mark.parametrize("kind", ["short-put", "timeout", "lost-answer", "asked-again", "short-read", "flip"])
+def test_a_short_sweep_has_faults_of_every_kind(stored, kind):
+    # Each trial is `disturb` with its arguments.
+    trials = list(sweep(stored, random.Random(SEED), 11))
+    swept = [trial for trial in trials if trial.args[2][0].kinds == (kind,)]
+    assert [trial.keywords["must_finish"] for trial in swept] == [True]

@@ -6,7 +6,8 @@ import signal
 import pytest
 from campaigns import wait_for_operation
 from fault_plan import Fault
-from trials import SCENARIOS, disturb, disturb_one, operations_of
+from trials import disturb, disturb_one, operations_of
+from worlds import SCENARIOS
 
 FRESH, NEXT = SCENARIOS["fresh"], SCENARIOS["next"]
 

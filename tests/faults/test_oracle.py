@@ -6,7 +6,8 @@ import random
 import pytest
 from oracle import newest
 from records import Damaged
-from trials import SCENARIOS, disturb, state_of
+from trials import disturb, state_of
+from worlds import SCENARIOS
 
 NUM_FLIPS = 60
 

@@ -4,10 +4,12 @@ import random
 from functools import partial
 
 import pytest
+from campaign import finishing, has_failed, run
 from fault_plan import Fault
 from planted_bugs import BUGS
 from races import outlive, race
-from trials import SCENARIOS, disturb, disturb_one, flip_a_bit, kinds_of
+from trials import disturb, disturb_one, flip_a_bit, kinds_of
+from worlds import SCENARIOS
 
 FRESH, NEXT, SAME = SCENARIOS["fresh"], SCENARIOS["next"], SCENARIOS["same"]
 
@@ -41,6 +43,7 @@ LOOKED_FOR = {
     "first_answer_is_believed": ("stored", at_one("short-read", "get", ".json", after="create"), "LIE"),
     "nothing_is_asked_again": ("stored", at_one("error", "put", "/data/", must_finish=True), "GAVE"),
     "short_put_is_believed": ("stored", at_one("short-put", "put", "/data/"), "TORN"),
+    "stored_size_is_not_compared": ("stored", at_one("short-put", "put", "/data/"), "TORN"),
     "no_length_check": ("stored", at_one("short-read", "get", ".csv", index=-1, is_input_stored=True), "LIE"),
     "no_checksum_check": ("local", tried(FRESH, fault("kill-before", "link", r"\.json$"), meddle=damage), "RERUN"),
     "off_by_one": ("local", CLEAN, "TORN"),
@@ -67,3 +70,9 @@ def test_a_planted_bug_is_found_where_nothing_is_without_it(request, bug):
     assert sound.wrongs == (), sound.story
     found = trial(world.with_bug(bug))
     assert expected in kinds_of([found]), (found.wrongs, found.story)
+
+
+def test_conversions_that_ask_nothing_again_fail_the_campaign_of_faults(stored):
+    result = run("faults", stored.with_bug("nothing_is_asked_again"), 20, 3)
+    assert finishing(result).num_finished < 3
+    assert has_failed(result)

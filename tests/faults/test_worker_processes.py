@@ -3,7 +3,8 @@
 import pytest
 from fault_plan import Fault
 from operations import read_log
-from trials import SCENARIOS, disturb
+from trials import disturb
+from worlds import SCENARIOS
 
 NUM_WORKERS = 6
 

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from durability import unsynced
-from fault_plan import Fault, FaultPlan
-from fork_server import LIMIT_S, Conversion, Ended, ForkServer, Hung
+from fault_plan import Fault
+from fork_server import LIMIT_S, Conversion, Ended, Hung
 from operations import read_log
 from oracle import Version, newest, read_version, version_numbers
-from places import Place, Store
+from places import Place
 from records import Damaged, Row
+from worlds import Scenario, World
 
 KILLED = -signal.SIGKILL
 CONFLICT = 4
 # Of a store that kept failing, a full disk, and signals: nothing is promised then but that nothing is torn.
 GIVING_UP = (5, 6, 129, 130, 143)
+_UPLOADS = "uploads"
 _NOTHING = "Nothing was committed"
-_NUM_ROWS = 300
-_DEADLINE_S = "60"
-
-
-class Scenario(NamedTuple):
-    """What is there before a conversion.
-
-    Attributes:
-        name: `fresh`, `next` where another dataset is there, `same` where that very one is.
-        has_old: Whether a dataset is there.
-        is_same: Whether it holds what the conversion will make.
-    """
-
-    name: str
-    has_old: bool
-    is_same: bool = False
-
-
-SCENARIOS = {s.name: s for s in (Scenario("fresh", False), Scenario("next", True), Scenario("same", True, True))}
 
 
 class Outcome(NamedTuple):
@@ -54,6 +37,8 @@ class Outcome(NamedTuple):
         num_faults: That happened.
         num_operations: That were begun.
         story: What was done, to do it again.
+        code: How the conversion ended, None where there were several.
+        seconds: That it took.
     """
 
     state: str
@@ -62,93 +47,8 @@ class Outcome(NamedTuple):
     num_faults: int
     num_operations: int
     story: str
-
-
-class World:
-    """What all trials of one store have in common.
-
-    Args:
-        store: Makes places.
-        server: Starts conversions.
-        folder: For inputs.
-        num_shards: Of each of two splits.
-    """
-
-    def __init__(self, store: Store, server: ForkServer, folder: Path, num_shards: int = 1) -> None:
-        self.store = store
-        self.server = server
-        self.bug = ""
-        self.options = (
-            "--split",
-            "train=0.7",
-            "--split",
-            "test=0.3",
-            "--num-shards",
-            str(num_shards),
-            "--workers",
-            "1",
-        )
-        self.old_input, self.old_rows = write_input(folder / "old.csv", 0)
-        self.new_input, self.new_rows = write_input(folder / "new.csv", 5_000)
-        self.operations: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
-        self._template: dict[bool, dict[str, bytes]] = {}
-        self.reference = self._make_reference()
-
-    def with_bug(self, bug: str) -> World:
-        """Returns the same, with a bug planted in every conversion of a trial."""
-        found = copy.copy(self)
-        found.bug = bug
-        return found
-
-    def with_workers(self, num_workers: int) -> World:
-        """Returns the same, with so many workers."""
-        found = copy.copy(self)
-        found.options = (*self.options, "--workers", str(num_workers))
-        return found
-
-    def command(self, source: Path | str, place: Place, work: Path, *options: str) -> tuple[str, ...]:
-        """Returns the arguments of a conversion."""
-        return ("convert", str(source), place.url, "--work-dir", str(work), *self.options, *options)
-
-    def start(self, command: Sequence[str], plan: FaultPlan | None = None) -> Conversion:
-        """Starts a conversion."""
-        environment = {"SHARDKIT_STORAGE_DEADLINE": _DEADLINE_S, **self.store.environment}
-        return self.server.start(command, {**environment, **(plan.to_environment() if plan else {})})
-
-    def prepare(self, place: Place, scenario: Scenario) -> Version | None:
-        """Puts what is there before into a place."""
-        if not scenario.has_old:
-            return None
-        for name, content in self._template[scenario.is_same].items():
-            place.write(name, content)
-        return newest(place)
-
-    def plan(self, folder: Path, faults: Sequence[Fault] = (), log: str = "log", num_parties: int = 0) -> FaultPlan:
-        """Returns a plan whose operations are those of the store, or below a folder."""
-        folders = () if self.store.protocols else (str(folder),)
-        return FaultPlan(str(folder / log), tuple(faults), folders, self.store.protocols, num_parties, self.bug)
-
-    def plan_of_bug(self, folder: Path) -> FaultPlan | None:
-        """Returns a plan for a conversion that nothing happens to but a planted bug, if there is one."""
-        return self.plan(folder, log="log-again") if self.bug else None
-
-    def _make_reference(self) -> Version:
-        for is_same, source in ((False, self.old_input), (True, self.new_input)):
-            with self.store.trial() as (place, folder):
-                ended = self.start(self.command(source, place, folder / "work")).end()
-                assert ended.code == 0, ended.said
-                self._template[is_same] = {name: place.read(name) for name in place.names()}
-                found = newest(place)
-        assert found is not None
-        assert found.rows == self.new_rows, "a clean conversion does not hold the rows of its input"
-        return found
-
-
-def write_input(path: Path, first: int, num_rows: int = _NUM_ROWS) -> tuple[Path, Counter[Row]]:
-    """Writes a table whose rows are numbered from `first`, and returns them as a reader will find them."""
-    rows = [(i, i / 8) for i in range(first, first + num_rows)]
-    path.write_text("id,x\n" + "".join(f"{i},{x}\n" for i, x in rows))
-    return path, Counter((("id", (i,)), ("x", (x,))) for i, x in rows)
+    code: int | None = None
+    seconds: float = 0.0
 
 
 Interference = Callable[[Conversion, Path], None]
@@ -177,15 +77,16 @@ def disturb(
     """
     with world.store.trial() as (place, folder):
         before = world.prepare(place, scenario)
-        options = ("--overwrite",) if scenario.has_old else ()
+        expected = world.reference_of(scenario)
         source = world.new_input
         if is_input_stored:
             beside = place.beside("new.csv")
             beside.write("", source.read_bytes())
             source = beside.url
-        command = world.command(source, place, folder / "work", *options)
-        plan = world.plan(folder, faults, num_parties=2)
+        command = world.command(source, place, folder / "work", *scenario.options)
+        plan = world.plan(folder, faults, num_parties=2, is_in_parts=scenario.is_in_parts)
         wrongs: list[str] = []
+        started = time.monotonic()
         try:
             conversion = world.start(command, plan)
             if interfere is not None:
@@ -194,25 +95,25 @@ def disturb(
         except Hung as error:
             ended = Ended(KILLED, str(error))
             wrongs.append(f"HUNG: {error}")
+        seconds = time.monotonic() - started
         log = read_log(Path(plan.log))
         fired = [line for line in log if line["fault"]]
         wrongs += [f"UNSYNCED: {path}" for path in unsynced(log)]
-        state, _ = state_of(place, before, world.new_rows)
+        state, _ = state_of(place, before, expected.rows)
         wrongs += verdict(state, ended, before, place)
         if must_finish and ended.code != 0:
             wrongs.append(f"GAVE UP with {ended.code}: {ended.said[-300:]}")
         if meddle is not None:
             meddle(place, folder)
-        again = world.start(command, world.plan_of_bug(folder)).end()
-        # What could not be removed stays where nothing else is to be done.
-        may_leave = again.code == CONFLICT and any(_is_failed_removal(line) for line in fired)
-        problems = _problems_of_rerun(world, place, folder, before, again, is_new=state == "new", may_leave=may_leave)
+        again = world.start(command, world.plan_of_bug(folder, is_in_parts=scenario.is_in_parts)).end()
+        left = _not_allowed(leftovers(place, folder), ended, again, fired)
+        problems = _problems_of_rerun(expected, place, before, again, left, is_new=state == "new")
         told = [f"{line['fault']} at {line['number']} {line['name']} {line['path']}" for line in fired[:5]]
         story = f"{world.store.name} {scenario.name}: {'; '.join(told)} -> {ended.code}, {state}; {again.code}"
         if wrongs or problems:
             story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"
         shown = "conflict" if ended.code == CONFLICT else state
-        return Outcome(shown, (*wrongs, *problems), not problems, len(fired), len(log), story)
+        return Outcome(shown, (*wrongs, *problems), not problems, len(fired), len(log), story, ended.code, seconds)
 
 
 def state_of(place: Place, before: Version | None, rows: Counter[Row]) -> tuple[str, Version | None]:
@@ -252,25 +153,30 @@ def _is_kept(place: Place, before: Version) -> bool:
 
 
 def _problems_of_rerun(
-    world: World, place: Place, folder: Path, before: Version | None, again: Ended, *, is_new: bool, may_leave: bool
+    expected: Version, place: Place, before: Version | None, again: Ended, left: Sequence[str], *, is_new: bool
 ) -> list[str]:
-    state, found = state_of(place, before, world.new_rows)
+    state, found = state_of(place, before, expected.rows)
     problems = []
     # Where all is done and tidied up, there is a dataset already.
     if again.code != 0 and not (again.code == CONFLICT and is_new and before is None):
         problems.append(f"RERUN: exit code {again.code}")
     if state != "new":
         problems.append(f"RERUN: {state}")
-    elif found is not None and (found.shards, found.document) != (world.reference.shards, world.reference.document):
+    elif found is not None and (found.shards, found.document) != (expected.shards, expected.document):
         problems.append("BYTES: the rerun made others")
-    left = leftovers(place, folder)
-    if left and not may_leave:
+    if left:
         problems.append(f"LEFT: {', '.join(left[:4])}")
     return problems
 
 
-def _is_failed_removal(line: Mapping[str, Any]) -> bool:
-    return line["name"].startswith("delete") and line["fault"] in ("error", "timeout")
+def _not_allowed(left: Sequence[str], ended: Ended, again: Ended, fired: Sequence[Mapping[str, Any]]) -> list[str]:
+    # What could not be removed stays where nothing else is to be done.
+    is_removal_failed = any(o["name"].startswith("delete") and o["fault"] in ("error", "timeout") for o in fired)
+    if again.code == CONFLICT and is_removal_failed:
+        return []
+    # Nobody sees an upload that was never ended: `shardkit clean` removes it.
+    may_be_open = ended.code == KILLED or any(o["name"] == "abort-upload" for o in fired)
+    return [name for name in left if not (may_be_open and name == _UPLOADS)]
 
 
 def leftovers(place: Place, folder: Path) -> list[str]:
@@ -279,7 +185,7 @@ def leftovers(place: Place, folder: Path) -> list[str]:
     found = [str(path) for path in work.rglob("*") if path.is_file()] if work.exists() else []
     found += [name for name in place.names() if name.rpartition("/")[2].startswith(".")]
     if hasattr(place, "num_open_uploads") and place.num_open_uploads():
-        found.append("uploads")
+        found.append(_UPLOADS)
     return found
 
 
