@@ -13,7 +13,7 @@ from train.memory_estimate import estimate_memory
 from train.optimizer_options import check_micro_batches
 from train.plan import TrainPlan
 from train.report import Reporter, print_table
-from train.request import Request, make_plan
+from train.request import Request, make_plan, newer_note
 from train.run_folder import RunFolder
 from train.setup import Setup, set_up
 from train.shares import WorkerShare, bucketed_shares, worker_shares
@@ -42,8 +42,11 @@ def dry_run(
     plan = make_plan(request, devices.num_replicas, num_workers)
     check_micro_batches(request.options.accumulate, plan.global_batch_size, plan.num_replicas)
     describe(reporter, setup._replace(devices=devices, plan=plan))
-    if folder.record_path.exists() and not request.options.resume:
-        reporter.note(f"there is a run already in {folder.path}; this one needs --resume or another --output")
+    if folder.record_path.exists():
+        if not request.options.resume:
+            reporter.note(f"there is a run already in {folder.path}; this one needs --resume or another --output")
+        elif (newer := newer_note(request.dataset)) is not None:
+            reporter.note(newer)
     rows = [
         ("epochs", f"{plan.num_epochs:,}"),
         ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch"),

@@ -71,9 +71,7 @@ def newer_note(dataset: Dataset) -> str | None:
     newest = list_versions(dataset.url)[-1]
     if newest <= dataset.version:
         return None
-    return (
-        f"note: the run goes on with version {dataset.version} of the dataset, as it began; there is version {newest}"
-    )
+    return f"the run goes on with version {dataset.version} of the dataset, as it began; there is version {newest}"
 
 
 def resolve(options: TrainOptions, version: int | None = None) -> Request:

@@ -35,7 +35,7 @@ from train.profiler import Profiler
 from train.progress import best_epoch, choose_monitor, should_stop
 from train.rendezvous import meet
 from train.report import Reporter
-from train.request import Request
+from train.request import Request, newer_note
 from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file, notes_on_changes
 from train.servers import dismiss
 from train.setup import Setup, make_steps, make_unit_steps, set_up
@@ -206,6 +206,8 @@ def begin(
     """
     if before is not None:
         check_same_run(before, record, folder.path)
+        if (newer := newer_note(request.dataset)) is not None:
+            reporter.note(newer)
         if (changed := note_on_model_file(before, record)) is not None:
             reporter.warn(changed)
     restored = checkpoints.restore_newest() if request.options.resume else None

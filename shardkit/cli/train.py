@@ -343,13 +343,10 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:
     """Returns what is asked for, of the version with which a run in the folder began if it goes on."""
-    from train.request import chosen_version, newer_note, resolve
+    from train.request import chosen_version, resolve
 
     version = chosen_version(options, folder.read_record() if folder is not None and options.resume else None)
-    request = resolve(options, version)
-    if version != options.version and (note := newer_note(request.dataset)) is not None:
-        say(note)
-    return request
+    return resolve(options, version)
 
 
 def read_options(typed: dict[str, Any]) -> TrainOptions:

@@ -58,8 +58,10 @@ def test_a_run_is_resumed_on_the_version_that_it_began_with(inputs: Path, tmp_pa
     run(*train, "--epochs", 1, "--output", tmp_path / "run")
     append(inputs)
     said = run(*train, "--epochs", 2, "--output", tmp_path / "run", "--resume")
-    assert "note: the run goes on with version 1 of the dataset, as it began; there is version 2" in said
+    assert said.count("note: the run goes on with version 1 of the dataset, as it began; there is version 2") == 1
     assert record_of(tmp_path / "run")["version"] == 1
+    planned = run(*train, "--epochs", 3, "--output", tmp_path / "run", "--resume", "--dry-run")
+    assert "goes on with version 1 of the dataset" in planned
     refused = run(*train, "--epochs", 3, "--output", tmp_path / "run", "--resume", "--version", 2, code=2)
     assert "was trained on another dataset" in refused
     plan = run(*train, "--output", tmp_path / "new", "--dry-run")
@@ -84,6 +86,7 @@ def test_a_worker_that_is_started_again_reads_what_the_others_read(inputs: Path,
     said = process.stderr.read()
     assert process.wait(200) == 0, said
     assert "restart 1 of 1" in said
+    assert said.count("note: the run goes on with version 1 of the dataset, as it began; there is version 2") == 1
     assert record_of(tmp_path / "run")["version"] == 1
 
 
