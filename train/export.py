@@ -76,7 +76,7 @@ def export_run(
         reporter: Told what there is.
         which: Checkpoint: `newest`, `best` or the number of a step.
         model: Where the user's file is now; None if it is where it was.
-        dataset: Whose examples the outputs are compared on; None means that of the training.
+        dataset: Whose examples the outputs are compared on; None means that of the training, in its version.
         split: Of it; None means the one that the run validated on.
 
     Raises:
@@ -84,7 +84,8 @@ def export_run(
     """
     check_target(target)
     record, _ = read_trained(folder)
-    opened = open_splits(dataset or record.dataset)
+    # What takes its place meanwhile may have other columns.
+    opened = open_splits(record.dataset, record.version) if dataset is None else open_splits(dataset)
     name = choose_split(opened.manifest, split, record.splits.validation or record.splits.train)
     rebuilt = rebuild(folder, which, model, precision="float32")
     exported = export(rebuilt, opened[name], target)

@@ -23,7 +23,11 @@ from shardkit.cli.trained import check_trainer, trained_options
 @click.argument("run", metavar="RUN_FOLDER")
 @click.argument("target", metavar="DIR")
 @trained_options(is_argument=True)
-@click.option("--dataset", metavar="DATASET", help="On whose examples outputs are compared; that of the training.")
+@click.option(
+    "--dataset",
+    metavar="DATASET",
+    help="On whose examples outputs are compared; if not given, what the run was trained on.",
+)
 @click.option("--split", metavar="NAME", help="Of that dataset; the one that the run validated on.")
 def command(run: str, target: str, at: str, model: str | None, dataset: str | None, split: str | None) -> None:
     """Write the model of RUN_FOLDER as a SavedModel and as a .keras file.

@@ -90,6 +90,17 @@ def test_a_worker_that_is_started_again_reads_what_the_others_read(inputs: Path,
     assert record_of(tmp_path / "run")["version"] == 1
 
 
+def test_a_model_is_exported_after_a_dataset_of_other_columns_took_the_place_of_its_own(
+    inputs: Path, tmp_path: Path
+) -> None:
+    run("train", tmp_path / "set", *SETTINGS, "--epochs", 1, "--output", tmp_path / "run")
+    table = (inputs / "1.csv").read_text()
+    (inputs / "1.csv").write_text(table.replace("x,label", "y,label"))
+    run("convert", inputs, tmp_path / "set", "--overwrite")
+    said = run("export", tmp_path / "run", tmp_path / "model")
+    assert "both were loaded again; largest difference on" in said
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/model", "gs://bucket/model", "az://container/model"])
 def test_a_model_is_exported_to_no_store_and_no_folder_of_its_name(inputs: Path, tmp_path: Path, url: str) -> None:
     for arguments in (
