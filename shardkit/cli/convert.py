@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from shardkit.cli.engines import EngineCommand, chosen_engine, engine_options
-from shardkit.cli.options import NumberRange, SizeType, SplitType
+from shardkit.cli.options import NumberRange, SizeType, SplitType, split_names
+from shardkit.cli.reading import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
 from shardkit.cli.recipes import read_recipe
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=EngineCommand,
+    params=[*READING_OPTIONS, WORK_DIR],
     epilog="""
         shardkit convert 'data/*.csv' out/flights --split train=0.9 --split test=0.1
         shardkit convert events.jsonl.gz out/events --shard-size 64MiB --seed 7
@@ -32,16 +34,25 @@ if TYPE_CHECKING:
         shardkit convert data/ out/flights --runner flink --engine-option jar=flink.jar -- --flink_version=1.20
         shardkit convert gs://b/raw gs://b/flights --runner dataflow --project p --region r --temp-location gs://b/tmp
     """,
-)
+    headings={
+        **READING_HEADING,
+        "Rows and columns": (
+            "--select", "--map", "--cast", "--rename", "--drop-null", "--unicode-form", "--lower", "--tokenize",
+            "--image-size", "--image-format", "--image-quality", "--apply-exif", "--dedup", "--dedup-by",
+        ),
+        "Splits and shards": (
+            "--split", "--group-by", "--split-column", "--stratify", "--shuffle", "--seed", "--shard-size",
+            "--num-shards", "--compression", "--compression-level", "--tfds",
+        ),
+        "Bad input": ("--on-bad-record", "--max-bad", "--max-row-seconds", "--allow-empty"),
+        "What runs the conversion": (
+            "--workers", "--max-memory", "--work-dir", "--runner", "--engine-option", "--engine-help", "--project",
+            "--region", "--temp-location",
+        ),
+    },
+)  # fmt: skip
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.argument("destination")
-@click.option(
-    "--format",
-    "format_name",
-    metavar="NAME",
-    help="Format of the inputs: csv, tsv, jsonl, json, parquet, arrow, orc, avro, text, images, audio, webdataset, "
-    "numpy, idx, tfrecord, sqlite, or one that an installed package offers; found out from their content if not given.",
-)
 @click.option(
     "--recipe",
     "recipe_path",
@@ -49,73 +60,6 @@ if TYPE_CHECKING:
     is_eager=True,
     callback=read_recipe,
     help="TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
-)
-@click.option("--schema", "schema_path", metavar="FILE", help="JSON or TOML file that declares or overrides features.")
-@click.option(
-    "--include",
-    multiple=True,
-    metavar="GLOB",
-    help="Of the files in folders and archives read only those with such a name, as '*.csv'; repeat for more.",
-)
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out files with such a name; repeat for more.")
-@click.option(
-    "--drop-columns",
-    metavar="A,B,...",
-    help="Columns of tables that are not read, such as those that no example can hold.",
-)
-@click.option("--columns", metavar="A,B,...", help="Column names of CSV files without a header line.")
-@click.option(
-    "--header",
-    is_flag=True,
-    help="The first line of CSV files names the columns, though it looks like data.",
-)
-@click.option("--delimiter", metavar="CHAR", help="Field delimiter of CSV files; found out if not given.")
-@click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="Also null in CSV files, such as NA.")
-@click.option(
-    "--max-field", type=SizeType(), default="16MiB", show_default=True, help="Refuse larger fields of CSV files."
-)
-@click.option(
-    "--allow-duplicate-keys",
-    is_flag=True,
-    help="Take the last value of a key that stands twice in a JSON object, instead of refusing the row.",
-)
-@click.option("--encoding", metavar="NAME", help="Of text formats, such as latin-1 or utf-16; UTF-8 if not given.")
-@click.option(
-    "--text-record",
-    type=click.Choice(["line", "paragraph", "file"]),
-    default="line",
-    show_default=True,
-    help="What is one row of a text file.",
-)
-@click.option("--table", metavar="NAME", help="Table of a database; of SQLite the only one there is if not given.")
-@click.option(
-    "--query",
-    metavar="SQL",
-    help="Read what a SELECT gives instead of a table of a database, in the order in which it gives rows.",
-)
-@click.option(
-    "--labels",
-    metavar="FILE",
-    help="Labels of images or audio files: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal VOC XML.",
-)
-@click.option(
-    "--audio",
-    type=click.Choice(["bytes", "samples"]),
-    default="bytes",
-    show_default=True,
-    help="Keep audio files as they are, or decode them.",
-)
-@click.option("--audio-rate", type=click.IntRange(min=1), metavar="HZ", help="Resample decoded audio.")
-@click.option(
-    "--max-pixels", type=click.IntRange(min=1), default=64_000_000, show_default=True, help="Refuse larger images."
-)
-@click.option("--max-record-size", type=SizeType(), default="256MiB", show_default=True, help="Refuse larger rows.")
-@click.option(
-    "--max-expansion",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Refuse compressed files that become more times as large.",
 )
 @click.option("--cast", multiple=True, metavar="COLUMN=TYPE", help="Make a column another type; repeat for more.")
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a column another name; repeat for more.")
@@ -224,39 +168,13 @@ if TYPE_CHECKING:
     help="Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside them, "
     "by the recipe that it holds.",
 )
-@click.option(
-    "--work-dir",
-    metavar="FOLDER",
-    help="Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
-    "that share no disk.",
-)
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     inputs: tuple[str, ...],
     destination: str,
-    format_name: str | None,
     recipe_path: str | None,
-    schema_path: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    drop_columns: str | None,
-    columns: str | None,
-    header: bool,
-    delimiter: str | None,
-    null_values: tuple[str, ...],
-    max_field: int,
-    allow_duplicate_keys: bool,
-    encoding: str | None,
-    text_record: Literal["line", "paragraph", "file"],
-    table: str | None,
-    query: str | None,
-    labels: str | None,
-    audio: Literal["bytes", "samples"],
-    audio_rate: int | None,
-    max_pixels: int,
-    max_record_size: int,
-    max_expansion: int,
     cast: tuple[str, ...],
     rename: tuple[str, ...],
     drop_null: str | None,
@@ -297,6 +215,7 @@ def command(
     project: str | None,
     region: str | None,
     temp_location: str | None,
+    **reading: Any,
 ) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 
@@ -309,35 +228,13 @@ def command(
     from shardkit.cli.conversion import convert
     from shardkit.conversion.prepare import ConvertOptions
     from shardkit.process_limits import limit_memory
-    from shardkit.sources.base import SourceOptions
     from shardkit.transforms.options import options_from_texts
 
     options: ConvertOptions = ConvertOptions(
         inputs=inputs,
         destination=destination,
-        source=SourceOptions(
-            format=format_name,
-            include=include,
-            exclude=exclude,
-            drop_columns=_names(drop_columns),
-            columns=_names(columns) or None,
-            delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
-            has_header=header,
-            null_values=null_values,
-            max_field_bytes=max_field,
-            allows_duplicate_keys=allow_duplicate_keys,
-            encoding=encoding,
-            text_record=text_record,
-            table=table,
-            query=query,
-            labels=labels,
-            audio=audio,
-            audio_rate=audio_rate,
-            max_pixels=max_pixels,
-            max_record_bytes=max_record_size,
-            max_expansion=max_expansion,
-        ),
-        schema_path=schema_path,
+        source=source_options(reading),
+        schema_path=reading["schema_path"],
         recipe_path=recipe_path,
         splits=splits,
         shuffle=shuffle,
@@ -350,17 +247,17 @@ def command(
         on_bad_record=on_bad_record,
         max_bad=max_bad,
         allow_empty=allow_empty,
-        dedup=_names(dedup_by) if dedup_by is not None else () if dedup else None,
-        group_by=_names(group_by),
+        dedup=split_names(dedup_by) if dedup_by is not None else () if dedup else None,
+        group_by=split_names(group_by) or (),
         split_column=split_column,
         stratify=stratify,
         transforms=options_from_texts(
             select=select,
             map_reference=map_reference,
-            drop_null=_names(drop_null),
+            drop_null=split_names(drop_null) or (),
             rename=rename,
             cast=cast,
-            lower=_names(lower),
+            lower=split_names(lower) or (),
             unicode_form=unicode_form,
             tokenize=tokenize,
             image_size=image_size,
@@ -379,7 +276,3 @@ def command(
         options = held_options(ctx, options)
     limit_memory(max_memory)
     convert(options, workers, chosen_engine(ctx, runner, engine_option), is_dry_run=dry_run)
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",")) if text else ()

@@ -7,36 +7,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardkit.cli.convert import command as convert
 from shardkit.cli.options import FiniteRange, SizeType, SplitType
+from shardkit.cli.reading import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
 from shardkit.cli.shell import ExampleCommand
 
 if TYPE_CHECKING:
     from shardkit.codec import Compression
     from shardkit.forecast.limits import EngineName
     from shardkit.forecast.values import Store, Workload, WorkPlace
-    from shardkit.sources.base import SourceOptions
 
 EXIT_CANNOT_WORK = 2
-# How inputs are read is said as for `convert`, whose options these are.
-_READING = (
-    "format_name", "schema_path", "include", "exclude", "drop_columns", "columns", "header", "delimiter", "null_values",
-    "max_field", "allow_duplicate_keys", "encoding", "text_record", "table", "query", "labels", "audio", "audio_rate",
-    "max_pixels", "max_record_size", "max_expansion",
-)  # fmt: skip
-# Those that are of the same name in `SourceOptions`.
-_SAME = (
-    "include", "exclude", "null_values", "encoding", "text_record", "table", "query", "labels", "audio", "audio_rate",
-    "max_pixels", "max_expansion",
-)  # fmt: skip
-_READING_OPTIONS = [p for p in convert.params if p.name in _READING]
-_WORK_DIR = next(p for p in convert.params if p.name == "work_dir")
 _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 @click.command(
     cls=ExampleCommand,
-    params=[*_READING_OPTIONS, _WORK_DIR],
+    params=[*READING_OPTIONS, WORK_DIR],
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
         shardkit plan headerless.csv --columns start,end,country --null-value NA
@@ -46,7 +32,7 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
         shardkit plan --input-size 1EB --json
     """,
     headings={
-        "How inputs are read": tuple(max(p.opts, key=len) for p in _READING_OPTIONS),
+        **READING_HEADING,
         "Inputs that are not there yet": (
             "--input-size", "--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files",
         ),
@@ -196,7 +182,7 @@ def command(
         options = ConvertOptions(
             inputs=inputs,
             destination="",
-            source=_source(reading),
+            source=source_options(reading),
             schema_path=reading["schema_path"],
             splits=splits,
             shuffle=shuffle,
@@ -214,7 +200,7 @@ def command(
 
 
 def _refuse_reading(ctx: click.Context) -> None:
-    for option in _READING_OPTIONS:
+    for option in READING_OPTIONS:
         if ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
             name = max(option.opts, key=len)
             raise click.UsageError(f"{name} says how INPUT files are read, and --input-size needs none.", ctx)
@@ -230,27 +216,6 @@ def _work_place(work_dir: str | None) -> WorkPlace:
         return "folder"
     storage.protocol_of(named)  # Web servers are only read.
     return "store"
-
-
-def _source(reading: dict[str, Any]) -> SourceOptions:
-    from shardkit.sources.base import SourceOptions
-
-    delimiter = reading["delimiter"]
-    return SourceOptions(
-        format=reading["format_name"],
-        drop_columns=_names(reading["drop_columns"]),
-        columns=_names(reading["columns"]) or None,
-        delimiter={"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter) if delimiter else None,
-        has_header=reading["header"],
-        max_field_bytes=reading["max_field"],
-        allows_duplicate_keys=reading["allow_duplicate_keys"],
-        max_record_bytes=reading["max_record_size"],
-        **{name: reading[name] for name in _SAME},
-    )
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
 def _imagined(

@@ -4,10 +4,11 @@ import sys
 import threading
 
 
-def runs_beside_python(call, attempts=5):
+def runs_beside_python(call, attempts=500):
     """Returns whether this thread got to run while another was inside of `call`.
 
     The interpreter is told not to switch threads by itself, so that only a call that lets go of the GIL is left early.
+    It takes many attempts where other processes keep the cores busy: the call may be over before this thread gets one.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
