@@ -68,7 +68,7 @@ __all__ = [
     "translate_os_errors",
 ]
 
-# A store that cuts one answer in two off gives two alike of that size within these.
+# A store that cuts off one answer in two gives two whole ones in a row within these 98 times of 100.
 _MOST_ANSWERS = 20
 _Decoded = TypeVar("_Decoded")
 

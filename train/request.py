@@ -74,18 +74,18 @@ def newer_note(dataset: Dataset) -> str | None:
     return f"the run goes on with version {dataset.version} of the dataset, as it began; there is version {newest}"
 
 
-def resolve(options: TrainOptions, version: int | None = None) -> Request:
+def resolve(options: TrainOptions, before: RunRecord | None = None) -> Request:
     """Returns the request with everything filled in that the manifest decides.
 
     Args:
         options: As typed.
-        version: Of the dataset; None for the one that the options name, or the newest.
+        before: Of the run that goes on; None for a new one.
 
     Raises:
         UsageError: If an option does not fit the dataset.
         DamageError: If the manifest is damaged.
     """
-    dataset = open_dataset(options.dataset, version or options.version)
+    dataset = open_dataset(options.dataset, chosen_version(options, before))
     manifest = dataset.manifest
     splits = choose_splits(manifest, options.train_split, options.validation_split)
     label_feature = manifest.feature(options.label)

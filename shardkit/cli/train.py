@@ -343,10 +343,9 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:
     """Returns what is asked for, of the version with which a run in the folder began if it goes on."""
-    from train.request import chosen_version, resolve
+    from train.request import resolve
 
-    version = chosen_version(options, folder.read_record() if folder is not None and options.resume else None)
-    return resolve(options, version)
+    return resolve(options, folder.read_record() if folder is not None and options.resume else None)
 
 
 def read_options(typed: dict[str, Any]) -> TrainOptions:
@@ -394,5 +393,5 @@ def worker_command(ctx: click.Context) -> tuple[str, ...]:
 
 
 def say(text: str) -> None:
-    """Tells the user something beside the report."""
+    """Tells the user what the supervisor does."""
     click.echo(text, err=True)

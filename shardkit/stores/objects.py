@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -112,9 +113,14 @@ def expand_objects(pattern: str) -> list[ObjectInfo]:
     protocol = protocol_of(pattern)
     # Some name a bucket in more than one way; what is listed has one.
     wanted = client_of(pattern)._strip_protocol(pattern)
-    if any(c in pattern for c in "*?["):
+    if "**" in wanted.split("/"):
+        # What such a pattern matches may be a folder, and clients differ in which of its files they find.
+        fixed = list(takewhile(lambda part: not _is_glob(part), wanted.split("/")))
+        folder = f"{protocol}://{'/'.join(fixed)}"
+        found = _ask_afresh(folder, "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
+    elif _is_glob(pattern):
         found = dict(_ask_afresh(pattern, "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S))
-        for folder in [path for path, info in found.items() if info["type"] == "directory" and "**" not in pattern]:
+        for folder in [path for path, info in found.items() if info["type"] == "directory"]:
             found |= _ask_afresh(f"{protocol}://{folder}", "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
     else:
         is_folder = _ask_afresh(pattern, "isdir")
@@ -131,6 +137,10 @@ def expand_objects(pattern: str) -> list[ObjectInfo]:
             next_step="Check the bucket, the path and the pattern, and quote it",
         )
     return files
+
+
+def _is_glob(text: str) -> bool:
+    return any(c in text for c in "*?[")
 
 
 def list_objects(folder: str) -> list[tuple[str, int, float | None]]:

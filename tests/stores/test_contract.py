@@ -166,7 +166,7 @@ def test_inputs_are_found_by_name_folder_and_glob(place, tmp_path):
 TREE = ["b.csv", "a.csv", "c.txt", ".hid.csv", "sub/d.csv", "sub/deep/e.csv", "sub/.git/f.csv", ".h/g.csv", "y=1/h.csv"]
 PATTERNS = [
     "", "a.csv", "*.csv", "[ab].csv", "sub", "*", "**", "**/*.csv", "s*", "y=*", "y=*/*.csv", ".hid.csv", ".*.csv",
-    ".h", "sub/.git/*",
+    ".h", "sub/.git/*", "**/s*", "**/deep", "**/.git", "s*/**", "**/*",
 ]  # fmt: skip
 
 
