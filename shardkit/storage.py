@@ -21,6 +21,7 @@ import msgspec
 from shardkit.errors import DamageError, StorageError
 from shardkit.local_files import LocalFile, find_local_file, list_local_files, walk_files
 from shardkit.regular_files import open_regular
+from shardkit.stores.expansion import expand_objects
 from shardkit.stores.files import open_object
 from shardkit.stores.locations import (
     check_bucket,
@@ -38,7 +39,6 @@ from shardkit.stores.objects import (
     create_object,
     create_once,
     delete_object,
-    expand_objects,
     list_folder,
     list_objects,
     object_exists,

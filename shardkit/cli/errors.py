@@ -86,12 +86,15 @@ def show(explanation: Explanation, error: BaseException) -> None:
         click.echo(explanation.usage, err=True, color=color)
     if explanation.label is None:
         return
-    first, *others = explanation.lines
+    from shardkit.stores.locations import redact
+    from shardkit.stores.options import hide_secrets
+
+    first, *others = map(hide_secrets, explanation.lines)
     click.echo(f"{click.style(f'{explanation.label}:', fg='red', bold=True)} {first}", err=True, color=color)
     for line in others:
         click.echo(f"  {line}", err=True, color=color)
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
-        trace = "".join(traceback.format_exception(error)).rstrip()
+        trace = redact(hide_secrets("".join(traceback.format_exception(error)).rstrip()))
         click.echo(click.style(trace, dim=True), err=True, color=color)
 
 

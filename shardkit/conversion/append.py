@@ -191,7 +191,7 @@ class _Known:
         Raises:
             UsageError: If it has another size than in the dataset, or nobody can tell.
         """
-        place = storage.redact(_joined(root, file.name))
+        place = _joined(storage.redact(root), file.name)
         if (same := self._by_place.get(place)) is not None:
             return self._is_same(file, same)
         for name in _endings(place, file.name):

@@ -24,6 +24,8 @@ _FINAL = (
 )
 # Of client libraries that need not be installed.
 _FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"})
+# Likewise, before anything was asked.
+_SETUP_NAMES = frozenset({"ProfileNotFound", "ConfigParseError", "ConfigNotFound", "AzureSigningError"})
 _REFUSED_STATUS = (401, 403)
 # Of those that blame the client: too slow, in conflict with another request, too early, too many.
 _PASSING_STATUS = (408, 409, 425, 429)
@@ -55,7 +57,7 @@ def modified_at(info: dict[str, Any]) -> float | None:
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may be answered later on."""
     chain = list(_chain(error))
-    if any(isinstance(e, _FINAL) or type(e).__name__ in _FINAL_NAMES for e in chain):
+    if any(isinstance(e, _FINAL) or type(e).__name__ in _FINAL_NAMES | _SETUP_NAMES for e in chain):
         return False
     status = status_of(error)
     return status is None or status >= 500 or status in _PASSING_STATUS
@@ -119,11 +121,24 @@ def failure_of(error: BaseException, where: str, why: str, *, is_written: bool =
             why=why or "permission denied",
             next_step=f"Check that your credentials may {right} it, then run the same again",
         )
+    if any(_is_of_setup(one) for one in _chain(error)):
+        return StorageError(
+            "the store cannot be asked",
+            where=where,
+            why=why or type(error).__name__,
+            next_step="Correct its address, profile or credentials, in the environment or in --storage-options",
+        )
     return StorageError(
         "the store does not answer",
         where=where,
         why=f"{type(error).__name__}: {why}" if why else type(error).__name__,
         next_step="Check the address, your credentials and the network, then run the same again",
+    )
+
+
+def _is_of_setup(error: BaseException) -> bool:
+    return type(error).__name__ in _SETUP_NAMES or (
+        isinstance(error, ValueError) and str(error).lower().startswith("invalid endpoint")
     )
 
 

@@ -23,6 +23,9 @@ _EXTRAS = {
     **dict.fromkeys(["az", "abfs", "abfss"], ("azure", "adlfs")),
 }
 
+# What a client hands on, and names nowhere.
+_HANDED_ON = {"s3": frozenset({"profile"})}
+
 # Their URLs name a host or an account, not only a bucket.
 _SAY_WHERE = frozenset({"hdfs", "az", "abfs", "abfss"})
 
@@ -80,6 +83,7 @@ def _check_names(protocol: str, names: Collection[str]) -> None:
     kinds = _kind_of(protocol).__mro__
     parameters = [p for kind in kinds for p in inspect.signature(kind.__init__).parameters.values()]
     known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {"self"}
+    known |= _HANDED_ON.get(protocol, frozenset())
     for name in names:
         if name not in known:
             raise UsageError(

@@ -14,6 +14,10 @@ _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 _NO_BUCKET = re.compile(r"(?:s3|gs|gcs|az|abfss?|hdfs|https?):(?:/?(?:[^/]|$)|/+$)", re.IGNORECASE)
 _WITH_PASSWORD = re.compile(r"(?:s3|gs|gcs|az|abfss?)://[^/]*:[^/]*@", re.IGNORECASE)
+# Of requests that clients show without their host.
+_SECRET_PARAMETER = re.compile(
+    r"([?&][\w-]*(?:token|signature|sig|secret|password|credential|key)[\w-]*=)[^\s&'\")]+", re.IGNORECASE
+)
 # Datasets are read from web servers; raw inputs, whose names may come from others, are not, and nothing is written.
 _READ_ONLY_PROTOCOLS = frozenset({"http", "https"})
 
@@ -130,6 +134,11 @@ def join(base: str, *parts: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Returns text without user names, passwords and query strings in the URLs that it holds."""
+    """Returns text without user names, passwords and query strings in the URLs that it holds, and without tokens.
+
+    In the URLs of stores a question mark is a letter of a name or of a glob, unless what follows is a query.
+    """
     text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
-    return re.sub(r"(://[^\s?]+)\?\S+", r"\1?***", text)
+    text = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1?***", text, flags=re.IGNORECASE)
+    text = re.sub(r"(://[^\s?]+(?:\?[^\s?]*)*?)\?[\w.~%-]+=\S+", r"\1?***", text)
+    return _SECRET_PARAMETER.sub(r"\1***", text)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from shardkit.errors import ConflictError, StorageError, UsageError
 from shardkit.stores.answers import is_missing, is_taken, is_upload_gone, modified_at, version_of
 from shardkit.stores.clients import client_of
-from shardkit.stores.locations import names_path, protocol_of, redact
-from shardkit.stores.requests import TIMEOUT_S, ask, call, patiently, within
+from shardkit.stores.locations import protocol_of, redact
+from shardkit.stores.requests import LISTING_TIMEOUT_S, TIMEOUT_S, ask, ask_afresh, call, patiently, within
 from shardkit.units import MiB
 
-# Of a bucket of a million objects.
-_LISTING_TIMEOUT_S = 600.0
 # A store that is away is not waited for only to tidy up in it.
 _ABORT_TIMEOUT_S = 5.0
 # A slow uplink, in bytes a second: what is slower than that hangs.
@@ -41,13 +38,13 @@ def stat_object(path: str) -> ObjectInfo:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing.
     """
-    info = _ask_afresh(path, "info")
+    info = ask_afresh(path, "info")
     return ObjectInfo(path, int(info["size"]), version_of(info))
 
 
 def object_exists(path: str) -> bool:
     """Whether an object or a folder is there."""
-    return bool(_ask_afresh(path, "exists"))
+    return bool(ask_afresh(path, "exists"))
 
 
 def read_object(path: str) -> bytes:
@@ -57,7 +54,7 @@ def read_object(path: str) -> bytes:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing.
     """
-    return cast(bytes, _ask_afresh(path, "cat_file"))
+    return cast(bytes, ask_afresh(path, "cat_file"))
 
 
 def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
@@ -96,51 +93,11 @@ def list_folder(folder: str) -> list[str]:
         StorageError: If the store kept failing.
     """
     try:
-        found = _ask_afresh(folder, "ls", detail=False, timeout_s=_LISTING_TIMEOUT_S)
+        found = ask_afresh(folder, "ls", detail=False, timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return []
     names = {path.rstrip("/").rsplit("/", 1)[-1] for path in found if not _is_same(path, folder)}
     return sorted(names)
-
-
-def expand_objects(pattern: str) -> list[ObjectInfo]:
-    """Returns the objects below a folder, or those that a glob matches, sorted; hidden ones only if they are named.
-
-    Raises:
-        UsageError: If there are none.
-        StorageError: If the store kept failing.
-    """
-    protocol = protocol_of(pattern)
-    # Some name a bucket in more than one way; what is listed has one.
-    wanted = client_of(pattern)._strip_protocol(pattern)
-    if "**" in wanted.split("/"):
-        # What such a pattern matches may be a folder, and clients differ in which of its files they find.
-        fixed = list(takewhile(lambda part: not _is_glob(part), wanted.split("/")))
-        folder = f"{protocol}://{'/'.join(fixed)}"
-        found = _ask_afresh(folder, "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
-    elif _is_glob(pattern):
-        found = dict(_ask_afresh(pattern, "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S))
-        for folder in [path for path, info in found.items() if info["type"] == "directory"]:
-            found |= _ask_afresh(f"{protocol}://{folder}", "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
-    else:
-        is_folder = _ask_afresh(pattern, "isdir")
-        found = _ask_afresh(pattern, "find" if is_folder else "glob", detail=True, timeout_s=_LISTING_TIMEOUT_S)
-    files = [
-        ObjectInfo(f"{protocol}://{path}", int(info["size"]), version_of(info))
-        for path, info in sorted(found.items())
-        if info["type"] == "file" and names_path(wanted, path)
-    ]
-    if not files:
-        raise UsageError(
-            f"no file matches {redact(pattern)!r}",
-            why="hidden ones are passed over" if any(info["type"] == "file" for info in found.values()) else None,
-            next_step="Check the bucket, the path and the pattern, and quote it",
-        )
-    return files
-
-
-def _is_glob(text: str) -> bool:
-    return any(c in text for c in "*?[")
 
 
 def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
@@ -151,7 +108,7 @@ def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
     """
     protocol = protocol_of(folder)
     try:
-        found = _ask_afresh(folder, "find", detail=True, timeout_s=_LISTING_TIMEOUT_S)
+        found = ask_afresh(folder, "find", detail=True, timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return []
     return [
@@ -283,12 +240,12 @@ def remove_objects(folder: str) -> None:
     """
     protocol = protocol_of(folder)
     try:
-        found = _ask_afresh(folder, "find", timeout_s=_LISTING_TIMEOUT_S)
+        found = ask_afresh(folder, "find", timeout_s=LISTING_TIMEOUT_S)
     except FileNotFoundError:
         return
     for path in found:
         delete_object(f"{protocol}://{path.rpartition('://')[2]}")
-    if not _ask_afresh(folder, "exists"):
+    if not ask_afresh(folder, "exists"):
         return
     with suppress(FileNotFoundError, NotImplementedError):
         if protocol == "s3":
@@ -297,12 +254,6 @@ def remove_objects(folder: str) -> None:
             ask(folder, "call_s3", "delete_object", is_written=True, Bucket=bucket, Key=f"{key}/")
         else:
             ask(folder, "rm", is_written=True, recursive=True)
-
-
-def _ask_afresh(path: str, method: str, **options: Any) -> Any:
-    # What a client listed before is not what is there now: other processes write.
-    client_of(path).invalidate_cache()
-    return ask(path, method, **options)
 
 
 def _size_once(path: str, left_s: float) -> int | None:

@@ -11,7 +11,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from shardkit.errors import UsageError
 
@@ -77,9 +79,15 @@ def options_for(protocol: str) -> dict[str, Any]:
 
 
 def hide_secrets(text: str) -> str:
-    """Returns text without the values of options that may be credentials."""
-    secrets = {s for options in _parsed(os.environ.get(VARIABLE, "")).values() for s in _secrets_of(options)}
-    for secret in sorted(secrets, key=len, reverse=True):
+    """Returns text without the values of options that may be credentials, as they are or as URLs spell them."""
+    try:
+        by_store = _parsed(os.environ.get(VARIABLE, ""))
+    except UsageError:
+        # No client was made with it, and this is asked for by whoever tells so.
+        return text
+    secrets = {s for options in by_store.values() for s in _secrets_of(options)}
+    spellings = {spell(s) for s in secrets for spell in (str, quote, quote_plus, partial(quote, safe=""))}
+    for secret in sorted(spellings, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 

@@ -26,6 +26,8 @@ from shardkit.stores.options import hide_secrets
 
 # Of one request of a few bytes, or of a block.
 TIMEOUT_S = 60.0
+# Of a bucket of a million objects.
+LISTING_TIMEOUT_S = 600.0
 # Outlasts an outage of a minute.
 DEADLINE_S = 120.0
 # A store that has never answered is more likely misspelt than broken.
@@ -63,6 +65,12 @@ def ask(
         return call(path, method, *args, is_written=is_written, timeout_s=within(left_s, timeout_s), **options)
 
     return patiently(request, path, is_written=is_written)
+
+
+def ask_afresh(path: str, method: str, **options: Any) -> Any:
+    """Returns what `ask` does, of the store itself: what a client listed before is not what is there now."""
+    client_of(path).invalidate_cache()
+    return ask(path, method, **options)
 
 
 def patiently(request: Callable[[float], _Answer], path: str, *, is_written: bool = False) -> _Answer:

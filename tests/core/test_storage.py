@@ -287,6 +287,10 @@ def test_a_location_that_is_no_whole_url_is_not_repeated():
         ("az://c/x?sig=abc&se=1 and gs://b/y?token=z", "az://c/x?*** and gs://b/y?***"),
         ("/local/a@b?c", "/local/a@b?c"),
         ("gs://bucket/a@b", "gs://bucket/a@b"),
+        ("s3://b/day?[0-9].csv or az://c/y=?/day?1", "s3://b/day?[0-9].csv or az://c/y=?/day?1"),
+        ("az://c/day?1.csv?sig=abc", "az://c/day?1.csv?***"),
+        ("https://host/x?abc", "https://host/x?***"),
+        ("with url: /tokeninfo?access_token=ya29.x%2Fy (Caused", "with url: /tokeninfo?access_token=*** (Caused"),
     ],
 )
 def test_secrets_are_not_shown(text, shown):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractBufferedFile
 from operations import Operations, kill_all
+
+_flips = itertools.count()
 
 # By the methods of the file systems that are wrapped.
 NAMES = {
@@ -200,8 +203,9 @@ def _spoilt(kind: str | None, answer: Any) -> Any:
     if kind == "short-read" and isinstance(answer, bytes):
         return answer[: len(answer) // 2]
     if kind == "flip" and answer and isinstance(answer, bytes):
-        middle = len(answer) // 2
-        return answer[:middle] + bytes([answer[middle] ^ 1]) + answer[middle + 1 :]
+        # Never the same bit twice: what is wrong twice alike is damage of the file.
+        place = (len(answer) // 2 + 7919 * next(_flips)) % len(answer)
+        return answer[:place] + bytes([answer[place] ^ 1]) + answer[place + 1 :]
     if kind == "stale-listing" and isinstance(answer, list):
         # What came last is not there yet.
         last = max((_name(entry) for entry in answer), default="")

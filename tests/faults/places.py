@@ -105,6 +105,11 @@ class Store:
         """Of the store's URLs."""
         return () if self._server is None else (self._server.url.partition("://")[0],)
 
+    @property
+    def takes_small_parts(self) -> bool:
+        """Whether uploads in parts can be tried with the small files of trials; SeaweedFS asks for 5 MiB as S3 does."""
+        return self.name == "moto"
+
     @contextmanager
     def trial(self) -> Iterator[tuple[Place, Path]]:
         """Yields a place that is empty, and a folder for all else, both removed afterwards but for objects."""

@@ -108,7 +108,7 @@ def disturb(
         again = world.start(command, world.plan_of_bug(folder, is_in_parts=scenario.is_in_parts)).end()
         left = _not_allowed(leftovers(place, folder), ended, again, fired)
         problems = _problems_of_rerun(expected, place, before, again, left, is_new=state == "new")
-        told = [f"{line['fault']} at {line['number']} {line['name']} {line['path']}" for line in fired[:5]]
+        told = [f"{line['fault']} at {line['number']} {line['name']} {line['path']}" for line in fired]
         story = f"{world.store.name} {scenario.name}: {'; '.join(told)} -> {ended.code}, {state}; {again.code}"
         if wrongs or problems:
             story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"

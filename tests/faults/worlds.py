@@ -91,7 +91,7 @@ class World:
     @property
     def scenarios(self) -> list[Scenario]:
         """Those that there are on this store."""
-        return [s for s in SCENARIOS.values() if not s.is_in_parts or "s3" in self.store.protocols]
+        return [s for s in SCENARIOS.values() if not s.is_in_parts or self.store.takes_small_parts]
 
     def reference_of(self, scenario: Scenario) -> Version:
         """Returns what an undisturbed conversion makes of what is there."""

@@ -37,9 +37,9 @@ def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp
             assert done.returncode == 0, done.stderr
         return done
 
-    put("1.csv", 0)
+    put("day?1.csv", 0)
     both("--split", "train=0.8", "--split", "test=0.2")
-    put("2.csv", 1500)
+    put("day?2.csv", 1500)
     both("--append")
     assert "Nothing to append: all 2 files are in version 2" in both("--append").stdout
     stored, local = open_dataset(url), open_dataset(folder)
@@ -49,9 +49,9 @@ def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp
     assert verify_dataset(stored).is_whole
     for shard in local.shards:
         assert storage.read_bytes(stored.shard_url(shard)) == Path(local.shard_url(shard)).read_bytes()
-    storage.delete_file(f"{raw}/2.csv")
-    put("2.csv", 10_000)
+    storage.delete_file(f"{raw}/day?2.csv")
+    put("day?2.csv", 10_000)
     changed = run("convert", raw, url, "--append")
     assert changed.returncode == 2, changed.stderr
-    assert "a file changed since it was converted in 2.csv" in changed.stderr
+    assert "a file changed since it was converted in day?2.csv" in changed.stderr
     assert list_versions(url) == [1, 2]

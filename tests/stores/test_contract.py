@@ -163,10 +163,15 @@ def test_inputs_are_found_by_name_folder_and_glob(place, tmp_path):
         names(f"{raw}/*.parquet")
 
 
-TREE = ["b.csv", "a.csv", "c.txt", ".hid.csv", "sub/d.csv", "sub/deep/e.csv", "sub/.git/f.csv", ".h/g.csv", "y=1/h.csv"]
+TREE = [
+    "b.csv", "a.csv", "c.txt", ".hid.csv", "sub/d.csv", "sub/deep/e.csv", "sub/.git/f.csv", ".h/g.csv", "y=1/h.csv",
+    "q/r[1].csv", "q/r1.csv", "q/day?1.csv", "q/day#2.csv", "q/day 3%20+ü&=.csv", "q/in[0]/x.csv",
+]  # fmt: skip
 PATTERNS = [
     "", "a.csv", "*.csv", "[ab].csv", "sub", "*", "**", "**/*.csv", "s*", "y=*", "y=*/*.csv", ".hid.csv", ".*.csv",
     ".h", "sub/.git/*", "**/s*", "**/deep", "**/.git", "s*/**", "**/*",
+    "q/r[1].csv", "q/r[[]1].csv", "q/day?*", "q/day?[0-9].csv", "q/*#*", "q/?*#*", "q/?*[#]*", "q/in[0]", "q/day ?%*",
+    "q", "q/**/*.csv", "**/*1.csv",
 ]  # fmt: skip
 
 
@@ -255,6 +260,9 @@ def test_a_bucket_that_is_not_there_is_named(server, tmp_path, monkeypatch):
     if server.name == "seaweedfs":
         pytest.skip("it makes each bucket that is named")
     nowhere = server.url + "-that-is-missing"
+    for pattern in ("*.csv", "**/*.csv", "a.csv"):
+        with pytest.raises(UsageError, match="no file matches"):
+            storage.expand_input(f"{nowhere}/{pattern}")
     for write in (lambda: put(f"{nowhere}/a", b"x", tmp_path), lambda: storage.commit_exclusive(f"{nowhere}/a", b"x")):
         with pytest.raises(UsageError, match="there is no bucket or container 'shardkit-tests-that-is-missing'"):
             write()

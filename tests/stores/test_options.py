@@ -1,15 +1,18 @@
 """Options for the clients of stores: they reach every process, and nobody reads them anywhere."""
 
 import json
+import os
 import subprocess
 import sys
+from functools import partial
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import storage
-from shardkit.errors import UsageError
+from shardkit.errors import StorageError, UsageError
 from shardkit.stores.clients import client_of
 from shardkit.stores.options import VARIABLE, hide_secrets, options_for, parse_options, without_values
 
@@ -49,6 +52,30 @@ def test_an_option_that_the_client_does_not_know_is_named(monkeypatch):
     monkeypatch.setenv(VARIABLE, json.dumps({"s3": {"endpoint_ulr": "http://localhost:1"}}))
     with pytest.raises(UsageError, match=r"no option 'endpoint_ulr'\. Did you mean 'endpoint_url'\?"):
         client_of("s3://bucket/a")
+
+
+@pytest.mark.parametrize("spell", [str, quote, quote_plus, partial(quote, safe="")])
+def test_secrets_are_hidden_as_urls_spell_them(monkeypatch, spell):
+    monkeypatch.setenv(VARIABLE, json.dumps({"gs": {"token": "ya29.A/b+c=="}}))
+    assert hide_secrets(f"no answer of /info?t={spell('ya29.A/b+c==')} (") == "no answer of /info?t=*** ("
+
+
+def test_a_traceback_shows_no_secret(tmp_path):
+    pytest.importorskip("gcsfs")
+    done = run(
+        "inspect", "gs://bucket/x", "--debug", "--storage-options", "gs:token=ya29.SECRET/a",
+        env=os.environ | {"HTTPS_PROXY": "http://127.0.0.1:9"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "SECRET" not in done.stdout + done.stderr
+
+
+def test_a_profile_is_one_of_the_options_of_s3(monkeypatch):
+    pytest.importorskip("s3fs")
+    monkeypatch.setenv(VARIABLE, json.dumps({"s3": {"profile": "that-is-not-there"}}))
+    with pytest.raises(StorageError, match=r"the store cannot be asked .* \(that-is-not-there\) could not be found"):
+        storage.list_folder("s3://bucket/a")
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=4), st.text(), st.text())
