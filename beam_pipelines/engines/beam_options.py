@@ -64,7 +64,7 @@ def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
         if runner == "dask":
             raise UsageError(
                 f"Beam has no flag {flag}",
-                why=meant or "and Dask is told nothing else",
+                why=meant or "Dask is told nothing that Beam does not know",
                 state="Nothing was handed over",
                 next_step="Correct it, or leave it out",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import zipfile
 from pathlib import Path
 
@@ -82,11 +83,10 @@ def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, i
             return None
         path = dict(options.values).get(key) or facts.environment.get(variable)
         if path and Path(path).is_file():
-            if not is_jar or zipfile.is_zipfile(path):
+            if zipfile.is_zipfile(path) or (not is_jar and os.access(path, os.X_OK)):
                 return None
-            return UsageError(
-                f"{path} is no {what}", why="it is no jar file", next_step=f"Name it with --engine-option {key}=FILE"
-            )
+            why = "it is no jar file" if is_jar else "it is neither a zip file nor may it be run"
+            return UsageError(f"{path} is no {what}", why=why, next_step=f"Name it with --engine-option {key}=FILE")
         return UsageError(
             f"there is no {what}" + (f" at {path}" if path else ""),
             why="it is no part of Beam's Python package, and nothing is downloaded that nobody asked for",

@@ -96,7 +96,7 @@ class DataflowRun:
     def _hand_over(self, request: JobRequest, plan_path: str) -> DataflowJob:
         self._folder = tempfile.mkdtemp(prefix="shardkit-")
         try:
-            packages = stage_packages(request.packaging, request.lines, Path(self._folder), self._options.flags)
+            packages = stage_packages(request.packaging, request.lines, Path(self._folder))
             self.is_submitting = True
             with temporary_files_in(Path(self._folder)):
                 return submit([*packages, *request.flags], plan_path)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import xxhash
 
+from beam_pipelines.engines.dataflow_flags import refused_flag
 from beam_pipelines.engines.settings import (
     Chosen,
     Engine,
@@ -153,6 +154,8 @@ def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
             why="Dataflow takes the job, and its workers what they install, from there",
             next_step="Write it like --temp-location gs://bucket/tmp",
         )
+    if (refused := refused_flag(options.flags, has_image=bool(typed.get("image")))) is not None:
+        return refused
     return None if _has_client() else missing_extra("dataflow", "google-cloud-dataflow-client")
 
 

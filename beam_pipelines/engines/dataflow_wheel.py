@@ -17,7 +17,6 @@ from pathlib import Path
 
 import shardkit
 from beam_pipelines.engines.dataflow_packaging import PINNED, Launcher, Packaging, check_wheel_name
-from beam_pipelines.engines.settings import flag_name
 from shardkit._version import __version__
 from shardkit.errors import UsageError
 
@@ -66,26 +65,19 @@ def declared_requirements(packaging: Packaging) -> tuple[str, ...]:
     return tuple(metadata.requires("shardkit") or ()) if packaging.kind == "index" else ()
 
 
-def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path, flags: Sequence[str]) -> list[str]:
+def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> list[str]:
     """Makes what workers install and returns the flags by which Beam stages it.
 
     Args:
         packaging: How they get shardkit.
         lines: Of what they install beside it.
         folder: For what is made.
-        flags: Of Beam, as typed.
 
     Raises:
         UsageError: If a wheel cannot be built, or lacks the compiled kernel.
     """
     if packaging.kind == "image":
         return []
-    if "requirements_file" in map(flag_name, flags):
-        raise UsageError(
-            "--requirements_file cannot be given",
-            why="shardkit writes the one that there may be",
-            next_step="Add packages with --extra_package, or make an image of them and give --engine-option image=NAME",
-        )
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(f"{line}\n" for line in lines))
     # Workers fetch what they lack: staging it from here would take source archives of everything.

@@ -11,6 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipelines.engines.dataflow_flags import refused_flag
 from beam_pipelines.engines.dataflow_packaging import (
     PINNED,
     Launcher,
@@ -251,7 +252,7 @@ def test_the_wheel_of_a_checkout_is_whole_and_for_workers(own_wheel, tmp_path):
     checkout = Packaging("checkout", look_at_launcher().checkout, "")
     by_sources = requirements(checkout, ("beam", "gcs"), declared_requirements(checkout), pinned_versions())
     assert [re.split("[<>=]", line)[0] for line in by_wheel] == [re.split("[<>=]", line)[0] for line in by_sources]
-    flags = stage_packages(packaging, by_wheel, tmp_path, ())
+    flags = stage_packages(packaging, by_wheel, tmp_path)
     assert f"--extra_package={own_wheel}" in flags
     assert (tmp_path / "requirements.txt").read_text().splitlines() == list(by_wheel)
 
@@ -267,7 +268,26 @@ def test_a_wheel_without_the_kernel_is_refused(tmp_path):
         check_kernel(path)
 
 
-def test_requirements_of_the_user_are_not_lost_in_silence(tmp_path):
-    with pytest.raises(UsageError, match="--requirements_file cannot be given"):
-        stage_packages(Packaging("index", "0.1.0", ""), (), tmp_path, ("--requirements_file=r.txt",))
-    assert stage_packages(Packaging("image", "x", ""), (), tmp_path, ("--requirements_file=r.txt",)) == []
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--requirements_file=r.txt", "--requirements_file cannot be given to Beam: shardkit writes"),
+        ("--temp_location=gs://other/x", "--temp_location cannot be given to Beam"),
+        ("--template_location=gs://b/t", "no job run"),
+        ("--dry_run=True", "hand nothing over"),
+        ("--streaming", "batch job"),
+        ("--update", "cannot be updated"),
+        ("--job_name=Bad_Name", "by its name"),
+        ("--labels=Team=X", "labels are checked"),
+        ("--setup_file=./nowhere.py", r"--setup_file names no file in \./nowhere\.py"),
+        ("--extra_package=gs://b/p.whl", None),
+        ("--region=europe-west1", None),
+    ],
+)
+def test_flags_that_a_job_cannot_be_told_are_refused_before_anything_is_read(flag, message):
+    found = refused_flag((flag,), has_image=False)
+    assert found is None if message is None else re.search(message, str(found))
+
+
+def test_an_image_installs_nothing_so_requirements_are_its_own_business():
+    assert refused_flag(("--requirements_file", "r.txt"), has_image=True) is None

@@ -121,7 +121,7 @@ def test_a_flag_that_beam_does_not_know_is_told_of(runner):
     ],
 )
 def test_what_an_engine_cannot_be_told_is_refused_before_anything_is_read(tmp_path, monkeypatch, runner, option, words):
-    (tmp_path / "prism").touch()
+    (tmp_path / "prism").touch(0o755)
     monkeypatch.setenv(PRISM, str(tmp_path / "prism"))
     monkeypatch.delenv(SPARK_JAR, raising=False)
     typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", runner, "--engine-option", option]
