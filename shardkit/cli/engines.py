@@ -102,6 +102,13 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
 
     values, flags = tuple(map(parse_option, typed)), ctx.meta.get(_FLAGS, ())
     own = [(key, ctx.params[key.replace("-", "_")]) for key in DATAFLOW_OPTIONS]
+    empty = next((key for key, value in values if not value.strip()), None)
+    if empty is not None:
+        raise UsageError(
+            f"--engine-option {empty} has no value",
+            state="Nothing was read or written",
+            next_step="Give it one, or leave it out; a variable that is not set may have left it empty",
+        )
     given = tuple((key, value) for key, value in own if value is not None)
     if given and runner != "dataflow":
         raise UsageError(

@@ -118,8 +118,9 @@ def _options(before: Setting, after: Setting) -> list[str]:
         "--workers": (before.num_workers, after.num_workers),
         "--worker-memory": (before.worker_memory_bytes, after.worker_memory_bytes),
         "--disk": (before.disk_bytes, after.disk_bytes),
+        "--max-record-size": (before.max_row_bytes, after.max_row_bytes),
     }
-    sizes = ("--shard-size", "--worker-memory", "--disk")
+    sizes = ("--shard-size", "--worker-memory", "--disk", "--max-record-size")
     found = [
         f"{name} {f'{new // MiB}MiB' if name in sizes and isinstance(new, int) else new}"
         for name, (old, new) in values.items()

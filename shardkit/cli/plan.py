@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shardkit.forecast.values import Store, Workload, WorkPlace
 
 EXIT_CANNOT_WORK = 2
+_IMAGINED = ("--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files")
 _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
@@ -33,9 +35,7 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
     """,
     headings={
         **READING_HEADING,
-        "Inputs that are not there yet": (
-            "--input-size", "--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files",
-        ),
+        "Inputs that are not there yet": ("--input-size", *_IMAGINED),
         "What runs the conversion": ("--runner", "--workers", "--worker-memory", "--disk", "--store", "--work-dir"),
         "The conversion": (
             "--split", "--shard-size", "--num-shards", "--compression", "--shuffle", "--datasets",
@@ -154,8 +154,11 @@ def command(
     """
     if bool(inputs) == (input_size is not None):
         raise click.UsageError("Name INPUT files, or --input-size instead of them.", ctx)
-    if input_size is not None:
-        _refuse_reading(ctx)
+    if input_size is None:
+        _refuse(ctx, _IMAGINED, "stands for what is measured of INPUT files, and is for --input-size")
+    else:
+        is_read = [name for names in READING_HEADING.values() for name in names if name != "--max-record-size"]
+        _refuse(ctx, is_read, "says how INPUT files are read, and --input-size needs none")
     from shardkit.cli.forecast import describe_limits, make_document, print_forecast
     from shardkit.conversion.prepare import ConvertOptions
     from shardkit.forecast.values import Setting
@@ -172,6 +175,7 @@ def command(
         store=store,
         work_place=_work_place(work_dir),
         num_datasets=datasets,
+        max_row_bytes=reading["max_record_size"],
     )
     if input_size is not None:
         rows = (row_size, features, expansion, ratio)
@@ -199,11 +203,11 @@ def command(
         ctx.exit(EXIT_CANNOT_WORK)
 
 
-def _refuse_reading(ctx: click.Context) -> None:
-    for option in READING_OPTIONS:
-        if ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
-            name = max(option.opts, key=len)
-            raise click.UsageError(f"{name} says how INPUT files are read, and --input-size needs none.", ctx)
+def _refuse(ctx: click.Context, names: Collection[str], why: str) -> None:
+    for option in ctx.command.params:
+        name = max(option.opts, key=len)
+        if name in names and ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{name} {why}.", ctx)
 
 
 def _work_place(work_dir: str | None) -> WorkPlace:
@@ -243,6 +247,7 @@ def _imagined(
         num_framed_bytes=framed,
         ratio=ratio,
         max_record_bytes=-(-framed // num_rows),
+        max_row_bytes=row_bytes,
         num_features=num_features,
         is_cut=is_cut,
         shares=parse_shares(splits),

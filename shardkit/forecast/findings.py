@@ -121,6 +121,16 @@ def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
 
 def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
     yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD.value, RECORD.source, format_size)
+    larger_rows = _round_up(workload.max_row_bytes, MiB)
+    yield _Check(
+        True,
+        "rows of the inputs are too large",
+        workload.max_row_bytes,
+        setting.max_row_bytes,
+        "--max-record-size: convert refuses larger rows",
+        format_size,
+        ((f"--max-record-size {larger_rows // MiB}MiB", msgspec.structs.replace(setting, max_row_bytes=larger_rows)),),
+    )
     most = most_datasets(workload)
     yield _Check(
         True,

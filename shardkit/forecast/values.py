@@ -39,6 +39,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         num_framed_bytes: Of all rows as framed records.
         ratio: Framed bytes for a byte on disk, where shards are compressed.
         max_record_bytes: The largest framed record.
+        max_row_bytes: The largest row of the inputs; 0 where rows were read, which none can be that is too large.
         num_features: Columns.
         is_cut: Whether large files are cut into several input splits; compressed ones are not.
         num_input_splits: Where they are known; None computes them for files of equal size.
@@ -52,6 +53,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_framed_bytes: int
     ratio: float = 2.0
     max_record_bytes: int
+    max_row_bytes: int = 0
     num_features: int = 20
     is_cut: bool = True
     num_input_splits: int | None = None
@@ -75,6 +77,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         work_place: Where intermediate files go: where the engine has them, in a folder that was named, or in a store,
             for workers that share no disk; then records go through the engine's shuffle.
         num_datasets: Into how many conversions the inputs are cut; each is forecast by itself.
+        max_row_bytes: Of a row of the inputs; larger ones are refused.
     """
 
     engine: EngineName = "local"
@@ -88,6 +91,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     store: Store = "local"
     work_place: WorkPlace = "default"
     num_datasets: int = 1
+    max_row_bytes: int = 256 * MiB
 
 
 class SplitForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -197,6 +197,8 @@ def test_splits_and_a_number_of_shards(capsys):
         (("--input-size", "4EiB", "--expansion", "100"), "more than one dataset can count"),
         (("nothing-there.csv",), "nothing-there.csv"),
         (("--input-size", "1GB", "--columns", "a,b"), "--columns says how INPUT files are read"),
+        (("a.csv", "--row-size", "5KB"), "--row-size stands for what is measured of INPUT files"),
+        (("a.csv", "--whole-files"), "--whole-files stands for what is measured of INPUT files"),
     ],
 )
 def test_what_cannot_be_planned(capsys, monkeypatch, tmp_path, args, text):
@@ -205,6 +207,17 @@ def test_what_cannot_be_planned(capsys, monkeypatch, tmp_path, args, text):
     assert (code, out) == (2, "")
     assert text in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_convert_refuses_cannot_work(capsys):
+    asked = ("--input-size", "1GB", "--row-size", "300MiB", "--worker-memory", "16GiB")
+    code, out, _ = plan(capsys, *asked)
+    assert code == 2
+    assert "rows of the inputs are too large: 300 MiB; at most 256 MiB" in out
+    (way,) = re.findall(r"^This works: (.*) \(.*\)$", out, re.MULTILINE)
+    assert "--max-record-size 300MiB" in way
+    code, out, _ = plan(capsys, *asked, *shlex.split(way))
+    assert (code, "limit: " in out) == (0, False)
 
 
 @pytest.fixture

@@ -509,6 +509,8 @@ def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service):
             "the --work-dir '/mnt/w' is out of",
         ),
         ((*PLACE, "--temp-location", "gs://b/t", "--engine-option", "region=x"), "--engine-option region is given"),
+        ((*PLACE, "--temp-location", "gs://b/t", "--", "--temp_location=gs://x/t"), "--temp_location cannot be given"),
+        ((*PLACE, "--temp-location", "gs://b/t", "--", "--setup_file=nowhere.py"), "names no file in nowhere.py"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_read(tmp_path, arguments, message):

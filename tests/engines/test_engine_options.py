@@ -109,9 +109,18 @@ def test_a_flag_that_beam_does_not_know_is_told_of(runner):
     assert check_typed(runner, ["--parallelism=2", "--experiments=a", "--labels", "a=b"]) == ()
 
 
+def test_what_is_no_program_of_prism_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "text").touch(0o644)
+    typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", "prism", "--engine-option"]
+    found = CliRunner().invoke(command, [*typed, f"program={tmp_path / 'text'}"])
+    assert isinstance(found.exception, UsageError), found.output
+    assert "it is neither a zip file nor may it be run" in str(found.exception)
+
+
 @pytest.mark.parametrize(
     ("runner", "option", "words"),
     [
+        ("dask", "address=", "--engine-option address has no value"),
         ("dask", "partitions=2.5", "invalid int value: '2.5'"),
         ("dask", "partitions=0", "no positive number"),
         ("portable", "environment-type=WRONG", "Choose one of LOOPBACK, EXTERNAL, DOCKER, PROCESS"),
