@@ -32,6 +32,7 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
                 processes=True,
                 dashboard_address=None,
                 silence_logs=logging.CRITICAL,
+                preload=["beam_pipelines.engines.quiet_worker"],
             )
         except (RuntimeError, OSError, TimeoutError) as error:
             raise StorageError(

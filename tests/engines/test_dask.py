@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -59,6 +60,17 @@ def test_workers_that_do_not_start_are_told_of(monkeypatch):
         dask_cluster(1),
     ):
         pass
+
+
+def test_workers_of_our_cluster_log_nothing_beside_the_report(monkeypatch):
+    from distributed import Client
+
+    from beam_pipelines.engines.dask_cluster import dask_cluster
+
+    monkeypatch.delenv("SHARDKIT_DEBUG", raising=False)
+    with dask_cluster(2) as address, Client(address) as client:
+        found = client.run(lambda: logging.getLogger().isEnabledFor(logging.CRITICAL))
+    assert list(found.values()) == [False, False]
 
 
 def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
