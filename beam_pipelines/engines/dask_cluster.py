@@ -30,7 +30,9 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
                 n_workers=num_workers,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=None,
+                # None would be Dask's usual port, of which the second cluster of a machine warns.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
                 preload=["beam_pipelines.engines.quiet_worker"],
             )

@@ -7,9 +7,11 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import warnings
 
 import psutil
 import pytest
@@ -71,6 +73,21 @@ def test_workers_of_our_cluster_log_nothing_beside_the_report(monkeypatch):
     with dask_cluster(2) as address, Client(address) as client:
         found = client.run(lambda: logging.getLogger().isEnabledFor(logging.CRITICAL))
     assert list(found.values()) == [False, False]
+
+
+def test_a_cluster_beside_another_one_warns_of_nothing():
+    from beam_pipelines.engines.dask_cluster import dask_cluster
+
+    with socket.socket() as other:
+        # Dask's usual port: somebody has it, be it another conversion.
+        with contextlib.suppress(OSError):
+            other.bind(("", 8787))
+            other.listen()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with dask_cluster(1):
+                pass
+    assert [str(w.message) for w in told if "in use" in str(w.message)] == []
 
 
 def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
