@@ -23,10 +23,9 @@ import pyarrow as pa
 from beam_pipelines.failures import reported
 from beam_pipelines.metrics import PLANNED, CountedProgress, count
 from beam_pipelines.threads import ThreadedDoFn
-from shardkit.conversion.bad_rows import check_bad_rows
-from shardkit.conversion.chunks import UnitKey, cut_chunks, store_chunks
-from shardkit.conversion.commit import COMMITTED_FILE, commit_dataset
-from shardkit.conversion.extract import (
+from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
+from shardkit.conversion.exchange import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
+from shardkit.conversion.extract.extract import (
     Extracted,
     extract_split,
     fetch_extracted,
@@ -34,16 +33,24 @@ from shardkit.conversion.extract import (
     run_names,
     statistics_name,
 )
-from shardkit.conversion.handover import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
-from shardkit.conversion.layout import LAYOUT_FILE, load_layout, plan_layout, runs_of, segments_of_run, split_position
+from shardkit.conversion.extract.first_pass import mark_names, mark_rows, needs_survey, survey_split
+from shardkit.conversion.extract.runs import Segment
+from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
 from shardkit.conversion.order import work_order
 from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole
-from shardkit.conversion.shard_file import shard_record_name
-from shardkit.conversion.spool import Segment
-from shardkit.conversion.survey import mark_names, mark_rows, needs_survey, survey_split
-from shardkit.conversion.write import write_shards
-from shardkit.manifest import ShardInfo
-from shardkit.planning import Layout, SplitLayout, write_units
+from shardkit.conversion.rows.bad_rows import check_bad_rows
+from shardkit.conversion.shards.chunks import UnitKey, cut_chunks, store_chunks
+from shardkit.conversion.shards.layout import (
+    LAYOUT_FILE,
+    load_layout,
+    plan_layout,
+    runs_of,
+    segments_of_run,
+    split_position,
+)
+from shardkit.conversion.shards.shard_file import shard_record_name
+from shardkit.conversion.shards.write import write_shards
+from shardkit.dataset.manifest import ShardInfo
 
 _RUNS_A_PORTION = 32
 _ALL = 0  # The one key under which everything comes together.

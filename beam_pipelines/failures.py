@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from shardkit import storage
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
+from shardkit.storage import files as storage
 
 # Where workers share no disk: what a store refused may be mended by the next try, and must not hide what never is.
 PASSING_FILE = "passing-failure.json"

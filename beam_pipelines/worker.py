@@ -9,7 +9,7 @@ import sys
 
 from beam_pipelines.imports import lighten_process
 from beam_pipelines.memory import return_freed_memory
-from shardkit.process_limits import die_with_parent, let_replace
+from shardkit.runtime.process_limits import die_with_parent, let_replace
 
 
 def worker_command() -> str:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import keras
 
+from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.features import Features
-from shardkit.manifest import FeatureStatistics
-from train.config import LabelSpec
+from train.options.config import LabelSpec
 
 
 def build(features: Features, statistics: Mapping[str, FeatureStatistics], label: LabelSpec) -> keras.Model:

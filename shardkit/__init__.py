@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from os import PathLike
 
-    from shardkit.reading.dataset import Splits
     from shardkit.reading.images import Fit, ImageDecoder, Mode, OnError, Resample
     from shardkit.reading.length_buckets import LengthBuckets
     from shardkit.reading.mixture import Mixture
     from shardkit.reading.split import Split
+    from shardkit.reading.splits import Splits
 
 __all__ = ["LengthBuckets", "__version__", "decode_images", "mix", "open", "open_tfrecords"]
 
@@ -45,7 +45,7 @@ def open(
         DamageError: If the manifest is damaged.
     """
     # Here, so that `import shardkit` stays light for the command line.
-    from shardkit.reading.dataset import open_splits
+    from shardkit.reading.splits import open_splits
 
     return open_splits(url, version, cache_dir=cache_dir, cache_bytes=cache_bytes)
 
@@ -81,7 +81,7 @@ def open_tfrecords(
         BadInputError: At the first record that is damaged, cut off or no Example; names file, record and byte.
         StorageError: If a file cannot be read.
     """
-    from shardkit.adoption.open import open_tfrecords as open_them
+    from shardkit.indexing.open import open_tfrecords as open_them
 
     return open_them(patterns, max_record_bytes=max_record_bytes, max_expansion=max_expansion, num_threads=num_threads)
 

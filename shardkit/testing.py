@@ -10,12 +10,8 @@ from pathlib import Path
 import google_crc32c
 import pyarrow as pa
 
-from shardkit.accounting import Accounting, InputInfo
-from shardkit.codec import FILE_SUFFIX, GZIP_HEADER, Compression, compress_block, crc32, gzip_trailer
-from shardkit.dataset import Dataset, open_dataset
-from shardkit.example import encode_batch
-from shardkit.features import Features
-from shardkit.manifest import (
+from shardkit.dataset.documents import Accounting, InputInfo
+from shardkit.dataset.manifest import (
     FORMAT_VERSION,
     Created,
     Manifest,
@@ -26,8 +22,12 @@ from shardkit.manifest import (
     manifest_path,
     shard_table_path,
 )
-from shardkit.shard_table import encode_shard_table
-from shardkit.statistics import StatisticsCollector, merge_statistics
+from shardkit.dataset.open import Dataset, open_dataset
+from shardkit.dataset.shard_table import encode_shard_table
+from shardkit.encoding.codec import FILE_SUFFIX, GZIP_HEADER, Compression, compress_block, crc32, gzip_trailer
+from shardkit.encoding.example import encode_batch
+from shardkit.features import Features
+from shardkit.statistics.collector import StatisticsCollector, merge_statistics
 
 FINGERPRINT = "0123456789abcdef0123456789abcdef"
 

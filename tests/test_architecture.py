@@ -8,19 +8,20 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from shardkit.cli import COMMANDS
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("shardkit", "beam_pipelines", "train")
 SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 MAX_LINES = 400
 
 # Files that may be longer, each with the reason.
-LONGER: dict[str, str] = {}
+LONGER: dict[str, str] = {
+    "shardkit/verify/shards.py": "the names of what it imports are longer since the move; to be cut"
+}
 
 # Who may import what, even inside a function. The import contracts say the same of what is imported by way of others;
 # this list also holds for packages that nobody imports yet.
@@ -32,8 +33,8 @@ ALLOWED_IMPORTERS = {
     "torch": ("shardkit/adapters/",),
     "jax": ("shardkit/adapters/",),
     "click": ("shardkit/cli/",),
-    "rich": ("shardkit/cli/", "train/report.py"),
-    "fsspec": ("shardkit/stores/clients.py",),
+    "rich": ("shardkit/cli/", "train/reporting/report.py"),
+    "fsspec": ("shardkit/storage/clients.py",),
     "pickle": (),
 }
 

@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw
 from shardkit.cli import COMMANDS
 from shardkit.cli.train import command as train
 from shardkit.errors import ShardkitError
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 NUM_FLIGHTS = 20_000
 SCHEMA = """

@@ -9,13 +9,12 @@ import subprocess
 import sys
 import textwrap
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+from tests.support.paths import DATA
 
 pytestmark = [
     pytest.mark.data,

@@ -6,18 +6,18 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.units import format_number
-from train.buckets import SplitBuckets
-from train.describe import describe
-from train.devices import Devices
-from train.memory_estimate import estimate_memory
-from train.optimizer_options import check_micro_batches
-from train.plan import TrainPlan
-from train.report import Reporter, print_table
-from train.request import Request, make_plan, newer_note
-from train.run_folder import RunFolder
+from train.asynchronous.work_units import steps_a_unit
+from train.distribution.devices import Devices
+from train.input.shares import WorkerShare, bucketed_shares, worker_shares
+from train.optimization.memory_estimate import estimate_memory
+from train.options.length_buckets import SplitBuckets
+from train.options.optimizer_options import check_micro_batches
+from train.options.step_plan import TrainPlan
+from train.reporting.report import Reporter, print_table
+from train.runs.request import Request, make_plan, newer_note
+from train.runs.run_folder import RunFolder
 from train.setup import Setup, set_up
-from train.shares import WorkerShare, bucketed_shares, worker_shares
-from train.units import steps_a_unit
+from train.summary import describe
 
 
 def dry_run(

@@ -7,22 +7,22 @@ from importlib.metadata import version
 
 import msgspec
 
-from shardkit import storage
 from shardkit.errors import UsageError
-from shardkit.stores.options import without_values
-from train.class_weights import BALANCED, choose_class_weights, complete_counts
-from train.config import ClassValue, LabelSpec, TrainOptions
-from train.labels import classification_label, listed_values, regression_label
-from train.learner import Learner
-from train.objectives import Objective, objective_for
-from train.optimizer_options import choose_optimizer
-from train.plan import TrainPlan
-from train.recipe import make_recipe
-from train.request import Request
-from train.run_folder import RunRecord
-from train.schedules import Schedule
-from train.user_model import model_path
-from train.vocabulary import count_values
+from shardkit.storage import files as storage
+from shardkit.storage.options import without_values
+from train.models.model_inputs import Learner
+from train.models.model_recipe import make_recipe
+from train.models.user_model import model_path
+from train.models.vocabulary import count_values
+from train.optimization.objectives import Objective, objective_for
+from train.options.class_weights import BALANCED, choose_class_weights, complete_counts
+from train.options.config import ClassValue, LabelSpec, TrainOptions
+from train.options.labels import classification_label, listed_values, regression_label
+from train.options.optimizer_options import choose_optimizer
+from train.options.schedules import Schedule
+from train.options.step_plan import TrainPlan
+from train.runs.request import Request
+from train.runs.run_folder import RunRecord
 
 _TOOLS = ("shardkit", "tensorflow", "keras", "numpy")
 

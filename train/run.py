@@ -9,41 +9,41 @@ from functools import partial
 
 from shardkit.errors import UsageError
 from shardkit.units import format_number
-from train.agreement import Agreement
-from train.asynchronous import NUM_PENDING
-from train.best import keep_best
-from train.board import Board
-from train.checkpoints import Checkpoints, Restored
-from train.cluster import Cluster
-from train.communication import measure_all_reduce_s
-from train.describe import conclude, describe
-from train.devices import ALONE
-from train.epoch_loop import EpochLoop
-from train.failures import explained
-from train.finite import find_not_finite
-from train.first_replica import sharing_of_first
-from train.heartbeat import START_LIMIT_S, Heartbeat
-from train.launch import run_identity
-from train.loop import StepLoop
-from train.memory_advice import advise
-from train.memory_estimate import estimate_memory
-from train.metrics import EpochMetrics, Meter
-from train.nonfinite import Search, find_bad_batch, not_a_number, weights_not_finite
+from train.asynchronous.loop import UnitLoop, UnitMeter
+from train.asynchronous.steps import NUM_PENDING
+from train.asynchronous.work_units import steps_a_unit
+from train.distribution.agreement import Agreement
+from train.distribution.cluster import Cluster
+from train.distribution.communication import measure_all_reduce_s
+from train.distribution.devices import ALONE
+from train.distribution.heartbeat import START_LIMIT_S, Heartbeat
+from train.distribution.launch import run_identity
+from train.distribution.lost_peers import is_lost_peer
+from train.distribution.rendezvous import meet
+from train.distribution.signals import Stop
+from train.input.reading_errors import explained
+from train.loop.epoch_loop import EpochLoop
+from train.loop.nonfinite import Search, find_bad_batch, not_a_number, weights_not_finite
+from train.loop.step_loop import StepLoop
+from train.models.user_model import call_user_code, model_path
+from train.optimization.finite import find_not_finite
+from train.optimization.first_replica import sharing_of_first
+from train.optimization.memory_advice import advise
+from train.optimization.memory_estimate import estimate_memory
+from train.parameter_servers import dismiss
 from train.parts import make_record
-from train.peers import is_lost_peer
-from train.profiler import Profiler
-from train.progress import best_epoch, choose_monitor, should_stop
-from train.rendezvous import meet
-from train.report import Reporter
-from train.request import Request, newer_note
-from train.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file, notes_on_changes
-from train.servers import dismiss
+from train.reporting.early_stopping import best_epoch, choose_monitor, should_stop
+from train.reporting.metric_sums import layout_for, zero_sums
+from train.reporting.metrics import EpochMetrics, Meter
+from train.reporting.profiler import Profiler
+from train.reporting.report import Reporter
+from train.reporting.tensorboard import Board
+from train.runs.best_checkpoint import keep_best
+from train.runs.checkpoints import Checkpoints, Restored
+from train.runs.request import Request, newer_note
+from train.runs.run_folder import RunFolder, RunRecord, check_same_run, note_on_model_file, notes_on_changes
 from train.setup import Setup, make_steps, make_unit_steps, set_up
-from train.signals import Stop
-from train.sums import layout_for, zero_sums
-from train.unit_loop import UnitLoop, UnitMeter
-from train.units import steps_a_unit
-from train.user_model import call_user_code, model_path
+from train.summary import conclude, describe
 
 
 def run(

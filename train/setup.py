@@ -8,38 +8,38 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from shardkit.reading.dataset import Splits
-from train.asynchronous import UnitSteps
-from train.buckets import SplitBuckets
-from train.caching import keep_examples
-from train.choices import IMAGE
-from train.cluster import Cluster
-from train.config import LabelSpec
-from train.devices import ALONE, Devices, choose_devices
-from train.failures import explained
-from train.gradients import ComputeGradients, gradient_function
-from train.input import BatchInput, ReaderInput
-from train.learner import Learner, check_model
-from train.learners import make_learner
-from train.lengths import put_in_buckets
-from train.local_sgd import LocalSteps
-from train.loop import Steps, distribute_steps
-from train.memory import configure_memory
-from train.model_choice import APPLICATIONS, check_image_size, is_user_model
-from train.objectives import Objective
-from train.optimizer_options import check_micro_batches, choose_optimizer
-from train.optimizers import make_optimizer
-from train.own_seeds import with_own_seeds
+from shardkit.reading.splits import Splits
+from train.asynchronous.steps import UnitSteps
+from train.distribution.cluster import Cluster
+from train.distribution.devices import ALONE, Devices, choose_devices
+from train.input.caching import keep_examples
+from train.input.lengths import put_in_buckets
+from train.input.preparation import Preparation
+from train.input.reader_input import BatchInput, ReaderInput
+from train.input.reading_errors import explained
+from train.input.tfdata_input import StockInput
+from train.loop.local_sgd import LocalSteps
+from train.loop.step_loop import Steps, distribute_steps
+from train.models.factory import make_learner
+from train.models.model_inputs import Learner, check_model
+from train.optimization.gradients import ComputeGradients, gradient_function
+from train.optimization.memory import configure_memory
+from train.optimization.objectives import Objective
+from train.optimization.optimizers import make_optimizer
+from train.optimization.precision import set_precision
+from train.optimization.recompute import recomputing
+from train.optimization.replica_seeds import with_own_seeds
+from train.optimization.updater import Updater
+from train.options.choices import IMAGE
+from train.options.config import LabelSpec
+from train.options.length_buckets import SplitBuckets
+from train.options.local_sgd_checks import check_one_replica
+from train.options.model_defaults import APPLICATIONS, check_image_size, is_user_model
+from train.options.optimizer_options import check_micro_batches, choose_optimizer
+from train.options.schedules import Schedule, plan_schedule
+from train.options.step_plan import Shared, TrainPlan
 from train.parts import make_label, make_objective
-from train.plan import Shared, TrainPlan
-from train.precision import set_precision
-from train.preparation import Preparation
-from train.recompute import recomputing
-from train.request import Request, make_plan
-from train.schedules import Schedule, plan_schedule
-from train.stock_input import StockInput
-from train.syncing import check_one_replica
-from train.updater import Updater
+from train.runs.request import Request, make_plan
 
 
 class Setup(NamedTuple):

@@ -7,7 +7,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from beam_pipelines.engines.dataflow_settings import DATAFLOW
+from beam_pipelines.engines.dataflow.settings import DATAFLOW
 from beam_pipelines.engines.settings import Engine, EngineOptions, Facts, Needs, Setting, flag_name
 from shardkit.errors import UsageError, missing_extra
 

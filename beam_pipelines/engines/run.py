@@ -22,7 +22,8 @@ from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.engines.beam_options import check_typed
 from beam_pipelines.engines.catalogue import ENGINES
 from beam_pipelines.engines.dask_cluster import dask_cluster
-from beam_pipelines.engines.reachable import check_reachable
+from beam_pipelines.engines.local import quiet_beam, stop_workers, temporary_files_in
+from beam_pipelines.engines.reachability import check_reachable
 from beam_pipelines.engines.settings import (
     Chosen,
     EngineOptions,
@@ -34,13 +35,12 @@ from beam_pipelines.engines.settings import (
     value_of,
 )
 from beam_pipelines.failures import FAILURE_FILES, read_failure
-from beam_pipelines.local import quiet_beam, stop_workers, temporary_files_in
 from shardkit._version import __version__
-from shardkit.conversion.commit import own_commit
-from shardkit.conversion.handover import fetch, fetch_signs
-from shardkit.conversion.layout import LAYOUT_FILE
+from shardkit.conversion.commit.commit import own_commit
+from shardkit.conversion.exchange import fetch, fetch_signs
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import read_totals
+from shardkit.conversion.shards.layout import LAYOUT_FILE
 from shardkit.errors import ShardkitError, StorageError, UsageError
 
 _POLL_S = 0.25

@@ -27,9 +27,9 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.fitting import UnfitValueError
-from shardkit.sources.row_fitting import fit_rows, unfit_error
-from shardkit.sources.streams import guard_unchanged, open_stream, place
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.files.streams import guard_unchanged, open_stream, place
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Feature
-from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.batch import Batch, Ragged
 from shardkit.reading.hooks import BatchSource, MappedSource
 from shardkit.reading.reader import BatchReader
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from shardkit.adapters.tfdata import check_sizes, damage_named, load_split
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
-from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.batch import Batch, Ragged
 from shardkit.reading.hooks import BatchSource, MappedSource
 from shardkit.reading.length_buckets import length_name
 from shardkit.reading.reader import BatchReader

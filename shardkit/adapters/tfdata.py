@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
-from shardkit import storage
-from shardkit.dataset import Dataset
+from shardkit.dataset.manifest import ShardInfo
+from shardkit.dataset.open import Dataset
 from shardkit.errors import DamageError, ShardkitError, StorageError, UsageError
 from shardkit.features import Feature, Features
-from shardkit.manifest import ShardInfo
+from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB
 
 CYCLE_LENGTH = 16

@@ -14,12 +14,12 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from shardkit import storage
 from shardkit.adapters.tfdata import CYCLE_LENGTH, ShardFiles, find_damage, logical_values, shard_files, unreachable
 from shardkit.bench.rates import Batches, Open
 from shardkit.bench.run import Work
-from shardkit.dataset import Dataset, open_dataset
+from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.features import Feature, Features
+from shardkit.storage import files as storage
 
 _STORED = {
     "int64_list": tf.int64,

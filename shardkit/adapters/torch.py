@@ -20,7 +20,7 @@ import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardkit.errors import UsageError
-from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.batch import Batch, Ragged
 from shardkit.reading.hooks import BatchSource
 from shardkit.reading.reader import BatchReader
 from shardkit.reading.split import Split

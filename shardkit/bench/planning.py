@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from shardkit.dataset.manifest import Manifest, SplitInfo
 from shardkit.errors import UsageError
-from shardkit.manifest import Manifest, SplitInfo
 from shardkit.units import MiB
 
 ENOUGH_BUSY = 0.9

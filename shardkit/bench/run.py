@@ -8,7 +8,6 @@ from functools import partial
 
 import msgspec
 
-from shardkit import storage
 from shardkit.bench.feeding import Fed, feed
 from shardkit.bench.memory import PeakMemory
 from shardkit.bench.planning import (
@@ -22,11 +21,12 @@ from shardkit.bench.planning import (
 )
 from shardkit.bench.rates import Batches, Contender, Open, Rate, measure, summarize, take_turns
 from shardkit.bench.stages import Stage, measure_stages
-from shardkit.dataset import Dataset, open_dataset
+from shardkit.dataset.manifest import SplitInfo
+from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.features import Features
-from shardkit.manifest import SplitInfo
 from shardkit.reading.batches import ReadingOptions
-from shardkit.reading.dataset import open_splits
+from shardkit.reading.splits import open_splits
+from shardkit.storage import files as storage
 
 NUM_ROUNDS = 3
 SHARDKIT, TF_DATA = "shardkit", "tf.data"

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from shardkit.blocks import BlockReader, BlockRef, Framed
-from shardkit.dataset import Dataset
+from shardkit.dataset.block_loader import Block, BlockLoader
+from shardkit.dataset.block_reader import BlockReader, BlockRef, Framed
+from shardkit.dataset.open import Dataset
+from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.features import Features
 from shardkit.reading.assembler import Assembler
-from shardkit.reading.blocks import Block, BlockLoader
-from shardkit.reading.columns import Batch, BatchMaker
+from shardkit.reading.batch import Batch, BatchMaker
+from shardkit.reading.epoch_plan import SplitPlan
 from shardkit.reading.order import EpochOrder, OrderOptions, Worker
-from shardkit.reading.plan import SplitPlan
-from shardkit.reading.split_blocks import SplitBlocks
 
 # Of a block, then of a batch, in the order in which they are done.
 BLOCK_STAGES = ("read", "inflate", "scan")

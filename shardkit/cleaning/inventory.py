@@ -9,17 +9,17 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
-from shardkit import storage
-from shardkit.adoption.write import is_indexed
-from shardkit.appended import counted_file
-from shardkit.cleaning.plan import Folder, Found, Inventory, Upload, Version
-from shardkit.conversion.handover import folder_prefix, handover_folder
-from shardkit.conversion.server_rows import ROWS_FOLDER
-from shardkit.conversion.tfds import tfds_documents
-from shardkit.dataset import Dataset, list_versions, open_dataset
-from shardkit.diagnosis.scratch import PREFIX
+from shardkit.cleaning.decide import Folder, Found, Inventory, Upload, Version
+from shardkit.conversion.exchange import folder_prefix, handover_folder
+from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
+from shardkit.conversion.shards.tfds import tfds_documents
+from shardkit.dataset.append_info import counted_file
+from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+from shardkit.dataset.open import Dataset, list_versions, open_dataset
+from shardkit.doctor.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
-from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+from shardkit.indexing.write import is_indexed
+from shardkit.storage import files as storage
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 

@@ -16,9 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from shardkit import storage
-from shardkit.cleaning.inventory import find_versions, found_files, held, list_folder, load_version
-from shardkit.cleaning.plan import (
+from shardkit.cleaning.decide import (
     DOCTOR,
     HANDED_OVER,
     ROWS,
@@ -31,9 +29,11 @@ from shardkit.cleaning.plan import (
     Upload,
     names_after,
 )
-from shardkit.diagnosis.scratch import PREFIX
-from shardkit.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
-from shardkit.stores.uploads import PendingUpload
+from shardkit.cleaning.inventory import find_versions, found_files, held, list_folder, load_version
+from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
+from shardkit.doctor.scratch import PREFIX
+from shardkit.storage import files as storage
+from shardkit.storage.uploads import PendingUpload
 
 _THREADS = 16
 

@@ -11,8 +11,7 @@ from typing import NoReturn
 import click
 
 from shardkit._version import __version__
-from shardkit.cli.errors import EXIT_READER_LEFT, explain, reader_left, show
-from shardkit.cli.shell import (
+from shardkit.cli.shell.command import (
     Entry,
     LazyGroup,
     debug_option,
@@ -22,7 +21,8 @@ from shardkit.cli.shell import (
     install_signal_handlers,
     survive_narrow_encodings,
 )
-from shardkit.interruption import stop_at_once_on_signals
+from shardkit.cli.shell.errors import EXIT_READER_LEFT, explain, reader_left, show
+from shardkit.runtime.interruption import stop_at_once_on_signals
 
 __all__ = ["cli", "main", "script"]
 
@@ -108,7 +108,7 @@ def script() -> NoReturn:
     """Runs the command line as a process of its own."""
     stop_at_once_on_signals()
     if sys.argv[1:2] == ["convert"]:
-        from shardkit.cli.supervise import supervised
+        from shardkit.cli.shell.supervise import supervised
 
         sys.exit(supervised(_convert))
     sys.exit(main())
@@ -116,7 +116,7 @@ def script() -> NoReturn:
 
 def _convert() -> int:
     from beam_pipelines.imports import lighten_process
-    from shardkit.process_limits import ask_for_memory_late
+    from shardkit.runtime.process_limits import ask_for_memory_late
 
     lighten_process()
     ask_for_memory_late()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.options import NumberRange
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.option_types import NumberRange
 
 if TYPE_CHECKING:
     from shardkit.bench.run import Report, Stock
-    from shardkit.dataset import Dataset
+    from shardkit.dataset.open import Dataset
 
 _STOPPED = "The measurement was stopped before the end; nothing was changed."
 
@@ -93,7 +93,7 @@ def command(
         raise click.UsageError("--accelerators needs --step-time, the seconds that one step of an accelerator takes.")
 
     from shardkit.bench.run import BenchOptions, run
-    from train.signals import end_at_once
+    from train.distribution.signals import end_at_once
 
     options = BenchOptions(
         split=split,
@@ -111,7 +111,7 @@ def command(
     if as_json:
         _print_json(report)
         return
-    from shardkit.cli.bench_page import print_report
+    from shardkit.cli.pages.bench_page import print_report
 
     print_report(report)
 
@@ -133,7 +133,7 @@ def _load_stock(tell: Callable[[str], None], dataset: Dataset) -> Stock:
 
     from shardkit.bench.run import Stock
     from shardkit.errors import StorageError, UsageError
-    from train.environment import native_messages_hidden
+    from train.distribution.environment import native_messages_hidden
 
     if importlib.util.find_spec("tensorflow") is None:
         return Stock(why_not="TensorFlow is not installed; pip install 'shardkit[train]' adds it")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.options import DurationType
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.option_types import DurationType
 
 if TYPE_CHECKING:
-    from shardkit.cleaning.plan import CleanPlan
+    from shardkit.cleaning.decide import CleanPlan
     from shardkit.cleaning.remove import Removed
 
 
@@ -59,11 +59,11 @@ def command(
     """
     import time
 
-    from shardkit import storage
+    from shardkit.cleaning.decide import plan_cleaning
     from shardkit.cleaning.inventory import take_inventory
-    from shardkit.cleaning.plan import plan_cleaning
     from shardkit.cleaning.remove import remove
     from shardkit.conversion.plan import work_roots
+    from shardkit.storage import files as storage
 
     root = storage.normalize(dataset)
     if not storage.is_local(root):
@@ -82,9 +82,9 @@ def command(
 def _print_page(plan: CleanPlan, removed: Removed | None, now: float) -> None:
     from rich.console import Console
 
-    from shardkit.cleaning.plan import totals
-    from shardkit.cli.errors import visible
-    from shardkit.cli.grid import print_columns
+    from shardkit.cleaning.decide import totals
+    from shardkit.cli.shell.errors import visible
+    from shardkit.cli.shell.tables import print_columns
     from shardkit.units import format_count, format_number, format_size
 
     rows = [
@@ -124,7 +124,7 @@ def _days(seconds: float) -> str:
 def _print_json(root: str, plan: CleanPlan, removed: Removed | None) -> None:
     import msgspec
 
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     document = {
         "location": storage.redact(root),

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardkit.cli.engines import EngineCommand, chosen_engine, engine_options
-from shardkit.cli.options import NumberRange, SizeType, SplitType, split_names
-from shardkit.cli.reading import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
-from shardkit.cli.recipes import read_recipe
+from shardkit.cli.shell.engine_options import EngineCommand, chosen_engine, engine_options
+from shardkit.cli.shell.input_options import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
+from shardkit.cli.shell.option_types import NumberRange, SizeType, SplitType, split_names
+from shardkit.cli.shell.recipes import read_recipe
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.settings import RunnerName
-    from shardkit.codec import Compression, CompressionLevel
-    from shardkit.conversion.bad_rows import BadRowPolicy
     from shardkit.conversion.prepare import ConvertOptions
+    from shardkit.conversion.rows.bad_rows import BadRowPolicy
+    from shardkit.encoding.codec import Compression, CompressionLevel
     from shardkit.transforms.options import ImageFormat
 
 
@@ -225,9 +225,9 @@ def command(
     """
     if num_shards is not None and ctx.get_parameter_source("shard_size") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--shard-size and --num-shards exclude each other.", ctx)
-    from shardkit.cli.conversion import convert
+    from shardkit.cli.run_convert import convert
     from shardkit.conversion.prepare import ConvertOptions
-    from shardkit.process_limits import limit_memory
+    from shardkit.runtime.process_limits import limit_memory
     from shardkit.transforms.options import options_from_texts
 
     options: ConvertOptions = ConvertOptions(
@@ -271,7 +271,7 @@ def command(
         max_row_seconds=max_row_seconds,
     )
     if append:
-        from shardkit.cli.appending import held_options
+        from shardkit.cli.shell.append_options import held_options
 
         options = held_options(ctx, options)
     limit_memory(max_memory)

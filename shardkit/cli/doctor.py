@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shardkit.diagnosis.installation import Installation
-    from shardkit.diagnosis.kernel import KernelReport
-    from shardkit.diagnosis.machine import Gpus, Machine
-    from shardkit.diagnosis.store import StoreReport
+    from shardkit.doctor.installation import Installation
+    from shardkit.doctor.kernel import KernelReport
+    from shardkit.doctor.machine import Gpus, Machine
+    from shardkit.doctor.store_trials import StoreReport
 
 # Less room than this for temporary files ends many a conversion.
 _SMALL_TEMPORARY_BYTES = 1024**3
@@ -48,9 +48,9 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
     A store is written to, in a new folder .shardkit-doctor-* below URL that is removed again, in total about 60 MiB;
     nothing else there is read or changed. Ends with exit code 1 if anything is wrong, 5 if the store does not answer.
     """
-    from shardkit.diagnosis.installation import look_at_installation
-    from shardkit.diagnosis.kernel import check_kernel
-    from shardkit.diagnosis.machine import GpuQuestion, look_at_machine
+    from shardkit.doctor.installation import look_at_installation
+    from shardkit.doctor.kernel import check_kernel
+    from shardkit.doctor.machine import GpuQuestion, look_at_machine
 
     question = GpuQuestion()
     try:
@@ -74,7 +74,7 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
 
 
 def _examine(url: str, num_rounds: int | None) -> StoreReport:
-    from shardkit.diagnosis.store import examine_store
+    from shardkit.doctor.store_trials import examine_store
 
     with _status() as progress:
         return examine_store(url, num_rounds=num_rounds, progress=progress)
@@ -113,8 +113,8 @@ def _print_installation(installation: Installation, kernel: KernelReport, proble
     from rich.console import Console
 
     from shardkit._version import __version__
-    from shardkit.cli.errors import visible
-    from shardkit.cli.grid import print_columns
+    from shardkit.cli.shell.errors import visible
+    from shardkit.cli.shell.tables import print_columns
 
     console = Console(highlight=False)
     _print_facts(
@@ -183,8 +183,8 @@ def _describe_gpus(machine: Machine, gpus: Gpus) -> str:
 def _print_store(report: StoreReport) -> None:
     from rich.console import Console
 
-    from shardkit.cli.errors import visible
-    from shardkit.cli.grid import print_columns
+    from shardkit.cli.shell.errors import visible
+    from shardkit.cli.shell.tables import print_columns
     from shardkit.units import format_count, format_duration
 
     console = Console(highlight=False)
@@ -207,7 +207,7 @@ def _print_store(report: StoreReport) -> None:
 def _print_facts(console: Console, title: str, facts: tuple[tuple[str, str], ...]) -> None:
     from rich.text import Text
 
-    from shardkit.cli.errors import visible
+    from shardkit.cli.shell.errors import visible
 
     console.print(Text(title, style="bold"))
     for name, value in facts:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options, version_option
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.run_options import check_trainer, open_split, open_trained, trained_options, version_option
 
 
 @click.command(
@@ -47,8 +47,8 @@ def command(
     check_trainer()
     opened, name = open_split(dataset, split, run, version)
     rebuilt = open_trained(run, at, model)
-    from shardkit import storage
-    from train.evaluate import evaluate
+    from shardkit.storage import files as storage
+    from train.runs.evaluate import evaluate
 
     found = evaluate(rebuilt, opened, name, global_batch_size or rebuilt.record.global_batch_size)
     document = {
@@ -72,10 +72,10 @@ def command(
 def _print(document: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from shardkit.cli.errors import visible
-    from shardkit.cli.grid import print_columns
+    from shardkit.cli.shell.errors import visible
+    from shardkit.cli.shell.tables import print_columns
     from shardkit.units import format_number
-    from train.report import format_metric
+    from train.reporting.report import format_metric
 
     console = Console(highlight=False, soft_wrap=True)
     num_examples, num_labelled = document["num_examples"], document["num_labelled"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.trained import check_trainer, trained_options
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.run_options import check_trainer, trained_options
 
 
 @click.command(
@@ -38,15 +38,15 @@ def command(run: str, target: str, at: str, model: str | None, dataset: str | No
     DIR/export.json describes them.
     """
     check_trainer()
-    from train.environment import import_quietly
-    from train.run_folder import RunFolder, check_target, read_trained
+    from train.distribution.environment import import_quietly
+    from train.runs.run_folder import RunFolder, check_target, read_trained
 
     folder, place = RunFolder(run), export_place(target)
     check_target(place)
     read_trained(folder)
     import_quietly()
-    from train.export import export_run
-    from train.report import Reporter
+    from train.reporting.report import Reporter
+    from train.runs.export import export_run
 
     export_run(folder, place, Reporter(), which=at, model=model, dataset=dataset, split=split)
 
@@ -57,8 +57,8 @@ def export_place(target: str) -> Path:
     Raises:
         UsageError: If it is not local.
     """
-    from shardkit import storage
     from shardkit.errors import UsageError
+    from shardkit.storage import files as storage
 
     place = storage.normalize(target)
     if not storage.is_local(place):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.options import SizeType
-from shardkit.cli.reading_bar import reading_bar
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.option_types import SizeType
+from shardkit.cli.shell.reading_bar import reading_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shardkit.adoption.open import Indexed
+    from shardkit.indexing.open import Indexed
 
 
 class _SplitGlob(click.ParamType[tuple[str, str]]):
@@ -80,8 +80,8 @@ def command(
 
     from rich.console import Console
 
-    from shardkit.adoption.listing import AdoptOptions
-    from shardkit.adoption.open import index_tfrecords, list_for_index
+    from shardkit.indexing.listing import AdoptOptions
+    from shardkit.indexing.open import index_tfrecords, list_for_index
 
     options = AdoptOptions(splits=splits, max_record_bytes=max_record_size, max_expansion=max_expansion)
     started = time.monotonic()
@@ -101,7 +101,7 @@ def command(
 
 
 def _show_notes(console: Console, made: Indexed) -> None:
-    from shardkit.cli.conversion_report import show_note
+    from shardkit.cli.pages.convert_page import show_note
 
     for note in made.notes:
         show_note(console, note)
@@ -112,9 +112,9 @@ def _show(console: Console, made: Indexed, seconds: float) -> None:
 
     from rich.table import Table
 
-    from shardkit import storage
-    from shardkit.cli.errors import visible
-    from shardkit.cli.phases import rate_text
+    from shardkit.cli.pages.phases import rate_text
+    from shardkit.cli.shell.errors import visible
+    from shardkit.storage import files as storage
     from shardkit.units import format_count, format_duration, format_number, format_size
 
     dataset = made.dataset

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
 
 if TYPE_CHECKING:
-    from shardkit.dataset import Dataset
+    from shardkit.dataset.open import Dataset
 
 _MAX_REJECTED = 100
 
@@ -57,17 +57,17 @@ def command(
     Reads the manifest and the shard table; of the shards, only as much as --examples needs.
     """
     if with_history:
-        from shardkit.cli.history import show_history
+        from shardkit.cli.pages.history_page import show_history
 
         show_history(dataset, as_json=as_json)
         return
-    from shardkit.dataset import open_dataset
+    from shardkit.dataset.open import open_dataset
 
     opened = open_dataset(dataset, version)
     if split is not None:
         opened.manifest.split(split)
     if with_recipe:
-        from shardkit.cli.recipes import render_recipe
+        from shardkit.cli.shell.recipes import render_recipe
 
         click.echo(render_recipe(opened.manifest), nl=False)
         return
@@ -80,14 +80,14 @@ def command(
         document = make_document(opened, split, num_examples or 0)
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
         return
-    from shardkit.cli.tables import print_page
+    from shardkit.cli.pages.inspect_page import print_page
 
     print_page(opened, split=split, with_shards=with_shards, num_examples=num_examples)
 
 
 def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
+    from shardkit.dataset.rejected_rows import encode_record, read_rejected
     from shardkit.errors import UsageError
-    from shardkit.rejected import encode_record, read_rejected
 
     account = dataset.manifest.accounting
     if not account.rejected_files and (account.num_rejected or account.num_damaged_files):
@@ -103,7 +103,7 @@ def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
     if not account.rejected_files:
         click.echo("no rows were rejected")
         return
-    from shardkit.cli.tables import print_rejected
+    from shardkit.cli.pages.inspect_page import print_rejected
 
     print_rejected(read_rejected(dataset), _MAX_REJECTED)
 
@@ -118,9 +118,9 @@ def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dic
     """
     import msgspec
 
-    from shardkit import storage
-    from shardkit.cli.values import json_value
-    from shardkit.preview import first_examples
+    from shardkit.cli.shell.formatting import json_value
+    from shardkit.dataset.preview import first_examples
+    from shardkit.storage import files as storage
 
     manifest = dataset.manifest
     splits = [s for s in manifest.splits if split in (None, s.name)]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardkit.cli.options import FiniteRange, SizeType, SplitType
-from shardkit.cli.reading import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.input_options import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
+from shardkit.cli.shell.option_types import FiniteRange, SizeType, SplitType
 
 if TYPE_CHECKING:
-    from shardkit.codec import Compression
+    from shardkit.encoding.codec import Compression
     from shardkit.forecast.limits import EngineName
     from shardkit.forecast.values import Store, Workload, WorkPlace
 
@@ -159,7 +159,7 @@ def command(
     else:
         is_read = [name for names in READING_HEADING.values() for name in names if name != "--max-record-size"]
         _refuse(ctx, is_read, "says how INPUT files are read, and --input-size needs none")
-    from shardkit.cli.forecast import describe_limits, make_document, print_forecast
+    from shardkit.cli.pages.plan_page import describe_limits, make_document, print_forecast
     from shardkit.conversion.prepare import ConvertOptions
     from shardkit.forecast.values import Setting
 
@@ -181,7 +181,7 @@ def command(
         rows = (row_size, features, expansion, ratio)
         workload = _imagined(input_size, num_files, *rows, splits, is_cut=not whole_files)
     else:
-        from shardkit.forecast.measured import measured
+        from shardkit.forecast.measure import measured
 
         options = ConvertOptions(
             inputs=inputs,
@@ -213,7 +213,7 @@ def _refuse(ctx: click.Context, names: Collection[str], why: str) -> None:
 def _work_place(work_dir: str | None) -> WorkPlace:
     if work_dir is None:
         return "default"
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     named = storage.normalize(work_dir)
     if storage.is_local(named):
@@ -235,8 +235,8 @@ def _imagined(
 ) -> Workload:
     from fractions import Fraction
 
+    from shardkit.conversion.layout_math import parse_shares
     from shardkit.forecast.values import Workload
-    from shardkit.planning import parse_shares
 
     num_rows = max(1, num_bytes // row_bytes)
     framed = max(num_rows, int(num_bytes * Fraction(expansion)))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.options import split_names
-from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.trained import check_trainer, open_split, open_trained, trained_options, version_option
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.option_types import split_names
+from shardkit.cli.shell.run_options import check_trainer, open_split, open_trained, trained_options, version_option
 
 if TYPE_CHECKING:
     from shardkit.features import Features
@@ -59,8 +59,8 @@ def command(
     check_free(output)
     rebuilt = open_trained(run, at, model)
     from shardkit.reading.arrow import record_batch
-    from shardkit.row_files import check_rows_file, write_rows
-    from train.predict import kept_features, predicted_features, predictions
+    from shardkit.reading.row_files import check_rows_file, write_rows
+    from train.runs.predict import kept_features, predicted_features, predictions
 
     predicted = predicted_features(rebuilt)
     kept = kept_features(opened.manifest, split_names(keep) or (), predicted)
@@ -83,8 +83,8 @@ def command(
 
 
 def _tell(num_rows: int, split: str, output: str) -> None:
-    from shardkit import storage
-    from shardkit.cli.errors import visible
+    from shardkit.cli.shell.errors import visible
+    from shardkit.storage import files as storage
     from shardkit.units import format_number
 
     found = format_number(num_rows, "prediction")
@@ -103,9 +103,9 @@ def check_free(output: str) -> None:
         ConflictError: If there is something.
         UsageError: If it is a file that is not local.
     """
-    from shardkit import storage
-    from shardkit.dataset import list_versions
+    from shardkit.dataset.open import list_versions
     from shardkit.errors import ConflictError, UsageError
+    from shardkit.storage import files as storage
 
     if is_file(output) and not storage.is_local(output):
         raise UsageError(
@@ -133,7 +133,7 @@ def convert_rows(path: Path, features: Features, split: str, destination: str) -
 
     import tomli_w
 
-    from shardkit.cli.recipes import declaration
+    from shardkit.cli.shell.recipes import declaration
 
     schema = path.with_name("schema.toml")
     schema.write_text(tomli_w.dumps({"features": {f.name: declaration(f) for f in features}}))

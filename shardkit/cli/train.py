@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.cli.export import export_place
-from shardkit.cli.options import FiniteRange, LengthBucketsType, StepsType, split_names
-from shardkit.cli.settings import settings_options
-from shardkit.cli.shell import ExampleCommand
-from shardkit.cli.trained import check_own_package
-from shardkit.cli.workers import worker_options
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.option_files import settings_options
+from shardkit.cli.shell.option_types import FiniteRange, LengthBucketsType, StepsType, split_names
+from shardkit.cli.shell.run_options import check_own_package
+from shardkit.cli.shell.worker_options import worker_options
 from shardkit.errors import missing_extra
 
 if TYPE_CHECKING:
-    from train.config import TrainOptions
-    from train.request import Request
-    from train.run_folder import RunFolder
+    from train.options.config import TrainOptions
+    from train.runs.request import Request
+    from train.runs.run_folder import RunFolder
 
 MAX_SEED = 2**32 - 1
 
@@ -284,15 +284,15 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             raise missing_extra("train", package)
     import msgspec
 
-    from train.cluster import cluster_from_environment
-    from train.environment import import_quietly
-    from train.launch import plan_launch, with_version
-    from train.plan import fitting_workers
-    from train.request import make_plan
-    from train.run_folder import RunFolder, check_target
-    from train.seat import end_with_supervisor, own_seat
-    from train.signals import end_at_once
-    from train.supervisor import supervise
+    from train.distribution.cluster import cluster_from_environment
+    from train.distribution.environment import import_quietly
+    from train.distribution.launch import plan_launch, with_version
+    from train.distribution.signals import end_at_once
+    from train.distribution.supervisor import supervise
+    from train.distribution.worker_identity import end_with_supervisor, own_seat
+    from train.options.step_plan import fitting_workers
+    from train.runs.request import make_plan
+    from train.runs.run_folder import RunFolder, check_target
 
     options = read_options(typed | {"command": ("shardkit", *sys.argv[1:])})
     seat = own_seat(os.environ)
@@ -315,10 +315,10 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         folder.open(resume=options.resume or not is_first)
         if orders is None:
             import_quietly()
-            from train.peers import leaving_when_peers_are_lost, logging_about_peers
-            from train.report import Reporter
+            from train.distribution.lost_peers import leaving_when_peers_are_lost, logging_about_peers
+            from train.parameter_servers import serve
+            from train.reporting.report import Reporter
             from train.run import run
-            from train.servers import serve
 
             with leaving_when_peers_are_lost(cluster):
                 if cluster.num_servers and not cluster.is_chief:
@@ -343,7 +343,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:
     """Returns what is asked for, of the version with which a run in the folder began if it goes on."""
-    from train.request import resolve
+    from train.runs.request import resolve
 
     return resolve(options, folder.read_record() if folder is not None and options.resume else None)
 
@@ -352,7 +352,7 @@ def read_options(typed: dict[str, Any]) -> TrainOptions:
     """Returns what was typed as one value."""
     import msgspec
 
-    from train.config import TrainOptions
+    from train.options.config import TrainOptions
 
     names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
     return msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
@@ -360,24 +360,24 @@ def read_options(typed: dict[str, Any]) -> TrainOptions:
 
 def show_plan(request: Request, folder: RunFolder, num_workers: int, num_commanded: int) -> None:
     """Shows what a run would do, and writes nothing."""
-    from train.environment import import_quietly
+    from train.distribution.environment import import_quietly
 
     import_quietly()
     from train.dry_run import dry_run
-    from train.report import Reporter
+    from train.reporting.report import Reporter
 
     dry_run(request, folder, Reporter(), num_workers, num_commanded)
 
 
 def export(folder: RunFolder, target: str, *, is_best: bool) -> None:
     """Writes the trained model for others, of the best epoch or of the last one."""
-    from train.environment import import_quietly
+    from train.distribution.environment import import_quietly
 
     import_quietly()
     from shardkit.errors import ShardkitError
-    from train.export import export_run
-    from train.rebuild import BEST, NEWEST
-    from train.report import Reporter
+    from train.reporting.report import Reporter
+    from train.runs.export import export_run
+    from train.runs.restore_model import BEST, NEWEST
 
     try:
         export_run(folder, export_place(target), Reporter(), which=BEST if is_best else NEWEST)

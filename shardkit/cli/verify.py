@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkit.cli.reading_bar import reading_bar
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
+from shardkit.cli.shell.reading_bar import reading_bar
 
 if TYPE_CHECKING:
-    from shardkit.dataset import Dataset
-    from shardkit.verify import VerifyReport
+    from shardkit.dataset.open import Dataset
+    from shardkit.verify.shards import VerifyReport
 
 _SHOWN_PER_FILE = 10
 
@@ -44,8 +44,8 @@ def command(
     import os
     import time
 
-    from shardkit.dataset import open_dataset
-    from shardkit.verify import verify_dataset
+    from shardkit.dataset.open import open_dataset
+    from shardkit.verify.shards import verify_dataset
 
     opened = open_dataset(dataset, version)
     started = time.monotonic()
@@ -67,7 +67,7 @@ def command(
 
 
 def _print_report(report: VerifyReport, location: str, seconds: float, *, is_indexed: bool) -> None:
-    from shardkit.cli.errors import visible
+    from shardkit.cli.shell.errors import visible
     from shardkit.units import format_count, format_duration, format_number, format_size
 
     shown: dict[str, int] = {}
@@ -104,7 +104,7 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
 def _print_json(dataset: Dataset, report: VerifyReport, seconds: float) -> None:
     import msgspec
 
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     document = {
         "location": storage.redact(dataset.url),

@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 import xxhash
 
-from shardkit import storage
 from shardkit._version import __version__
-from shardkit.codec import Compression, CompressionLevel
-from shardkit.conversion.bad_rows import BadRowPolicy
+from shardkit.conversion.layout_math import SplitShare
+from shardkit.conversion.rows.bad_rows import BadRowPolicy
+from shardkit.dataset.manifest import DATA_DIR, FORMAT_VERSION, Created, InputRoot
+from shardkit.encoding.codec import Compression, CompressionLevel
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.manifest import DATA_DIR, FORMAT_VERSION, Created, InputRoot
-from shardkit.planning import SplitShare
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions
+from shardkit.storage import files as storage
 from shardkit.transforms.options import TransformOptions, without_places
 from shardkit.transforms.pipeline import TransformPlan
 

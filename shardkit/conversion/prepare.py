@@ -6,10 +6,9 @@ import functools
 
 import msgspec
 
-from shardkit import storage
-from shardkit.codec import Compression, CompressionLevel
-from shardkit.codec_kernel import HAS_KERNEL
-from shardkit.conversion.append import (
+from shardkit.conversion.commit.commit import refuse_existing
+from shardkit.conversion.exchange import check_handover, handover_folder
+from shardkit.conversion.inputs.append_check import (
     appended_fingerprint,
     base_version,
     check_fit,
@@ -19,13 +18,19 @@ from shardkit.conversion.append import (
     open_base,
     source_features,
 )
-from shardkit.conversion.bad_rows import BadRowPolicy, check_countable
-from shardkit.conversion.checks import check_options, choose_level
-from shardkit.conversion.commit import refuse_existing
-from shardkit.conversion.disk_space import check_space
-from shardkit.conversion.handover import check_handover, handover_folder
-from shardkit.conversion.membership import DEFAULT_NAMES, check_columns
-from shardkit.conversion.own_output import refuse_own_output
+from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
+from shardkit.conversion.inputs.inspect_inputs import Understood, understand
+from shardkit.conversion.inputs.option_checks import check_options, choose_level
+from shardkit.conversion.inputs.own_output import refuse_own_output
+from shardkit.conversion.inputs.recipe_checks import hold_to_recipe, recipe_of
+from shardkit.conversion.inputs.schema_file import (
+    Schema,
+    apply_schema,
+    declared_features,
+    load_schema,
+    with_leading_zeros,
+)
+from shardkit.conversion.layout_math import parse_shares
 from shardkit.conversion.plan import (
     Plan,
     Recipe,
@@ -35,20 +40,21 @@ from shardkit.conversion.plan import (
     no_new_folders,
     work_roots,
 )
-from shardkit.conversion.recipe_options import hold_to_recipe, recipe_of
-from shardkit.conversion.server_rows import holds_server_rows, names_server, server_rows
-from shardkit.conversion.small_files import group_small_files
-from shardkit.conversion.understanding import Understood, understand
+from shardkit.conversion.rows.bad_rows import BadRowPolicy, check_countable
+from shardkit.conversion.rows.small_files import group_small_files
+from shardkit.conversion.space.disk_space import check_space
+from shardkit.conversion.splits.assign import DEFAULT_NAMES, check_columns
 from shardkit.conversion.work_folder import count_read_before, version_cut_off
-from shardkit.dataset import Dataset
+from shardkit.dataset.manifest import InputRoot
+from shardkit.dataset.open import Dataset
+from shardkit.encoding.codec import Compression, CompressionLevel
+from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
-from shardkit.manifest import InputRoot
-from shardkit.planning import parse_shares
-from shardkit.schema import Schema, apply_schema, declared_features, load_schema, with_leading_zeros
 from shardkit.sources.base import SourceOptions
+from shardkit.sources.files.streams import shown
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.streams import shown
+from shardkit.storage import files as storage
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 from shardkit.units import MiB

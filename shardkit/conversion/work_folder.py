@@ -13,17 +13,23 @@ from pathlib import Path
 
 import msgspec
 
-from shardkit import storage
-from shardkit.conversion.commit import COMMITTED_FILE, COMMITTING_FILE, STOPPED_FILE, find_commit, refuse_existing
-from shardkit.conversion.extract import Extracted, is_whole
-from shardkit.conversion.handover import fetch_folder, forget_handed_over, handover_url, remove_handover
-from shardkit.conversion.layout import LAYOUT_FILE
+from shardkit.conversion.commit.commit import (
+    COMMITTED_FILE,
+    COMMITTING_FILE,
+    STOPPED_FILE,
+    find_commit,
+    refuse_existing,
+)
+from shardkit.conversion.exchange import fetch_folder, forget_handed_over, handover_url, remove_handover
+from shardkit.conversion.extract.extract import Extracted, is_whole
+from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.plan import Plan, input_versions
-from shardkit.conversion.server_rows import forget_server_rows
-from shardkit.conversion.write import forget_written
-from shardkit.dataset import list_versions, open_dataset
+from shardkit.conversion.shards.layout import LAYOUT_FILE
+from shardkit.conversion.shards.write import forget_written
+from shardkit.dataset.manifest import MANIFESTS_DIR
+from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.errors import ConflictError, DamageError, ShardkitError
-from shardkit.manifest import MANIFESTS_DIR
+from shardkit.storage import files as storage
 from shardkit.units import KiB
 
 FAILURE_FILE, FAILURE_RESERVE_FILE = "failure.json", "failure.reserve"

@@ -7,16 +7,8 @@ import functools
 import msgspec
 import numpy as np
 
-from shardkit.codec import BLOCK_BYTES
-from shardkit.conversion.chunks import CHUNK_BYTES, ROW_BYTES
-from shardkit.conversion.layout import MAX_SAMPLES
-from shardkit.conversion.small_files import SMALL_SHARE, small_file_limits
-from shardkit.conversion.spool import NUM_BUCKET_BITS, RUN_BYTES
-from shardkit.errors import UsageError
-from shardkit.forecast.limits import COUNTS, ENGINE
-from shardkit.forecast.space import manifest_at_most, spool_bytes, table_bytes
-from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
-from shardkit.planning import (
+from shardkit.conversion.extract.runs import NUM_BUCKET_BITS, RUN_BYTES
+from shardkit.conversion.layout_math import (
     BucketTotals,
     SplitLayout,
     choose_group_bytes,
@@ -26,6 +18,14 @@ from shardkit.planning import (
     form_groups,
     write_units,
 )
+from shardkit.conversion.rows.small_files import SMALL_SHARE, small_file_limits
+from shardkit.conversion.shards.chunks import CHUNK_BYTES, ROW_BYTES
+from shardkit.conversion.shards.layout import MAX_SAMPLES
+from shardkit.encoding.codec import BLOCK_BYTES
+from shardkit.errors import UsageError
+from shardkit.forecast.limits import COUNTS, ENGINE
+from shardkit.forecast.space import manifest_at_most, spool_bytes, table_bytes
+from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
 from shardkit.sources.base import BATCH_BYTES, count_splits
 from shardkit.units import MiB, format_size
 

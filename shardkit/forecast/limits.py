@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from shardkit.planning import MAX_SHARDS
+from shardkit.conversion.layout_math import MAX_SHARDS
 from shardkit.units import GiB, MiB, TiB
 
 EngineName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]

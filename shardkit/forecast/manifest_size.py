@@ -12,18 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardkit.accounting import Accounting, InputInfo
+from shardkit.conversion.layout_math import SplitShare
 from shardkit.conversion.plan import Plan
-from shardkit.features import Feature, Features
-from shardkit.forecast.values import ManifestSize
-from shardkit.frequencies import (
-    MAX_LISTED_INTEGERS,
-    MAX_VOCABULARY_BYTES,
-    NUM_COUNTED,
-    NUM_TOP_VALUES,
-    SAMPLE_STEP,
-)
-from shardkit.manifest import (
+from shardkit.dataset.documents import Accounting, InputInfo
+from shardkit.dataset.manifest import (
     FORMAT_VERSION,
     FeatureStatistics,
     Manifest,
@@ -33,8 +25,16 @@ from shardkit.manifest import (
     encode_manifest,
     shard_table_path,
 )
-from shardkit.planning import SplitShare
-from shardkit.statistics import StatisticsCollector
+from shardkit.features import Feature, Features
+from shardkit.forecast.values import ManifestSize
+from shardkit.statistics.collector import StatisticsCollector
+from shardkit.statistics.frequencies import (
+    MAX_LISTED_INTEGERS,
+    MAX_VOCABULARY_BYTES,
+    NUM_COUNTED,
+    NUM_TOP_VALUES,
+    SAMPLE_STEP,
+)
 
 # Entries of so many files tell of the others.
 _FILES_WRITTEN = 1000

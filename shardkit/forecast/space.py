@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardkit.forecast.values import ManifestSize, Workload
-from shardkit.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTES, NUM_COUNTED, NUM_TOP_VALUES
+from shardkit.statistics.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTES, NUM_COUNTED, NUM_TOP_VALUES
 
 # A row in the spool: its key and its size. A bucket in the index of a run: four numbers.
 _SPOOL_ROW_BYTES = 12

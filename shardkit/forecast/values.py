@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from shardkit.codec import Compression
+from shardkit.conversion.layout_math import SplitShare
+from shardkit.encoding.codec import Compression
 from shardkit.forecast.limits import EngineName
-from shardkit.planning import SplitShare
 from shardkit.units import GiB, MiB
 
 Store = Literal["local", "s3", "gs", "az"]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardkit.features import Feature, Features, arrow_schema
-from shardkit.reading.columns import Batch, Bools, Column, Ragged
+from shardkit.reading.batch import Batch, Bools, Column, Ragged
 
 
 def record_batch(batch: Batch, features: Features) -> pa.RecordBatch:

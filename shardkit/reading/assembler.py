@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from shardkit.decoder import RecordDecoder
+from shardkit.dataset.block_loader import Block
+from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import DamageError
 from shardkit.features import Features
-from shardkit.reading.blocks import Block
-from shardkit.reading.columns import Batch, BatchMaker
+from shardkit.reading.batch import Batch, BatchMaker
 
 Piece = tuple[Block, int, int]
 """Neighbouring rows of a block: it, the first, and the one after the last. A batch has dozens; a class takes longer."""

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import msgspec
 
+from shardkit.dataset.block_loader import Block, Fetched
 from shardkit.features import Features
-from shardkit.reading.ahead import BlocksAhead, Planned, Step
 from shardkit.reading.assembler import Assembler
-from shardkit.reading.blocks import Block, Fetched
-from shardkit.reading.columns import Batch, pad
+from shardkit.reading.batch import Batch, pad
+from shardkit.reading.epoch_plan import EpochPlan, RunsPlan
 from shardkit.reading.order import Rows
-from shardkit.reading.plan import EpochPlan, RunsPlan
+from shardkit.reading.prefetch import BlocksAhead, Planned, Step
+from shardkit.runtime.threads import worker_threads
 from shardkit.units import MiB
-from shardkit.worker_threads import worker_threads
 
 P = ParamSpec("P")
 T = TypeVar("T")

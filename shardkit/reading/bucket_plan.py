@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.codec_kernel import Int64s, gather
-from shardkit.reading.blocks import Block, BlockLoader
-from shardkit.reading.bucketing import BucketedOrder, Part
-from shardkit.reading.columns import Batch, Column, Ragged
+from shardkit.dataset.block_loader import Block, BlockLoader
+from shardkit.encoding.kernel import Int64s, gather
+from shardkit.reading.batch import Batch, Column, Ragged
+from shardkit.reading.bucket_order import BucketedOrder, Part
 from shardkit.reading.length_buckets import LengthBuckets, bucket_num_rows, length_name, num_batches, order_of
 from shardkit.reading.lengths import SplitBuckets
 from shardkit.reading.order import OrderOptions, Rows, Worker

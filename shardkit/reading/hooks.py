@@ -27,7 +27,7 @@ import xxhash
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Features
 from shardkit.hashing import UInt64s, mix64, row_keys
-from shardkit.reading.columns import Batch, Bools, Column, Ragged
+from shardkit.reading.batch import Batch, Bools, Column, Ragged
 from shardkit.reading.order import Rows
 
 MapFunction = Callable[..., "Batch | Mapping[str, Column]"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.reading.columns import Batch, Ragged
-from shardkit.transforms.pictures import open_upright
+from shardkit.media.image_codec import open_upright
+from shardkit.reading.batch import Batch, Ragged
 from shardkit.transforms.steps import RowError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from shardkit.decoder import RecordDecoder
+from shardkit.dataset.block_loader import BlockLoader
+from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import UsageError
 from shardkit.features import Feature
-from shardkit.reading.blocks import BlockLoader
 from shardkit.reading.length_buckets import (
     NO_BUCKET,
     BucketSizes,
@@ -21,7 +21,7 @@ from shardkit.reading.length_buckets import (
     choose_boundaries,
     find_buckets,
 )
-from shardkit.worker_threads import worker_threads
+from shardkit.runtime.threads import worker_threads
 
 _NUM_REQUESTS = 16
 

@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import xxhash
 
+from shardkit.dataset.block_loader import Block, BlockLoader
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
+from shardkit.reading.batch import Batch
 from shardkit.reading.batches import ReadingOptions
-from shardkit.reading.blocks import Block, BlockLoader
-from shardkit.reading.columns import Batch
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.mixture_order import MixtureOrder, integer_weights
 from shardkit.reading.order import (

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.codec_kernel import permutation
+from shardkit.encoding.kernel import permutation
 from shardkit.errors import UsageError
 from shardkit.hashing import mix64, row_keys
 from shardkit.reading.length_buckets import MAX_BATCH_EXAMPLES, BucketOrder

@@ -14,9 +14,9 @@ import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.reading.ahead import Step
+from shardkit.reading.batch import Batch
 from shardkit.reading.batches import ReadingOptions, read_batches
-from shardkit.reading.columns import Batch
+from shardkit.reading.epoch_plan import EpochPlan
 from shardkit.reading.hooks import (
     Filter,
     FilterFunction,
@@ -30,7 +30,7 @@ from shardkit.reading.hooks import (
 )
 from shardkit.reading.length_buckets import BucketSizes, shortened
 from shardkit.reading.order import OrderOptions, Rows, Worker, check_counts
-from shardkit.reading.plan import EpochPlan
+from shardkit.reading.prefetch import Step
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,14 +9,16 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.dataset import Dataset
+from shardkit.dataset.block_loader import BlockLoader
+from shardkit.dataset.open import Dataset
+from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.reading.assembler import Assembler
+from shardkit.reading.batch import Batch, Ragged
 from shardkit.reading.batches import ReadingOptions
-from shardkit.reading.blocks import BlockLoader
 from shardkit.reading.bucket_plan import BucketPlans
-from shardkit.reading.columns import Batch, Ragged
+from shardkit.reading.epoch_plan import EpochPlan, SplitPlan
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.length_buckets import LengthBuckets, check_padded, checked, one_size, order_of
 from shardkit.reading.lengths import (
@@ -37,9 +39,7 @@ from shardkit.reading.order import (
     check_turn,
     choose_num_lanes,
 )
-from shardkit.reading.plan import EpochPlan, SplitPlan
 from shardkit.reading.reader import BatchReader
-from shardkit.reading.split_blocks import SplitBlocks
 
 _NUM_KEPT_BLOCKS = 16
 

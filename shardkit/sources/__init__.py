@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardkit.sources.choice import choose_source, source_for
 from shardkit.sources.listing import Listing, list_inputs
+from shardkit.sources.registry import choose_source, source_for
 
 __all__ = ["Listing", "choose_source", "list_inputs", "source_for"]

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.streams import printable
+from shardkit.sources.files.streams import printable
 
 _LISTED_FILES = 5
 

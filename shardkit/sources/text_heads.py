@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shardkit import file_types as sniff
 from shardkit.errors import DamagedFileError
-from shardkit.sources import sniff
 from shardkit.sources.base import RawFile
-from shardkit.sources.streams import place
+from shardkit.sources.files.streams import place
 
 BOM = b"\xef\xbb\xbf"
 

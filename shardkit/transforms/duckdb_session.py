@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit.errors import UsageError, missing_extra
-from shardkit.sources.streams import printable
+from shardkit.sources.files.streams import printable
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
+from shardkit.media.image_codec import DEFAULT_QUALITY, Picture, PictureOptions, rewrite
 from shardkit.sources.base import SourceOptions
 from shardkit.transforms.options import ImageFormat, TransformOptions
-from shardkit.transforms.pictures import DEFAULT_QUALITY, Picture, PictureOptions, rewrite
 from shardkit.transforms.steps import RowError, RowFailure, StepResult, Taken, batch_of
 
 _MAX_SIDE = 65_535  # What JPEG can count.

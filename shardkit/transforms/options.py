@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from shardkit import storage
 from shardkit.errors import UsageError
+from shardkit.storage import files as storage
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
 ImageFormat = Literal["jpeg", "png"]

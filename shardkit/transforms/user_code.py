@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkit.errors import UsageError
-from shardkit.given_source import GivenSource
-from shardkit.process_limits import is_memory_short
+from shardkit.runtime.process_limits import is_memory_short
+from shardkit.runtime.user_files import GivenSource
 from shardkit.transforms.options import read_user_file, split_reference
 
 OPTION = "--map"

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from shardkit.features import arrow_schema, make_feature
-from shardkit.reading.dataset import Splits
+from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
 
 FEATURES = (

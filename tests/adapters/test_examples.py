@@ -5,15 +5,14 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FEATURES = (make_feature("x", "float32"), make_feature("y", "int64", nullable=True))
 # Labels are powers of two: a row that is lost or comes twice shows in their sum.
 NUM_LABELLED = 31

@@ -4,17 +4,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
+from tests.support.paths import ROOT
 
 jax = pytest.importorskip("jax")
 
 from shardkit.adapters.jax import batches  # noqa: E402
 from shardkit.errors import BadInputError, UsageError  # noqa: E402
 from shardkit.features import arrow_schema, make_feature  # noqa: E402
-from shardkit.reading.dataset import Splits  # noqa: E402
+from shardkit.reading.splits import Splits  # noqa: E402
 from shardkit.testing import write_dataset  # noqa: E402
 
 
@@ -26,7 +27,7 @@ def sharding():
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
 def test_two_devices_hold_every_example_once(splits, remainder):
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, str(Path(__file__).with_name("jax_reader.py")), splits.dataset.url, remainder]
+    command = [sys.executable, str(ROOT / "tests/support/adapters/jax_reader.py"), splits.dataset.url, remainder]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)

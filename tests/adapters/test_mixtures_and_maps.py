@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +14,11 @@ import pytest
 import shardkit
 from shardkit.errors import UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.reading.dataset import Splits
+from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
+from tests.support.paths import ROOT
 
-MAPPED = Path(__file__).with_name("mapped.py")
+MAPPED = ROOT / "tests/support/adapters/mapped.py"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from shardkit.adapters.tensorflow import batches, dataset, to_tensors
 from shardkit.adapters.tfdata import load_split
 from shardkit.errors import UsageError
-from shardkit.reading.columns import Batch
+from shardkit.reading.batch import Batch
 
 
 def as_rows(tensors, mask=None):

@@ -6,11 +6,12 @@ import sys
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+
+from tests.support.paths import ROOT
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
@@ -18,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E4
 from shardkit.adapters.torch import BatchDataset, ExampleDataset, RaggedTensors, to_tensors  # noqa: E402
 from shardkit.errors import UsageError  # noqa: E402
 from shardkit.features import arrow_schema, make_feature  # noqa: E402
-from shardkit.reading.dataset import Splits  # noqa: E402
+from shardkit.reading.splits import Splits  # noqa: E402
 from shardkit.testing import write_dataset  # noqa: E402
 
 
@@ -33,7 +34,7 @@ def loader_of(dataset, num_workers=0):
 def run_ranks(splits, tmp_path, world_size, num_loader_workers, remainder):
     command = [
         sys.executable,
-        str(Path(__file__).with_name("ddp_reader.py")),
+        str(ROOT / "tests/support/adapters/ddp_reader.py"),
         splits.dataset.url,
         str(tmp_path / "store"),
     ]

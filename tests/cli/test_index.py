@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import shardkit
+from shardkit.encoding.tfrecord import frame
 from shardkit.errors import DamageError
 from shardkit.features import make_feature
 from shardkit.testing import write_dataset
-from shardkit.tfrecord import frame
 
 
 def record(number: int) -> bytes:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from PIL import Image
 
-from beam_pipelines.engines.dataflow_settings import DATAFLOW
+from beam_pipelines.engines.dataflow.settings import DATAFLOW
 from beam_pipelines.engines.settings import Facts
 from shardkit.cli import main
 from shardkit.cli.plan import command
-from shardkit.cli.recipes import options_of
-from shardkit.dataset import open_dataset
+from shardkit.cli.shell.recipes import options_of
+from shardkit.dataset.open import open_dataset
 from shardkit.forecast.limits import ENGINES
 from shardkit.sources.base import SourceOptions
 from shardkit.units import MiB

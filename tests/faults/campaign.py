@@ -1,6 +1,6 @@
 """Breaks conversions in every way there is, and prints what a reader found afterwards.
 
-    python tests/faults/campaign.py all --seed 1 --trials 200 --store local --store moto
+    python -m tests.faults.campaign all --seed 1 --trials 200 --store local --store moto
 
 `sweep` puts every fault at every storage operation, `kills` kills at random times, `writers` races eight conversions,
 `zombies` lets one go on after another's commit, `lost` loses every fifth answer, `faults` spoils every tenth request,
@@ -24,19 +24,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.append(str(Path(__file__).resolve().parent))
-
-from campaigns import Trial, faults, kills, lost, signals, sweep
-from fork_server import ForkServer
-from full_disk import disks
-from places import is_there, open_store
-from planted_bugs import BUGS
-from races import writers, zombies
 from rich.console import Console
 from rich.table import Table
-from servers import KINDS
-from trials import Outcome, kinds_of
-from worlds import World
+
+from tests.faults.campaigns import Trial, faults, kills, lost, signals, sweep
+from tests.faults.fork_server import ForkServer
+from tests.faults.full_disk import disks
+from tests.faults.places import is_there, open_store
+from tests.faults.planted_bugs import BUGS
+from tests.faults.races import writers, zombies
+from tests.faults.trials import Outcome, kinds_of
+from tests.faults.worlds import World
+from tests.support.stores.servers import KINDS
 
 # How many trials of each are made at a time: races are many processes each.
 LANES = 2

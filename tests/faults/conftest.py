@@ -1,15 +1,10 @@
 """What the trials need: the process that starts conversions, and stores."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from fork_server import ForkServer
-from places import is_there, open_store
-from worlds import World
+from tests.faults.fork_server import ForkServer
+from tests.faults.places import is_there, open_store
+from tests.faults.worlds import World
 
 
 @pytest.fixture(scope="package")

@@ -16,7 +16,8 @@ from typing import Any
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractBufferedFile
-from operations import Operations, kill_all
+
+from tests.faults.operations import Operations, kill_all
 
 _flips = itertools.count()
 
@@ -50,7 +51,7 @@ def install(operations: Operations) -> None:
     _active = operations
     for protocol in operations.plan.protocols:
         # Made when it is asked for: its client takes long to import.
-        fsspec.register_implementation(protocol, f"fault_store.Fault_{protocol}", clobber=True)
+        fsspec.register_implementation(protocol, f"{__name__}.Fault_{protocol}", clobber=True)
     fsspec.register_implementation("fault", FaultFileSystem, clobber=True)
 
 

@@ -24,8 +24,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIMIT_S = 90.0
 _PRELOADED = (
-    "shardkit.cli", "shardkit.cli.convert", "shardkit.cli.conversion", "shardkit.cli.supervise", "pyarrow.csv",
-    "shardkit.sources.csv_files", "beam_pipelines.local", "injection", "tenacity",
+    "shardkit.cli", "shardkit.cli.convert", "shardkit.cli.run_convert", "shardkit.cli.shell.supervise", "pyarrow.csv",
+    "shardkit.sources.csv.source", "beam_pipelines.engines.local", "tests.faults.injection", "tenacity",
     "s3fs", "gcsfs", "adlfs", "azure.storage.blob.aio",
 )  # fmt: skip
 
@@ -106,9 +106,9 @@ class ForkServer:
         self._lock = threading.Lock()
         self._number = 0
         self._folder = Path(tempfile.mkdtemp(prefix="fork-server."))
-        paths = [str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "fork_server.py")],
+            [sys.executable, "-m", "tests.faults.fork_server"],
             stdin=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         )
@@ -205,9 +205,8 @@ def _convert(request: dict[str, Any]) -> NoReturn:
         output = os.open(f"{request['folder']}/output", os.O_WRONLY | os.O_CREAT, 0o666)
         for old, new in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(old, new)
-        from injection import install
-
         from shardkit.cli import script
+        from tests.faults.injection import install
 
         install()
         sys.argv = ["shardkit", *request["arguments"]]

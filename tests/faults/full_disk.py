@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from campaigns import Trial
-from fault_plan import Fault
-from operations import read_log
-from places import LocalPlace
-from trials import Outcome, disturb, leftovers, state_of, verdict
-from worlds import SCENARIOS, Scenario, World
+from tests.faults.campaigns import Trial
+from tests.faults.fault_plan import Fault
+from tests.faults.operations import read_log
+from tests.faults.places import LocalPlace
+from tests.faults.trials import Outcome, disturb, leftovers, state_of, verdict
+from tests.faults.worlds import SCENARIOS, Scenario, World
 
 FULL = 6
 _PLENTY_BYTES = 64 * 2**20

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fault_store
-import local_faults
-import planted_bugs
-from fault_plan import plan_of_environment
-from operations import Operations
+from tests.faults import fault_store, local_faults, planted_bugs
+from tests.faults.fault_plan import plan_of_environment
+from tests.faults.operations import Operations
 
 
 def install() -> None:

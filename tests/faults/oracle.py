@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from records import Damaged, Row, records_of, row_of
+
+from tests.faults.records import Damaged, Row, records_of, row_of
 
 _MANIFEST = re.compile(r"manifests/(\d{8})\.json")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,7 @@ from typing import Any
 
 import fsspec
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "stores"))
-
-from servers import KINDS, Server, serve
+from tests.support.stores.servers import KINDS, Server, serve
 
 # The manifest holds it.
 DATASET_NAME = "set"

@@ -22,7 +22,7 @@ def plant(name: str) -> None:
 
 def put_in_parts_of(num_bytes: int) -> None:
     """Makes uploads of more than two such parts go in parts, in this process and those that it forks."""
-    from shardkit.stores import objects
+    from shardkit.storage import objects
 
     _replace(objects, "_PART_BYTES", num_bytes)
 
@@ -35,7 +35,7 @@ def _bug(function: Callable[[], None]) -> Callable[[], None]:
 @_bug
 def commit_by_rename() -> None:
     """The last of several writers wins, and the others were told that they had."""
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     _replace(storage, "commit_exclusive", _write_over)
 
@@ -43,8 +43,8 @@ def commit_by_rename() -> None:
 @_bug
 def commit_after_a_look() -> None:
     """Whether a version is there is asked, and then it is written, as fsspec's own exclusive create does."""
-    from shardkit import storage
-    from shardkit.stores.objects import check_own
+    from shardkit.storage import files as storage
+    from shardkit.storage.objects import check_own
 
     def commit(path: str, content: bytes) -> None:
         if Path(path).exists():
@@ -57,7 +57,7 @@ def commit_after_a_look() -> None:
 @_bug
 def manifest_before_shards() -> None:
     """The manifest is there before what it names."""
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     commit, pending = storage.commit_exclusive, []
 
@@ -77,7 +77,7 @@ def manifest_before_shards() -> None:
 @_bug
 def old_deleted_first() -> None:
     """The old version goes before the new one is there, as Beam's own sink does."""
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     commit = storage.commit_exclusive
 
@@ -93,10 +93,10 @@ def old_deleted_first() -> None:
 @_bug
 def cleanup_after_an_unknown_answer() -> None:
     """A commit that was not answered counts as failed, and its shards are removed."""
-    from shardkit import storage
     from shardkit.errors import StorageError
-    from shardkit.stores.clients import client_of
-    from shardkit.stores.requests import call
+    from shardkit.storage import files as storage
+    from shardkit.storage.clients import client_of
+    from shardkit.storage.requests import call
 
     def create(path: str, content: bytes) -> None:
         try:
@@ -113,9 +113,9 @@ def cleanup_after_an_unknown_answer() -> None:
 @_bug
 def existing_is_a_conflict() -> None:
     """Whoever is told that the commit exists takes it for another one's."""
-    from shardkit import storage
     from shardkit.errors import ConflictError
-    from shardkit.stores.requests import ask
+    from shardkit.storage import files as storage
+    from shardkit.storage.requests import ask
 
     def create(path: str, content: bytes) -> None:
         try:
@@ -129,7 +129,7 @@ def existing_is_a_conflict() -> None:
 @_bug
 def first_answer_is_believed() -> None:
     """A commit that is read back and cut off on its way is taken for another one's."""
-    from shardkit.stores import objects
+    from shardkit.storage import objects
 
     _replace(objects, "_read_twice", lambda path, expected, left_s: objects._read_once(path, left_s))
 
@@ -145,8 +145,8 @@ def nothing_is_asked_again() -> None:
 @_bug
 def short_put_is_believed() -> None:
     """What a store took is what it keeps."""
-    from shardkit import storage
-    from shardkit.stores.requests import ask
+    from shardkit.storage import files as storage
+    from shardkit.storage.requests import ask
 
     def put(local: Path, path: str) -> None:
         ask(path, "put_file", str(local), path, is_written=True)
@@ -157,8 +157,8 @@ def short_put_is_believed() -> None:
 @_bug
 def stored_size_is_not_compared() -> None:
     """The size of what was put is asked, and the answer ignored."""
-    from shardkit import storage
-    from shardkit.stores import objects
+    from shardkit.storage import files as storage
+    from shardkit.storage import objects
 
     source = inspect.getsource(objects.put_object)
     assert source.count(_COMPARISON) == 1, "the stored size is compared in another way"
@@ -169,8 +169,8 @@ def stored_size_is_not_compared() -> None:
 @_bug
 def no_length_check() -> None:
     """An input is what the store gave, whatever its size."""
-    from shardkit import storage
-    from shardkit.stores.requests import ask
+    from shardkit.storage import files as storage
+    from shardkit.storage.requests import ask
 
     _replace(storage, "open_object", lambda path: io.BytesIO(ask(path, "cat_file", start=0, end=2**40)))
 
@@ -178,8 +178,8 @@ def no_length_check() -> None:
 @_bug
 def no_checksum_check() -> None:
     """A shard that an earlier attempt left is right if it is there."""
-    from shardkit import storage
-    from shardkit.conversion import shard_file
+    from shardkit.conversion.shards import shard_file
+    from shardkit.storage import files as storage
 
     _replace(shard_file, "is_right", lambda plan, shard: storage.exists(storage.join(plan.destination, shard.path)))
 
@@ -189,7 +189,7 @@ def off_by_one() -> None:
     """The shard table counts one example too many."""
     import msgspec
 
-    from shardkit.conversion import commit
+    from shardkit.conversion.commit import commit
 
     encode: Callable[[list[Any]], bytes] = vars(commit)["encode_shard_table"]
 
@@ -203,8 +203,8 @@ def off_by_one() -> None:
 @_bug
 def swallowed_put() -> None:
     """A shard that could not be put counts as put."""
-    from shardkit import storage
-    from shardkit.stores.requests import call
+    from shardkit.storage import files as storage
+    from shardkit.storage.requests import call
 
     def put(local: Path, path: str) -> None:
         with contextlib.suppress(Exception):
@@ -216,7 +216,7 @@ def swallowed_put() -> None:
 @_bug
 def put_in_place() -> None:
     """A shard is written under its final name, over what is there."""
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     def put(local: Path, destination: str) -> None:
         Path(destination).parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def no_fsync() -> None:
 @_bug
 def no_fsync_of_folders() -> None:
     """Contents are made to last, their names are not."""
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     _replace(storage, "fsync_folder", lambda folder: None)
 
@@ -261,7 +261,7 @@ def no_fsync_of_folders() -> None:
 @_bug
 def leftovers_stay() -> None:
     """What a killed process left is never removed."""
-    from shardkit import storage
+    from shardkit.storage import files as storage
 
     _replace(storage, "remove_dead_temporaries", lambda folder: None)
 
@@ -269,7 +269,7 @@ def leftovers_stay() -> None:
 @_bug
 def nothing_was_committed() -> None:
     """An error after the commit is told as one before it."""
-    from shardkit.cli import conversion
+    from shardkit.cli import run_convert as conversion
 
     _replace(conversion, "may_be_committed", lambda plan: False)
 

@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from campaigns import Trial, wait_for_operation
-from fault_plan import Fault
-from fork_server import Ended, Hung
-from operations import read_log
-from oracle import Version, read_version, version_numbers
-from places import Place
-from records import Damaged, Row
-from trials import CONFLICT, Outcome
-from worlds import SCENARIOS, Scenario, World, write_input
+from tests.faults.campaigns import Trial, wait_for_operation
+from tests.faults.fault_plan import Fault
+from tests.faults.fork_server import Ended, Hung
+from tests.faults.operations import read_log
+from tests.faults.oracle import Version, read_version, version_numbers
+from tests.faults.places import Place
+from tests.faults.records import Damaged, Row
+from tests.faults.trials import CONFLICT, Outcome
+from tests.faults.worlds import SCENARIOS, Scenario, World, write_input
 
 NUM_WRITERS = 8
 _VERSION = re.compile(r"version (\d+) of")

@@ -3,13 +3,13 @@
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from campaign import CAMPAIGNS, Result, finishing, has_failed, run
-from campaigns import sweep
-from full_disk import may_mount
-from trials import Outcome
+
+from tests.faults.campaign import CAMPAIGNS, Result, finishing, has_failed, run
+from tests.faults.campaigns import sweep
+from tests.faults.full_disk import may_mount
+from tests.faults.trials import Outcome
 
 SEED = 20
 NUM_TRIALS = {
@@ -39,7 +39,7 @@ def test_disks_are_real_ones_where_they_may_be(local):
 
 
 def test_the_command_prints_its_seed_and_its_figures():
-    command = [sys.executable, str(Path(__file__).parent / "campaign.py"), "kills", "--seed", "3", "--trials", "2"]
+    command = [sys.executable, "-m", "tests.faults.campaign", "kills", "--seed", "3", "--trials", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -48,7 +48,7 @@ def test_the_command_prints_its_seed_and_its_figures():
 
 
 def test_a_campaign_without_trials_fails():
-    command = [sys.executable, str(Path(__file__).parent / "campaign.py"), "kills", "--trials", "0"]
+    command = [sys.executable, "-m", "tests.faults.campaign", "kills", "--trials", "0"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
 
 

@@ -1,7 +1,8 @@
 """What of a log tells that a power cut would leave a name without its content."""
 
 import pytest
-from durability import unsynced
+
+from tests.faults.durability import unsynced
 
 WRITTEN = [
     {"name": "open", "path": "/w/tmp/a"},

@@ -2,11 +2,12 @@
 
 import json
 
-import fault_store
 import fsspec
 import pytest
-from fault_plan import KINDS, Fault, FaultPlan, Operation, kind_for, plan_of_environment
-from operations import Operations, read_log
+
+from tests.faults import fault_store
+from tests.faults.fault_plan import KINDS, Fault, FaultPlan, Operation, kind_for, plan_of_environment
+from tests.faults.operations import Operations, read_log
 
 CONTENT = bytes(range(100))
 

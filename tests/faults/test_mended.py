@@ -4,10 +4,11 @@ import re
 import signal
 
 import pytest
-from campaigns import wait_for_operation
-from fault_plan import Fault
-from trials import disturb, disturb_one, operations_of
-from worlds import SCENARIOS
+
+from tests.faults.campaigns import wait_for_operation
+from tests.faults.fault_plan import Fault
+from tests.faults.trials import disturb, disturb_one, operations_of
+from tests.faults.worlds import SCENARIOS
 
 FRESH, NEXT = SCENARIOS["fresh"], SCENARIOS["next"]
 

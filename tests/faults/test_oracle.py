@@ -4,10 +4,11 @@ import json
 import random
 
 import pytest
-from oracle import newest
-from records import Damaged
-from trials import disturb, state_of
-from worlds import SCENARIOS
+
+from tests.faults.oracle import newest
+from tests.faults.records import Damaged
+from tests.faults.trials import disturb, state_of
+from tests.faults.worlds import SCENARIOS
 
 NUM_FLIPS = 60
 

@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from fault_plan import Fault, FaultPlan
-from fork_server import HERE, ROOT
-from operations import read_log
-from places import StorePlace
+
+from tests.faults.fault_plan import Fault, FaultPlan
+from tests.faults.fork_server import HERE, ROOT
+from tests.faults.operations import read_log
+from tests.faults.places import StorePlace
 
 NUM_BYTES = 40 * 2**20
 PUT = "import pathlib, sys; from shardkit import storage; storage.put_file(pathlib.Path(sys.argv[1]), sys.argv[2])"

@@ -4,12 +4,13 @@ import random
 from functools import partial
 
 import pytest
-from campaign import finishing, has_failed, run
-from fault_plan import Fault
-from planted_bugs import BUGS
-from races import outlive, race
-from trials import disturb, disturb_one, flip_a_bit, kinds_of
-from worlds import SCENARIOS
+
+from tests.faults.campaign import finishing, has_failed, run
+from tests.faults.fault_plan import Fault
+from tests.faults.planted_bugs import BUGS
+from tests.faults.races import outlive, race
+from tests.faults.trials import disturb, disturb_one, flip_a_bit, kinds_of
+from tests.faults.worlds import SCENARIOS
 
 FRESH, NEXT, SAME = SCENARIOS["fresh"], SCENARIOS["next"], SCENARIOS["same"]
 

@@ -1,10 +1,11 @@
 """Faults reach the processes that a conversion starts, too, which are told of them by their environment alone."""
 
 import pytest
-from fault_plan import Fault
-from operations import read_log
-from trials import disturb
-from worlds import SCENARIOS
+
+from tests.faults.fault_plan import Fault
+from tests.faults.operations import read_log
+from tests.faults.trials import disturb
+from tests.faults.worlds import SCENARIOS
 
 NUM_WORKERS = 6
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from durability import unsynced
-from fault_plan import Fault
-from fork_server import LIMIT_S, Conversion, Ended, Hung
-from operations import read_log
-from oracle import Version, newest, read_version, version_numbers
-from places import Place
-from records import Damaged, Row
-from worlds import Scenario, World
+from tests.faults.durability import unsynced
+from tests.faults.fault_plan import Fault
+from tests.faults.fork_server import LIMIT_S, Conversion, Ended, Hung
+from tests.faults.operations import read_log
+from tests.faults.oracle import Version, newest, read_version, version_numbers
+from tests.faults.places import Place
+from tests.faults.records import Damaged, Row
+from tests.faults.worlds import Scenario, World
 
 KILLED = -signal.SIGKILL
 CONFLICT = 4

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fault_plan import Fault, FaultPlan
-from fork_server import Conversion, ForkServer
-from oracle import Version, newest
-from places import Place, Store
-from records import Row
+from tests.faults.fault_plan import Fault, FaultPlan
+from tests.faults.fork_server import Conversion, ForkServer
+from tests.faults.oracle import Version, newest
+from tests.faults.places import Place, Store
+from tests.faults.records import Row
 
 _NUM_ROWS = 300
 _DEADLINE_S = "60"

@@ -1,6 +1,6 @@
 """Compares the kernel, the reference and stock TensorFlow on random records, whole ones and damaged ones.
 
-    python tests/fuzz/fuzz_kernel.py --seed 1 --count 1000000 [--alone 0.02] [--tensorflow 0.05]
+    python -m tests.fuzz.fuzz_kernel --seed 1 --count 1000000 [--alone 0.02] [--tensorflow 0.05]
 
 Every record is decoded by the kernel and by the reference: all buffers, validities and problems must be the same. Each
 call of the kernel gets many records side by side; with --alone a share of them is decoded again, each in a buffer of
@@ -17,7 +17,11 @@ import time
 from collections import Counter
 
 import numpy as np
-from kernel_comparison import (
+
+from shardkit import _kernel
+from shardkit.encoding import kernel_reference as reference
+from shardkit.encoding.tfrecord import frame
+from tests.support.wire.kernel_comparison import (
     DifferenceFound,
     exact,
     find_difference,
@@ -26,11 +30,8 @@ from kernel_comparison import (
     lay_out,
     smaller,
 )
-from tensorflow_rules import TensorFlow, compare_with_tensorflow
-from wire_forms import NAMES, Writer, mutate, random_specs
-
-from shardkit import _kernel, reference
-from shardkit.tfrecord import frame
+from tests.support.wire.tensorflow_rules import TensorFlow, compare_with_tensorflow
+from tests.support.wire.wire_forms import NAMES, Writer, mutate, random_specs
 
 # Kinds by name, as `Writer` gives them to most records.
 KINDS = {name: 1 + i % 3 for i, name in enumerate(NAMES)}

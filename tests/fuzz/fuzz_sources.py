@@ -1,6 +1,6 @@
 """Reads randomly damaged files of every format: each must be refused or read, and no row may get lost.
 
-    python tests/fuzz/fuzz_sources.py --seed 1 --count 20000 [--formats csv parquet] [--jobs 2]
+    python -m tests.fuzz.fuzz_sources --seed 1 --count 20000 [--formats csv parquet] [--jobs 2]
 
 Small files are written by independent writers (`source_files.py`), then bytes of them are flipped, cut out, repeated,
 moved or cut off. Each is read twice, once ending at the first bad row and once tolerating them, in a process of its
@@ -30,11 +30,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from source_files import FORMATS, SourceFile
-
 from shardkit.errors import ShardkitError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
+from tests.fuzz.source_files import FORMATS, SourceFile
 
 MAX_S = 10.0
 FAILURES = ("CRASHED", "HUNG", "ESCAPED", "LOST")

@@ -11,9 +11,10 @@ import signal
 from pathlib import Path
 
 import numpy as np
-from kill_inputs import checkpoint_steps, convert, tensors, train_command
-from kill_runs import Run
-from kill_trials import MAX_NOTICE_S
+
+from tests.fuzz.kill_inputs import checkpoint_steps, convert, tensors, train_command
+from tests.fuzz.kill_runs import Run
+from tests.fuzz.kill_trials import MAX_NOTICE_S
 
 NUM_EXAMPLES = 600
 GLOBAL_BATCH_SIZE = 60

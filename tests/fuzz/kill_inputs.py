@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train.environment import import_quietly
+from train.distribution.environment import import_quietly
 
 NUM_ROWS = 2_200
 GLOBAL_BATCH_SIZE = 64

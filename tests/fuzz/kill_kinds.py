@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kill_inputs import CHECKPOINT_EVERY, checkpoint_steps
-from kill_trials import Trial
+from tests.fuzz.kill_inputs import CHECKPOINT_EVERY, checkpoint_steps
+from tests.fuzz.kill_trials import Trial
 
 NUM_SEVERAL = 3
 PASSED_OVER = "is damaged and is passed over"

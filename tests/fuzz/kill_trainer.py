@@ -1,6 +1,6 @@
 """Kills training runs at random moments, and shows that what goes on ends as if nothing had happened.
 
-    python tests/fuzz/kill_trainer.py --seed 1 --trials 18 [--strategy single] [--elastic] [--markdown]
+    python -m tests.fuzz.kill_trainer --seed 1 --trials 18 [--strategy single] [--elastic] [--markdown]
 
 A model with dropout, batch normalization and a moving average of its weights is trained unbroken once for each
 strategy. Then the same run is killed: at a random step, while it writes a checkpoint, while it restores one, several
@@ -27,8 +27,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kill_elastic import lose_a_worker_twice
-from kill_inputs import (
+from tests.fuzz.kill_elastic import lose_a_worker_twice
+from tests.fuzz.kill_inputs import (
     STRATEGIES,
     checkpoint_steps,
     digest,
@@ -38,9 +38,9 @@ from kill_inputs import (
     train_command,
     write_model,
 )
-from kill_kinds import KINDS, WITHOUT
-from kill_runs import Run
-from kill_trials import Outcome, Subject, try_once
+from tests.fuzz.kill_kinds import KINDS, WITHOUT
+from tests.fuzz.kill_runs import Run
+from tests.fuzz.kill_trials import Outcome, Subject, try_once
 
 NUM_EPOCHS = 8
 HEADERS = ("strategy", "what happens", "trials", "same hash", "caught", "worst notice s", "worst restart s")

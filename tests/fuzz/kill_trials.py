@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from kill_inputs import CHECKPOINT_EVERY, Strategy, checkpoint_steps, partial_files, train_command
-from kill_runs import EndedEarly, Run, Stuck, Worker
+from tests.fuzz.kill_inputs import CHECKPOINT_EVERY, Strategy, checkpoint_steps, partial_files, train_command
+from tests.fuzz.kill_runs import EndedEarly, Run, Stuck, Worker
 
 MAX_NOTICE_S = 2.0
 MAX_FROZEN_NOTICE_S = 15.0

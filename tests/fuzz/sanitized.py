@@ -1,6 +1,6 @@
 """Fuzzes a build of the kernel that stops at the first wrong access to memory or undefined operation.
 
-    python tests/fuzz/sanitized.py [--seed 1 --count 100000]
+    python -m tests.fuzz.sanitized [--seed 1 --count 100000]
 
 Compiles shardkit/kernel/*.cpp with AddressSanitizer and UndefinedBehaviorSanitizer into a temporary folder, puts that
 build in the place of the installed one for one process, and runs `fuzz_kernel.py` there with the arguments given here,
@@ -15,14 +15,14 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
-ROOT = FOLDER.parents[1]
+from tests.support.paths import ROOT
+
 TESTS = [
-    "test_kernel_decode.py",
-    "test_kernel_scan.py",
-    "test_kernel_counting.py",
-    "test_kernel_avro.py",
-    "test_encoder.py",
+    "encoding/test_kernel_decode.py",
+    "encoding/test_kernel_scan.py",
+    "statistics/test_kernel_counting.py",
+    "sources/avro/test_kernel.py",
+    "encoding/test_encoder.py",
 ]
 FLAGS = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wall", "-Wextra"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -54,8 +54,8 @@ def main(arguments):
         if loaded.stdout.strip() != str(kernel):
             raise SystemExit(f"the sanitized build was not loaded but {loaded.stdout}")
         commands = [
-            [sys.executable, str(FOLDER / "fuzz_kernel.py"), "--alone", "0.5", *arguments],
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/core/{t}" for t in TESTS)],
+            [sys.executable, "-m", "tests.fuzz.fuzz_kernel", "--alone", "0.5", *arguments],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{t}" for t in TESTS)],
         ]
         return max(
             abs(subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode) for command in commands

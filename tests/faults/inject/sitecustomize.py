@@ -2,9 +2,10 @@
 
 import os
 import sys
+from pathlib import Path
 
 if os.environ.get("SHARDKIT_FAULT_PLAN"):
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from injection import install
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+    from tests.faults.injection import install
 
     install()

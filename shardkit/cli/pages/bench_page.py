@@ -1,0 +1,180 @@
+"""The page of `shardkit bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from shardkit.bench.planning import ENOUGH_BUSY, NUM_ACCELERATORS
+from shardkit.bench.run import SHARDKIT, TF_DATA, Report
+from shardkit.cli.shell.errors import visible
+from shardkit.cli.shell.tables import PAGE_WIDTH, print_columns
+from shardkit.units import format_count, format_number, format_size
+
+_STAGES = {
+    "order": "which rows come when",
+    "read": "bytes from the files, CRC32C of each block",
+    "inflate": "gzip to framed records",
+    "scan": "find records, CRC32C of each length",
+    "decode": "rows of a batch, from tf.Example to values",
+    "columns": "values to NumPy arrays",
+}
+
+
+def print_report(report: Report) -> None:
+    """Prints what was measured on stdout."""
+    console = Console(highlight=False)
+    _print_head(console, report)
+    _print_rates(console, report)
+    _print_stages(console, report)
+    _print_accelerators(console, report)
+    console.print()
+    for note in _notes(report):
+        _print_wrapped(console, note)
+
+
+def _print_head(console: Console, report: Report) -> None:
+    title = Text(visible(report.name), style="bold")
+    title.append(f"  version {report.version}, split {visible(report.split)}", style="not bold")
+    console.print(title, soft_wrap=True)
+    size = f"{format_size(report.mean_record_bytes)} a record"
+    if report.compression == "gzip":
+        size += f", {format_size(report.mean_stored_bytes)} in gzip"
+    examples, shards = format_number(report.num_examples, "example"), format_number(report.num_shards, "shard")
+    batches = f"{format_number(report.batch_size, 'example')}, {format_number(len(report.features), 'feature')}"
+    threads = f"{format_number(report.num_threads, 'reading thread')}, {format_number(report.num_cores, 'core')}"
+    facts = (
+        ("data", f"{examples} in {shards}, {size}"),
+        ("batches", f"{batches}, {'shuffled' if report.shuffle else 'in the stored order'}"),
+        ("reading", threads),
+    )
+    for name, value in facts:
+        console.print(Text(f"  {name:<9}{value}"), soft_wrap=True)
+
+
+def _print_rates(console: Console, report: Report) -> None:
+    rates = [rate for rate in (report.reader, report.tfdata) if rate is not None]
+
+    def row(name: str, field: str) -> list[str]:
+        values = [getattr(rate, field) for rate in rates]
+        ratio = [_ratio(values[0], values[1])] if len(values) == 2 else []
+        return [name, *map(_number, values), *ratio]
+
+    rows = [
+        row("examples/s", "examples_per_s"),
+        row("MB/s of records", "record_mb_per_s"),
+        row("MB/s of files", "stored_mb_per_s"),
+        row("examples per CPU second", "examples_per_cpu_s"),
+        row("MB of records per CPU second", "record_mb_per_cpu_s"),
+        row("MB of files per CPU second", "stored_mb_per_cpu_s"),
+        ["open to first batch", *(f"{_number(rate.first_batch_s * 1e3)} ms" for rate in rates)],
+        ["peak memory", "unknown" if report.peak_memory_bytes is None else format_size(report.peak_memory_bytes)],
+    ]
+    headings = ["rates", SHARDKIT, *([TF_DATA, "ratio"] if report.tfdata is not None else [])]
+    print_columns(console, headings, [[*r, *[""] * (len(headings) - len(r))] for r in rows], num_left=1)
+
+
+def _print_stages(console: Console, report: Report) -> None:
+    rows = [
+        (stage.name, f"{stage.us_per_example:.3f}", f"{stage.share:.1%}", _STAGES[stage.name])
+        for stage in report.stages
+    ]
+    total = sum(stage.us_per_example for stage in report.stages)
+    rows.append(("", f"{total:.3f}", "100.0%", ""))
+    headings = (f"stages of {SHARDKIT}", "us/example", "share", "what is done")
+    print_columns(console, headings, rows, num_left=1, last_is_left=True)
+
+
+def _print_accelerators(console: Console, report: Report) -> None:
+    if report.fed:
+        rows = [
+            (
+                format_count(fed.num_accelerators),
+                _seconds(fed.step_time_s),
+                format_count(fed.num_steps),
+                _number(fed.num_accelerators * report.batch_size / fed.step_time_s),
+                _number(fed.num_accelerators * report.batch_size * fed.num_steps / fed.wall_s),
+                f"{fed.share_busy:.1%}",
+            )
+            for fed in report.fed
+        ]
+        headings = ("accelerators", "step time", "steps", "asks examples/s", "got examples/s", "busy (AU)")
+        print_columns(console, headings, rows, num_left=1)
+        return
+    rows_computed = [
+        (
+            _seconds(feeding.step_time_s),
+            _number(feeding.needed_per_s),
+            *(f"{share:.0%}" for share in feeding.shares_busy),
+            format_count(feeding.num_fed),
+        )
+        for feeding in report.computed
+    ]
+    busy = (f"{n} busy" for n in NUM_ACCELERATORS)
+    headings_computed = ("step time", "asks examples/s", *busy, f"fed at {ENOUGH_BUSY:.0%}")
+    print_columns(console, headings_computed, rows_computed, num_left=1)
+
+
+def _notes(report: Report) -> Iterator[str]:
+    if report.asked_batch_size is not None and report.asked_batch_size > report.batch_size:
+        yield (
+            f"The split has only {format_number(report.num_examples, 'example')}: batches are as large, not "
+            f"{format_count(report.asked_batch_size)}."
+        )
+    if report.no_tfdata is not None:
+        yield f"tf.data was left out: {report.no_tfdata}."
+    yield (
+        f"Rates: median of {report.num_rounds} measurements of {_seconds(report.seconds)} after a warm-up, epoch after "
+        f"epoch; files that fit come from the page cache. Text stays bytes on both sides."
+    )
+    if report.tfdata is not None:
+        yield (
+            "tf.data: parallel interleave over the shards in chunks, parse_example of whole batches, prefetch, in any "
+            "order that is fast; it shuffles nothing but the shards."
+        )
+    total = sum(stage.us_per_example for stage in report.stages)
+    whole = 1e6 / report.reader.examples_per_cpu_s
+    yield (
+        "Stages: CPU time of one thread (for read also waiting) on the first batches of an epoch. The whole reader "
+        f"with {format_number(report.num_threads, 'thread')} takes {whole:.3f} us of CPU time an example"
+        + (f"; what is beyond {total:.3f} us is threads, locks and caches." if whole > total else ".")
+    )
+    yield (
+        "Peak memory: of a reader of its own, beyond what the process took before."
+        if report.peak_memory_bytes is not None
+        else "Peak memory: this system does not tell."
+    )
+    if report.fed:
+        yield (
+            f"Accelerators: measured. At each step all take a batch of {format_count(report.batch_size)} and sleep the "
+            "step time while one process reads on. Busy is the accelerator utilisation (AU) of the MLPerf Storage "
+            "benchmark: steps x step time / wall time."
+        )
+    else:
+        yield (
+            f"Accelerators: computed from the rate of {SHARDKIT}, not measured; --step-time measures. Each takes a "
+            f"batch of {format_count(report.batch_size)} a step. Busy is the accelerator utilisation (AU) of the "
+            "MLPerf Storage benchmark: the share of the time in which they compute."
+        )
+
+
+def _print_wrapped(console: Console, note: str) -> None:
+    # A file or a pipe gets lines of a fixed length, a narrow terminal gets its own.
+    width = min(console.width, PAGE_WIDTH) if console.is_terminal else PAGE_WIDTH
+    for line in Text(note, style="dim").wrap(console, width):
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+def _ratio(ours: float, theirs: float) -> str:
+    return f"{ours / theirs:.2f} x" if theirs else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:g} ms" if value < 1 else f"{value:g} s"

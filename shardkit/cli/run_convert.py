@@ -1,0 +1,338 @@
+"""A conversion as the command runs it: what is shown, the bar, signals, and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+
+from beam_pipelines.engines.settings import EngineOptions
+from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_note, show_plan, show_result
+from shardkit.cli.pages.progress import Display, converting, new_display, planning
+from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
+from shardkit.cli.shell.engine_options import engine_notes, engine_rows
+from shardkit.cli.shell.supervise import is_begun_again, is_supervised, tell_work_folder
+from shardkit.cli.shell.tables import print_columns
+from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
+from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
+from shardkit.conversion.exchange import fetch_signs, offer_plan
+from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
+from shardkit.conversion.inputs.append_check import NothingNew
+from shardkit.conversion.inputs.database_rows import forget_server_rows
+from shardkit.conversion.inputs.inspect_inputs import remember
+from shardkit.conversion.layout_math import deal_workers
+from shardkit.conversion.plan import Plan, save_plan
+from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare
+from shardkit.conversion.progress import Totals, read_totals
+from shardkit.conversion.rows.bad_rows import BadRowPolicy, bad_row_samples
+from shardkit.conversion.shards.layout import LAYOUT_FILE, load_layout
+from shardkit.conversion.space.disk_space import explain_full_disk
+from shardkit.conversion.work_folder import remove_work_folder, work_folder
+from shardkit.dataset.append_info import own_inputs
+from shardkit.dataset.open import open_dataset
+from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
+from shardkit.runtime.process_limits import EXIT_NO_MEMORY
+from shardkit.storage import files as storage
+from shardkit.units import KiB, MiB, format_count, format_number
+
+# Below this, starting processes takes longer than the work.
+_ONE_WORKER_BYTES = 16 * MiB
+
+
+def convert(
+    options: ConvertOptions, num_workers: int | None, engine: EngineOptions, *, is_dry_run: bool = False
+) -> None:
+    """Plans and runs a conversion, showing what it does on stderr and what was made on stdout.
+
+    Args:
+        options: What the user asks for.
+        num_workers: Pieces of work at the same time; None lets the inputs decide.
+        engine: What runs it.
+        is_dry_run: Whether to end when the plan is made and shown, on stdout.
+
+    Raises:
+        ShardkitError: With the state of the destination.
+    """
+    logging.disable(logging.CRITICAL)  # Beam warns of packages that nothing here needs.
+    console = Console(stderr=True, highlight=False)
+    started = time.monotonic()
+    display = new_display()
+    if engine.runner == "dataflow":
+        from shardkit.cli.convert_dataflow import prepared_for_dataflow
+
+        options = prepared_for_dataflow(options, engine, num_workers)
+    notes = engine_notes(engine)
+    if is_dry_run:
+        _dry_run(options, display, engine, num_workers, notes)
+        return
+    if options.append:
+        tidy_after_append(options)
+    try:
+        with planning(display), _explained(options):
+            prepared = prepare(options)
+    except NothingNew as nothing:
+        show_nothing_new(Console(highlight=False), nothing, options.destination)
+        return
+    plan = prepared.plan
+    if prepared.committed_version is not None:
+        _end_what_was_cut_off(plan, prepared.committed_version, options.destination, started)
+        return
+    if not is_begun_again():
+        show_plan(console, plan, (*prepared.notes, *notes))
+    if prepared.num_finished_splits:
+        parts = format_number(len(plan.input_splits), "part")
+        console.print(f"Going on: {format_count(prepared.num_finished_splits)} of {parts} were read before")
+    try:
+        made = _run(prepared, num_workers or _default_workers(plan, engine), engine, display)
+    except OutOfSpaceError as error:
+        raise explain_full_disk(plan, error).with_state(_state_of(plan)) from error
+    with stop_behind_commit(made.committed.version):
+        _show(console, made, plan, options.destination, started)
+
+
+def _show(console: Console, made: _Made, plan: Plan, destination: str, started: float) -> None:
+    dataset = open_dataset(plan.destination, made.committed.version)
+    left_out = [f"left out: {sentence}" for sentence in made.bad_rows]
+    for note in (*made.notes, *left_out, *rounding_notes(dataset.manifest.splits)):
+        show_note(console, note)
+    show_result(
+        Console(highlight=False),
+        dataset,
+        destination,
+        seconds=time.monotonic() - started,
+        num_kept_bytes=made.num_kept_bytes,
+        peak_bytes=made.peak_bytes,
+    )
+
+
+class _Made(NamedTuple):
+    """A committed version, and what is told about its making."""
+
+    committed: Committed
+    notes: tuple[str, ...]
+    bad_rows: list[str]
+    num_kept_bytes: int
+    peak_bytes: int | None
+
+
+def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: Display) -> _Made:
+    plan = prepared.plan
+    start = _start_on(engine, plan, num_workers, display)
+    with work_folder(plan):
+        stopping = start.stopping or hard_stop(plan, start.stop)
+        with stopping, converting(display, plan, start.told):
+            made = _make(prepared, num_workers, engine, start)
+        # Before another process may hold it: that one would find a commit that seems cut off.
+        with stop_behind_commit(made.committed.version):
+            remove_work_folder(plan)
+        return made
+
+
+def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _Start) -> _Made:
+    from beam_pipelines.failures import NO_MEMORY
+
+    plan = prepared.plan
+    tell_work_folder(plan.work_dir)
+    remember(plan, prepared.understood)
+    try:
+        plan_path = save_plan(plan)
+        if plan.handover is not None:
+            plan_path = offer_plan(plan)
+        start.run(plan_path, lambda error: end_now(error, start.stop))
+        fetch_signs(plan, COMMITTED_FILE, LAYOUT_FILE)
+        fetch_extracted(plan)
+    except ShardkitError as error:
+        if error.what == NO_MEMORY and is_supervised():
+            # A function of the user's may keep what it took; a new process has it free.
+            stop_and_exit(start.stop, EXIT_NO_MEMORY)
+        next_step = _way_on(error, plan.recipe.on_bad_record)
+        if plan.base is not None and isinstance(error, BadInputError):
+            # Neither features nor what becomes of bad rows may be others than those of the dataset.
+            error.next_step = "Correct the file, or leave it out with --exclude GLOB"
+        told = error.with_state(_state_of(plan), next_step)
+        # Where Dataflow runs the same conversion already, the folder is that job's.
+        is_free = engine.runner != "dataflow" or not isinstance(error, ConflictError)
+        if is_free and isinstance(error, BadInputError | UsageError | ConflictError):
+            # The inputs or the command must change, and with them the name of the work folder.
+            remove_work_folder(plan)
+        raise told from error
+    return _Made(
+        committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
+        notes=load_layout(plan).notes,
+        bad_rows=bad_row_samples(plan, load_extracted(plan)),
+        num_kept_bytes=(
+            start.told()[0] if start.told else read_totals(plan.work_path("progress"))
+        ).num_kept_input_bytes,
+        peak_bytes=_peak_bytes(num_workers) if engine.runner == "local" else None,
+    )
+
+
+class _Start(NamedTuple):
+    """How a stored plan is run.
+
+    Attributes:
+        run: Runs it, given what to do when a worker is lost.
+        stop: Ends that.
+        told: Returns how far it is, where no folder tells.
+        stopping: What signals do during the run, where that is not to stop at once.
+    """
+
+    run: Callable[[str, Callable[[StorageError], None]], None]
+    stop: Callable[[], None]
+    told: Callable[[], tuple[Totals, int | None]] | None = None
+    stopping: AbstractContextManager[None] | None = None
+
+
+def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Display) -> _Start:
+    """Returns what runs a plan on an engine.
+
+    Raises:
+        UsageError: If the engine lacks something, before anything is read.
+    """
+    if engine.runner == "local":
+        if plan.handover is not None:
+            raise UsageError(
+                "--work-dir must be a folder of this machine with --runner local",
+                where=storage.redact(plan.handover),
+                why="a folder in a store is for workers that share no disk",
+                state="Nothing was committed",
+                next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
+            )
+        from beam_pipelines.engines.local import run_local, stop_workers
+
+        return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)
+    if engine.runner == "dataflow":
+        return _start_on_dataflow(engine, plan, display)
+    from beam_pipelines.engines.run import run_on_engine, settings_of, stop_job
+
+    settings_of(engine, plan, num_workers)
+    return _Start(lambda plan_path, on_lost: run_on_engine(plan_path, engine, num_workers, on_lost), stop_job)
+
+
+def _start_on_dataflow(engine: EngineOptions, plan: Plan, display: Display) -> _Start:
+    from beam_pipelines.engines.dataflow.run import DataflowRun
+    from beam_pipelines.engines.dataflow.submit import refuse_running
+    from shardkit.cli.convert_dataflow import asking
+
+    refuse_running(engine, plan)
+    run = DataflowRun(engine, lambda job: display.say(f"Dataflow runs it as job {job.id}: {job.url}"))
+    return _Start(lambda plan_path, on_lost: run.run(plan_path), lambda: None, run.progress, asking(plan, run, display))
+
+
+def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: float) -> None:
+    remove_work_folder(plan)
+    dataset = open_dataset(plan.destination, version)
+    console = Console(stderr=True, highlight=False)
+    show_note(console, "the dataset was complete already; what its conversion left, which was cut off, is removed")
+    show_result(
+        Console(highlight=False),
+        dataset,
+        destination,
+        seconds=time.monotonic() - started,
+        num_kept_bytes=sum(i.num_bytes for i in own_inputs(dataset.manifest)),
+        peak_bytes=None,
+    )
+
+
+def _dry_run(
+    options: ConvertOptions, display: Display, engine: EngineOptions, num_workers: int | None, notes: Sequence[str]
+) -> None:
+    destination = storage.normalize(options.destination)
+    is_new = storage.is_local(destination) and not storage.exists(destination)
+    try:
+        try:
+            with planning(display), _explained(options):
+                prepared = prepare(options)
+        except NothingNew as nothing:
+            show_nothing_new(Console(highlight=False), nothing, options.destination)
+            return
+        if prepared.committed_version is not None:
+            refuse_existing(prepared.plan)
+        console = Console(highlight=False)
+        show_dry_run(console, prepared)
+        if engine.runner != "local":
+            _show_engine(console, engine, prepared.plan, num_workers or _default_workers(prepared.plan, engine))
+        for note in notes:
+            show_note(console, note)
+        if not prepared.plan.work_path().exists():
+            forget_server_rows(prepared.plan)
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                storage.local_path(destination).rmdir()
+
+
+def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_workers: int) -> None:
+    if engine.runner == "dataflow":
+        from beam_pipelines.engines.dataflow.submit import plan_request
+
+        request = plan_request(engine, plan)
+        chosen, flags = request.chosen, request.flags
+    else:
+        from beam_pipelines.engines.run import flags_of, settings_of
+
+        chosen = settings_of(engine, plan, num_workers)
+        flags = flags_of(engine, chosen)
+    console.print(f"\nEngine: {engine.runner}")
+    print_columns(console, ("told", "value", "why"), engine_rows(chosen, flags), num_left=3)
+
+
+def _peak_bytes(num_workers: int) -> int | None:
+    # Of several processes nobody knows what they held at the same time.
+    num_processes, _ = deal_workers(num_workers)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB if num_processes == 1 else None
+
+
+def _default_workers(plan: Plan, engine: EngineOptions) -> int:
+    if engine.runner == "local" and sum(f.num_bytes for f in plan.files) < _ONE_WORKER_BYTES:
+        return 1
+    return len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def _explained(options: ConvertOptions) -> Iterator[None]:
+    """Adds what the destination holds, and what to do, to the errors of planning that do not say so."""
+    try:
+        yield
+    except ShardkitError as error:
+        # A store that kept failing is not asked once more.
+        is_asked = isinstance(error, BadInputError | UsageError) and error.state is None
+        state = _state_after_failure(options.destination) if is_asked else "Nothing was committed"
+        raise error.with_state(state, _way_on(error, options.on_bad_record)) from error
+
+
+def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
+    if not isinstance(error, BadInputError):
+        return None
+    if error.where is None:
+        return "Correct the inputs, or leave some out with --exclude GLOB"
+    if on_bad_record == "fail":
+        return "Correct the file, or leave such rows out with --on-bad-record skip or quarantine"
+    return "Correct the file, or leave it out with --exclude GLOB"
+
+
+def _state_of(plan: Plan) -> str:
+    """Returns what the destination holds after a failure; the commit may have come before it, or its answer be lost."""
+    try:
+        version = find_commit(plan) if may_be_committed(plan) else None
+    except ShardkitError:
+        return "Whether it was committed is not known"
+    else:
+        if version is not None:
+            return f"It was committed all the same, as version {version}"
+    return _state_after_failure(plan.destination)
+
+
+def _state_after_failure(destination: str) -> str:
+    with contextlib.suppress(ShardkitError):
+        version = open_dataset(storage.normalize(destination)).version
+        return f"Nothing was committed; version {version} is untouched"
+    return "Nothing was committed"

@@ -1,0 +1,70 @@
+"""`shardkit convert --append` as the command line sees it: what was typed beside what the dataset holds."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from shardkit.cli.shell.option_files import key_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shardkit.conversion.inputs.append_check import NothingNew
+    from shardkit.conversion.prepare import ConvertOptions
+
+
+def held_options(ctx: click.Context, options: ConvertOptions) -> ConvertOptions:
+    """Returns the options of a conversion with everything as the dataset holds it that it is appended to.
+
+    Raises:
+        UsageError: If there is none, or what was typed contradicts it.
+    """
+    from shardkit.conversion.inputs.append_check import open_base
+    from shardkit.conversion.inputs.recipe_checks import hold_to_recipe, recipe_of
+    from shardkit.storage import files as storage
+
+    destination = storage.normalize(options.destination)
+    base = open_base(destination)
+    typed = {key_of(p) for p in ctx.command.params if p.name and _is_typed(ctx, p.name)}
+    return hold_to_recipe(options, recipe_of(base.manifest, storage.redact(destination)), typed)
+
+
+def tidy_after_append(options: ConvertOptions) -> None:
+    """Removes what a conversion left that was killed behind its commit, which made the newest version."""
+    from shardkit.conversion.plan import load_plan, work_roots
+    from shardkit.conversion.work_folder import remove_work_folder, version_cut_off
+    from shardkit.dataset.open import open_dataset
+    from shardkit.errors import ShardkitError
+    from shardkit.storage import files as storage
+
+    destination = storage.normalize(options.destination)
+    work_root, _ = work_roots(destination, options.work_dir)
+    # Who ends it at this moment removes it; who plans the next says what is wrong with the dataset.
+    with contextlib.suppress(ShardkitError, OSError):
+        fingerprint = open_dataset(destination).manifest.fingerprint
+        folder = storage.local_path(storage.join(work_root, fingerprint))
+        for path in sorted(folder.glob("plan-*.json"))[:1]:
+            plan = load_plan(str(path))
+            if version_cut_off(plan) is not None:
+                remove_work_folder(plan)
+
+
+def show_nothing_new(console: Console, nothing: NothingNew, destination: str) -> None:
+    """Prints that a dataset has all inputs already."""
+    from shardkit.cli.shell.errors import visible
+    from shardkit.units import format_count
+
+    number = nothing.num_known
+    files = "the only file is" if number == 1 else f"all {format_count(number)} files are"
+    text = f"Nothing to append: {files} in version {nothing.base.version} of {destination} already"
+    console.print(visible(text), soft_wrap=True, markup=False)
+    for note in nothing.notes:
+        console.print(visible(f"note: {note}"), soft_wrap=True, markup=False)
+
+
+def _is_typed(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)

@@ -1,0 +1,237 @@
+"""The shell around all commands: the lazy group, help pages with examples, and signals.
+
+A command module `shardkit/cli/NAME.py` holds one attribute `command`, made with `ExampleCommand`:
+
+    @click.command(cls=ExampleCommand, epilog='''
+        shardkit inspect out/adult
+        shardkit inspect out/adult --shards
+    ''')
+
+The epilog is printed under "Examples:", line by line, never wrapped. Every such command also takes
+`--storage-options` and `--debug`.
+A command of many options shows them under headings, with `headings={"Data": ("--label", "--features"), ...}`.
+A command that is interrupted may add what the user has to know with `KeyboardInterrupt.add_note`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from shardkit.runtime.interruption import is_unanswered
+
+DEBUG_VARIABLE = "SHARDKIT_DEBUG"
+OTHER_OPTIONS = "Other options"
+
+# As wide as click makes the column of options at most, so that those of all headings are aligned.
+_OPTION_WIDTH = 30
+
+
+class Entry(NamedTuple):
+    """One subcommand that is not imported yet.
+
+    Attributes:
+        module: Where it lives; its attribute `command` is the command.
+        help: One line for the list of commands.
+    """
+
+    module: str
+    help: str
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP. A kind of KeyboardInterrupt, so that whoever cleans up after Ctrl-C does so here."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.exit_code = 128 + signal_number
+        super().__init__(signal.Signals(signal_number).name)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand only when it is run or its own help is asked for."""
+
+    def __init__(self, *args: Any, table: Mapping[str, Entry], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        command = importlib.import_module(entry.module).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.table and not name.startswith("-"):
+            from shardkit.errors import suggest
+
+            raise click.UsageError(f"There is no command {name!r}.{suggest(name, self.table)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.table.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.epilog, formatter)
+
+
+class ExampleCommand(click.Command):
+    """A command whose epilog is its examples, and that takes `--storage-options` and `--debug`.
+
+    Args:
+        headings: Options by the heading that they stand under in the help; those without one come last.
+    """
+
+    def __init__(self, *args: Any, headings: Mapping[str, Sequence[str]] | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.headings = headings or {}
+        self.params += [storage_option(), debug_option()]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for argument in (p for p in self.params if isinstance(p, click.Argument) and p.name):
+            typed = ctx.params.get(argument.name or "")
+            for location in typed if isinstance(typed, tuple) else (typed,):
+                _check_location(location, argument.human_readable_name.removesuffix("..."))
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.headings:
+            super().format_options(ctx, formatter)
+            return
+        options = {max(p.opts, key=len): p for p in self.get_params(ctx) if isinstance(p, click.Option)}
+        named = {name for names in self.headings.values() for name in names}
+        others = [name for name in options if name not in named]
+        for heading, names in {**self.headings, OTHER_OPTIONS: others}.items():
+            lines = [options[name].get_help_record(ctx) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl([(line[0].ljust(_OPTION_WIDTH), line[1]) for line in lines if line is not None])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.epilog, formatter)
+
+
+def _check_location(typed: str | None, name: str) -> None:
+    """Refuses what names no place that is there when the command is over."""
+    from shardkit.errors import UsageError
+
+    if typed is not None and not typed.strip():
+        raise UsageError(
+            f"{name} is empty",
+            state="Nothing was read or written",
+            next_step="Name a file, a folder or a URL; a variable that is not set may have left it out",
+        )
+    if typed is not None and typed.lower().startswith("memory:"):
+        raise UsageError(
+            f"{name} lies in the memory of a process",
+            why="nothing is left of it when the command is over",
+            state="Nothing was read or written",
+            next_step="Name a folder, or a place in a store",
+        )
+
+
+def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
+    """Writes an epilog under the heading "Examples", each line as it stands."""
+    if epilog:
+        lines = textwrap.dedent(epilog).strip("\n").rstrip().splitlines()
+        formatter.write("\nExamples:\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines))
+
+
+def debug_option() -> click.Option:
+    """Returns the option `--debug`. It sets an environment variable, so that worker processes see it as well."""
+
+    def remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            os.environ[DEBUG_VARIABLE] = "1"
+
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Show the traceback below an error message.",
+    )
+
+
+def storage_option() -> click.Option:
+    """Returns the option `--storage-options`. It sets an environment variable, so that workers see it as well."""
+
+    def remember(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> None:
+        if texts:
+            from shardkit.storage.options import remember_options
+
+            remember_options(texts)
+
+    return click.Option(
+        ["--storage-options"],
+        multiple=True,
+        metavar="[STORE:]KEY=VALUE",
+        is_eager=True,
+        expose_value=False,
+        callback=remember,
+        help="What the client of a store is made with, such as endpoint_url=http://host:9000 or gs:anon=true. Repeat "
+        "for more. Credentials are better left to the environment and profiles of each store.",
+    )
+
+
+def install_signal_handlers() -> None:
+    """Makes SIGINT raise KeyboardInterrupt, and SIGTERM and SIGHUP `Terminated`.
+
+    Those stay ignored that whoever started the process ignores, as nohup does.
+    """
+
+    def terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated(signal_number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if is_unanswered(number):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else terminate)
+
+
+def ignore_signals() -> None:
+    """Makes further signals change nothing, for the last words of a command."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def exit_within(seconds: float, exit_code: int) -> None:
+    """Ends the process in so many seconds even if a thread of an engine never returns."""
+    import threading
+
+    def end() -> NoReturn:
+        from shardkit.cli.shell.supervise import announce_end
+
+        announce_end()
+        os._exit(exit_code)
+
+    watchdog = threading.Timer(seconds, end)
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def survive_narrow_encodings() -> None:
+    """Makes stdout escape what its encoding cannot show; a file name must not end a command."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def hush_closed_output() -> None:
+    """Points stdout at nothing, so that the flush at exit does not complain about a reader that left."""
+    with open(os.devnull, "wb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), sys.stdout.fileno())

@@ -1,0 +1,184 @@
+"""The engines of `shardkit convert`: its options for them, Beam's own flags after `--`, and a page of help for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.cli.shell.command import ExampleCommand
+
+if TYPE_CHECKING:
+    from beam_pipelines.engines.settings import Chosen, EngineOptions, RunnerName
+
+RUNNERS = ("local", "dask", "flink", "spark", "prism", "portable", "dataflow")
+DATAFLOW_OPTIONS = ("project", "region", "temp-location")
+_FLAGS = "shardkit.convert.flags"
+
+
+class EngineCommand(ExampleCommand):
+    """A command that leaves what follows `--` to Beam, where that begins with a dash too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, flags = split_flags(args)
+        ctx.meta[_FLAGS] = flags
+        return super().parse_args(ctx, own)
+
+
+def split_flags(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the arguments of the command, and those of Beam.
+
+    What follows `--` and begins with no dash are names of files, as everywhere.
+    """
+    typed = list(args)
+    if "--" not in typed:
+        return typed, ()
+    position = typed.index("--")
+    rest = typed[position + 1 :]
+    if not rest or not rest[0].startswith("--"):
+        return typed, ()
+    return typed[:position], tuple(rest)
+
+
+def engine_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns a decorator that adds the options which choose an engine."""
+    options = [
+        click.option(
+            "--runner",
+            type=click.Choice(RUNNERS),
+            default="local",
+            show_default=True,
+            help="What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
+        ),
+        click.option(
+            "--engine-option",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
+        ),
+        click.option(
+            "--project",
+            metavar="NAME",
+            help="Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
+        ),
+        click.option(
+            "--region",
+            metavar="NAME",
+            help="Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
+        ),
+        click.option(
+            "--temp-location",
+            metavar="URL",
+            help="Folder of a bucket, gs://..., for what --runner dataflow stages and keeps in between.",
+        ),
+        click.option(
+            "--engine-help",
+            type=click.Choice([name for name in RUNNERS if name != "local"]),
+            is_eager=True,
+            expose_value=False,
+            callback=_show_page,
+            help="Show what an engine needs and what it can be told, and end.",
+        ),
+    ]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) -> EngineOptions:
+    """Returns the engine that was asked for.
+
+    Raises:
+        UsageError: If something is told to the local one, which listens to nothing, or to another one than Dataflow
+            what only that understands.
+    """
+    from beam_pipelines.engines.settings import EngineOptions, parse_option
+    from shardkit.errors import UsageError
+
+    values, flags = tuple(map(parse_option, typed)), ctx.meta.get(_FLAGS, ())
+    own = [(key, ctx.params[key.replace("-", "_")]) for key in DATAFLOW_OPTIONS]
+    empty = next((key for key, value in values if not value.strip()), None)
+    if empty is not None:
+        raise UsageError(
+            f"--engine-option {empty} has no value",
+            state="Nothing was read or written",
+            next_step="Give it one, or leave it out; a variable that is not set may have left it empty",
+        )
+    given = tuple((key, value) for key, value in own if value is not None)
+    if given and runner != "dataflow":
+        raise UsageError(
+            f"--{given[0][0]} is for --runner dataflow", next_step="Leave it out, or add --runner dataflow"
+        )
+    values = (*values, *given)
+    if any(flag.startswith("--runner") for flag in flags):
+        raise UsageError("--runner goes before the --", next_step="Leave it out of the flags of Beam")
+    if runner == "local" and (values or flags):
+        what = "flags of Beam were given" if flags else "--engine-option was given"
+        raise UsageError(
+            "--runner local takes no options of engines", why=what, next_step="Leave them out, or name another --runner"
+        )
+    return EngineOptions(runner=runner, values=values, flags=flags)
+
+
+def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
+    """Checks what an engine is told, before anything is read, and returns what to say of it.
+
+    Raises:
+        UsageError: If it is told something wrong, or something that it needs is not there.
+        StorageError: If nothing listens where it is said to be.
+    """
+    if engine.runner == "local":
+        return ()
+    if engine.runner == "dataflow":
+        from beam_pipelines.engines.beam_options import check_typed
+
+        return check_typed(engine.runner, engine.flags)
+    from beam_pipelines.engines.run import check_engine
+
+    return check_engine(engine)
+
+
+def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Returns name, value and reason of what an engine would be told, for a dry run."""
+    told = set(flags)
+    rows = [(c.setting.key, c.value or "-", _why(c, told)) for c in chosen if c.value is not None]
+    return [*rows, *(("Beam", flag, "") for flag in flags)]
+
+
+def _why(chosen: Chosen, told: set[str]) -> str:
+    setting, value, is_typed = chosen
+    if setting.flag is not None and value is not None:
+        spelled = (f"--{setting.flag}={value}",) if setting.spell is None else setting.spell(value)
+        if not told.issuperset(spelled):
+            return "not told: a flag of Beam says otherwise"
+    return "as asked for" if is_typed else setting.reason
+
+
+def _show_page(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    from beam_pipelines.engines.catalogue import ENGINES
+
+    engine = ENGINES[value]
+    formatter = ctx.make_formatter()
+    formatter.write_text(f"--runner {value}: {engine.title}.")
+    for paragraph in engine.text:
+        formatter.write_paragraph()
+        formatter.write_text(paragraph)
+    with formatter.section("Engine options"):
+        rows = []
+        for setting in engine.settings:
+            default = f" [default: {setting.shown}]" if setting.shown else ""
+            reason = f" Why: {setting.reason}." if setting.reason else ""
+            rows.append((setting.key, f"{setting.meaning[0].upper()}{setting.meaning[1:]}.{default}{reason}"))
+        formatter.write_dl(rows)
+    with formatter.section("Examples"):
+        for example in engine.examples:
+            formatter.write(f"  {example}\n")
+    click.echo(formatter.getvalue().rstrip("\n"))
+    ctx.exit()

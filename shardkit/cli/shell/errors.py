@@ -1,0 +1,162 @@
+"""The one place where an exception becomes a message and an exit code.
+
+Exit codes: those of `shardkit.errors`, 2 for a wrong command line, 70 for a bug of shardkit, 130 after Ctrl-C,
+143 after SIGTERM, 141 when whoever read the output left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import sys
+import traceback
+from typing import NamedTuple
+
+import click
+
+from shardkit.cli.shell.command import DEBUG_VARIABLE, Terminated
+from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
+from shardkit.runtime.interruption import stopped_sentence
+
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_READER_LEFT = 141
+
+# As Python says it, whose threads each ask for a stack.
+_NO_THREAD = "can't start new thread"
+
+_EXTRAS = {
+    "apache_beam": ("beam", "apache-beam"),
+    "psutil": ("beam", "psutil"),
+    "tensorflow": ("train", "tensorflow"),
+    "keras": ("train", "keras"),
+    "tensorboard": ("train", "tensorboard"),
+}
+
+
+class Explanation(NamedTuple):
+    """What the user is told about an exception.
+
+    Attributes:
+        exit_code: Of the process.
+        label: Such as `error[SK-E300]`; None where nothing is printed.
+        lines: The message; the first line follows the label, the others are indented.
+        usage: The usage line of the command, printed before the label.
+    """
+
+    exit_code: int
+    label: str | None
+    lines: tuple[str, ...]
+    usage: str | None = None
+
+
+def explain(error: BaseException) -> Explanation:
+    """Returns what to tell about an exception."""
+    if isinstance(error, ShardkitError):
+        return _explain_shardkit_error(error)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        exit_code = error.exit_code if isinstance(error, Terminated) else EXIT_INTERRUPTED
+        label = "terminated" if isinstance(error, Terminated) else "interrupted"
+        notes = tuple(_sentence(note) for note in getattr(error, "__notes__", ()))
+        return Explanation(exit_code, label, notes or (stopped_sentence(),))
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return Explanation(error.exit_code, None, (), usage=error.format_message())
+    if isinstance(error, click.UsageError):
+        return _explain_click_usage(error)
+    if isinstance(error, click.ClickException):
+        return Explanation(2, f"error[{UsageError.code}]", (_sentence(error.format_message()),))
+    known = _translate(error)
+    if known is not None:
+        return _explain_shardkit_error(known)
+    return Explanation(
+        EXIT_BUG,
+        "error[SK-E999]",
+        (
+            f"this is a bug in shardkit: {type(error).__name__}: {visible(str(error)) or 'no message'}",
+            "Run the same command with --debug added, and report what it prints.",
+        ),
+    )
+
+
+def show(explanation: Explanation, error: BaseException) -> None:
+    """Prints an explanation on stderr, with the traceback below it if `--debug` was given."""
+    color = False if os.environ.get("NO_COLOR") else None
+    if explanation.usage:
+        click.echo(explanation.usage, err=True, color=color)
+    if explanation.label is None:
+        return
+    from shardkit.storage.locations import redact
+    from shardkit.storage.options import hide_secrets
+
+    first, *others = map(hide_secrets, explanation.lines)
+    click.echo(f"{click.style(f'{explanation.label}:', fg='red', bold=True)} {first}", err=True, color=color)
+    for line in others:
+        click.echo(f"  {line}", err=True, color=color)
+    if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
+        trace = redact(hide_secrets("".join(traceback.format_exception(error)).rstrip()))
+        click.echo(click.style(trace, dim=True), err=True, color=color)
+
+
+def reader_left(error: BaseException) -> bool:
+    """Whether an exception only says that whoever read our output left, as `head` does."""
+    if isinstance(error, SystemExit):
+        # rich answers a closed pipe with exit code 1, which would mean damage here.
+        return isinstance(error.__context__, BrokenPipeError)
+    return isinstance(error, BrokenPipeError) and _is_closed(sys.stdout.fileno())
+
+
+def visible(text: str) -> str:
+    """Returns text with every control character escaped: names and values of users must not steer a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _explain_shardkit_error(error: ShardkitError) -> Explanation:
+    head = ShardkitError(error.what, where=error.where, why=error.why)
+    sentences = (str(head), *(s for s in (error.state, error.next_step) if s))
+    return Explanation(error.exit_code, f"error[{error.code}]", tuple(map(_sentence, sentences)))
+
+
+def _explain_click_usage(error: click.UsageError) -> Explanation:
+    usage = error.ctx.get_usage() if error.ctx else None
+    lines = [_sentence(error.format_message())]
+    if error.ctx:
+        lines.append(f"Try {error.ctx.command_path} --help")
+    return Explanation(error.exit_code, f"error[{UsageError.code}]", tuple(lines), usage)
+
+
+def _translate(error: BaseException) -> ShardkitError | None:
+    if isinstance(error, ModuleNotFoundError):
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        return missing_extra(*extra) if extra else None
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
+        return OutOfSpaceError("there is not enough memory", next_step="Free some, then run the same command again")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")
+    if isinstance(error, OSError) and error.errno and error.filename is not None:
+        return _refused_by_system(error)
+    return None
+
+
+def _refused_by_system(error: OSError) -> ShardkitError:
+    where, why = _file_of(error), (error.strerror or "").lower()
+    if isinstance(error, PermissionError):
+        step = "Choose another place, or allow whoever runs the command to read and write there"
+        return UsageError("the operating system refused", where=where, why=why, next_step=step)
+    step = "Check that its disk is there and works, then run the same command again"
+    return StorageError("the operating system refused", where=where, why=why, next_step=step)
+
+
+def _file_of(error: OSError) -> str | None:
+    return None if error.filename is None else os.fsdecode(error.filename)
+
+
+def _sentence(text: str) -> str:
+    text = visible(text.strip())
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _is_closed(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -1,0 +1,134 @@
+"""What the commands for trained models share: their options, and opening a run and a dataset."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import shardkit
+from shardkit.errors import UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from shardkit.reading.splits import Splits
+    from train.runs.restore_model import Rebuilt
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def trained_options(*, is_argument: bool = False) -> Decorator:
+    """Returns a decorator that adds the options which choose a trained model.
+
+    Args:
+        is_argument: Whether the folder of the run is an argument of the command already.
+    """
+    options = [
+        click.option(
+            "--at",
+            default="newest",
+            show_default=True,
+            metavar="newest|best|STEP",
+            help="Which checkpoint: the newest, that of the best epoch by the run's --monitor, or that of a step.",
+        ),
+        click.option(
+            "--model",
+            metavar="FILE.py:function",
+            help="Where the file of a model of one's own is now, if it was moved.",
+        ),
+    ]
+    if not is_argument:
+        options.insert(
+            0,
+            click.option(
+                "--checkpoint",
+                "run",
+                required=True,
+                metavar="RUN_FOLDER",
+                help="The --output of the shardkit train that made the model.",
+            ),
+        )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def check_trainer() -> None:
+    """Checks that the packages of the extra `train` are there.
+
+    Raises:
+        UsageError: If one is not.
+    """
+    check_own_package("train")
+    for package in ("tensorflow", "keras"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra("train", package)
+
+
+def open_trained(run: str, at: str, model: str | None) -> Rebuilt:
+    """Returns the trained model of a run; prints what the user should know about it.
+
+    Raises:
+        UsageError: If there is none.
+        DamageError: If it cannot be read.
+    """
+    from train.distribution.environment import import_quietly
+    from train.runs.run_folder import RunFolder, read_trained
+
+    folder = RunFolder(run)
+    read_trained(folder)  # Says at once what TensorFlow needs not be waited for.
+    import_quietly()
+    from train.reporting.report import Reporter
+    from train.runs.restore_model import rebuild
+
+    rebuilt = rebuild(folder, at, model)
+    reporter = Reporter()
+    for note in rebuilt.notes:
+        reporter.note(note)
+    return rebuilt
+
+
+def version_option() -> Decorator:
+    """Returns a decorator that adds the option which names a version of the dataset."""
+    return click.option(
+        "--version", type=click.IntRange(min=1), help="An older version of DATASET; the newest if not given."
+    )
+
+
+def open_split(dataset: str, split: str | None, run: str, version: int | None = None) -> tuple[Splits, str]:
+    """Returns a dataset whose splits are read, and the name of the one that is wanted.
+
+    Raises:
+        UsageError: If there is no dataset, no such split, or no run.
+    """
+    from shardkit.reading.splits import open_splits
+    from train.runs.dataset_check import choose_split
+    from train.runs.run_folder import RunFolder, read_trained
+
+    record, _ = read_trained(RunFolder(run))
+    opened = open_splits(dataset, version)
+    return opened, choose_split(opened.manifest, split, record.splits.validation)
+
+
+def check_own_package(name: str) -> None:
+    """Checks that importing a package of ours would not run a file of the user that has the same name.
+
+    Raises:
+        UsageError: If it would; names the file.
+    """
+    own = Path(shardkit.__file__).resolve().parent.parent / name / "__init__.py"
+    spec = importlib.util.find_spec(name)
+    found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+    if found != own:
+        raise UsageError(
+            f"the name {name!r} stands for another module than shardkit's",
+            where=str(found) if found else None,
+            why=f"expected {own}",
+            next_step="Rename that file or run from another folder",
+        )

@@ -1,0 +1,248 @@
+"""`shardkit convert` in a process below this one, begun again when a bad row brings it down or holds it up.
+
+This process stays small: it knows the work folder, waits, and reads where each part of the inputs stands. A process
+that died, or that a row does not let go of, is replaced by one that works at the suspect parts in isolation
+(`shardkit.conversion.isolation`) and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import click
+
+from shardkit.cli.shell.errors import explain, show
+from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
+from shardkit.errors import StorageError
+from shardkit.runtime.interruption import stop_at_once_on_signals
+from shardkit.runtime.process_limits import EXIT_NO_MEMORY
+
+EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MAX_STARTS = 50
+_STARTS_BEFORE_ALL_ARE_SUSPECT = 3
+# A worker may be killed between two parts, or before the first: one death without a trace shows nothing.
+_MAX_ENDS_WITHOUT_TRACE = 2
+_POLL_SECONDS = 0.5
+# Whoever isolates a part watches it too, and comes first.
+_GRACE_SECONDS = 3.0
+
+_channel: int | None = None
+_is_begun_again = False
+
+
+class _End(NamedTuple):
+    """How the process below ended: its exit code, negative for a signal; where it hung; whether it said so.
+
+    A user's function, or a library that it calls, may end the process as if all were well.
+    """
+
+    code: int
+    hung: Mapping[int, Place] = {}
+    was_announced: bool = False
+
+
+def is_supervised() -> bool:
+    """Returns whether another process waits to begin this one again."""
+    return _channel is not None
+
+
+def is_begun_again() -> bool:
+    """Returns whether a process before this one did a part of the same work."""
+    return _is_begun_again
+
+
+def tell_work_folder(path: str | Path) -> None:
+    """Tells the process above where this one works."""
+    _tell(os.fsencode(path))
+
+
+def announce_end() -> None:
+    """Tells the process above that this one ends because it wants to, and that its exit code is the command's."""
+    _tell(b"")
+
+
+def _tell(message: bytes) -> None:
+    if _channel is not None:
+        os.write(_channel, message + b"\0")
+
+
+def supervised(run: Callable[[], int]) -> int:
+    """Runs a function in a process below this one until it ends by itself, and returns its exit code.
+
+    Args:
+        run: Returns an exit code; must be able to go on where another process was cut off.
+    """
+    folder: Path | None = None
+    before: frozenset[str] = frozenset()
+    ends_without_trace = 0
+    end = _End(0)
+    for number in range(1, _MAX_STARTS + 1):
+        child = _Child(run, number)
+        end = child.wait()
+        folder = child.folder or folder
+        if child.asked_to_stop or end.was_announced:
+            return end.code if end.code >= 0 else 128 - end.code
+        left = _what_is_left(folder)
+        is_new = folder is not None and _suspect_attempts(folder, end, number)
+        ends_without_trace = 0 if is_new or left != before else ends_without_trace + 1
+        if folder is None or ends_without_trace == _MAX_ENDS_WITHOUT_TRACE or number == _MAX_STARTS:
+            break
+        before = left
+        click.echo(f"\nnote: {_sentence(end)}; going on, each part it was at in a process of its own", err=True)
+    return _give_up(end, folder)
+
+
+class _Child:
+    """One process below this one."""
+
+    def __init__(self, run: Callable[[], int], number: int) -> None:
+        self.folder: Path | None = None
+        self.asked_to_stop = False
+        self._read, write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Neither process may meet a signal before it knows what to do about it.
+        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._read)
+            _live_below(write, run, number, self._blocked)
+        os.close(write)
+
+    def wait(self) -> _End:
+        """Waits for the end, hands signals on, and ends what hangs."""
+        numbers = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, self._hand_on) for number in numbers}
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
+        hung: Mapping[int, Place] = {}
+        try:
+            text = b""
+            told: list[bytes] = []
+            while True:
+                ready, _, _ = select.select([self._read], [], [], _POLL_SECONDS)
+                if ready:
+                    found = os.read(self._read, 4096)
+                    if not found:
+                        break
+                    text += found
+                    *told, _ = text.split(b"\0")
+                    self.folder = next((Path(os.fsdecode(path)) for path in told if path), None)
+                elif not hung:
+                    hung = self._hung()
+                    if hung:
+                        self._signal(signal.SIGKILL)
+            _, status = os.waitpid(self._pid, 0)
+        finally:
+            os.close(self._read)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return _End(os.waitstatus_to_exitcode(status), hung, b"" in told)
+
+    def _hung(self) -> Mapping[int, Place]:
+        if self.folder is None:
+            return {}
+        now = time.monotonic()
+        hung = {i: place for i, place in list_attempts(self.folder).items() if place.deadline < now}
+        waits = {i: _GRACE_SECONDS if is_suspect(self.folder, i) else 0.0 for i in hung}
+        return {i: place for i, place in hung.items() if place.deadline < now - waits[i]}
+
+    def _hand_on(self, number: int, frame: FrameType | None) -> None:
+        self.asked_to_stop = True
+        if number == signal.SIGINT and _has_terminal():
+            return  # The terminal told the process below too.
+        self._signal(number)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, number)
+
+
+def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[int]) -> None:
+    global _channel, _is_begun_again
+    _channel, _is_begun_again = channel, number > 1
+    code = 70
+    try:
+        stop_at_once_on_signals(announce_end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        from shardkit.runtime.process_limits import die_with_parent, let_replace
+
+        die_with_parent()
+        let_replace()
+        try:
+            code = run()
+        except KeyboardInterrupt as late:
+            # A signal behind the last word of the command, which has nobody left to answer it.
+            code = getattr(late, "exit_code", 130)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        announce_end()
+    finally:
+        # Threads of the runner outlive it; taken down with the interpreter, they may abort the process.
+        os._exit(code)
+
+
+def _has_terminal() -> bool:
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return False
+
+
+def _suspect_attempts(folder: Path, end: _End, number: int) -> bool:
+    places = end.hung or dict.fromkeys(list_attempts(folder))
+    is_new = [suspect(folder, index, place) for index, place in places.items()]
+    if number >= _STARTS_BEFORE_ALL_ARE_SUSPECT:
+        is_new.append(suspect(folder, None))
+    return any(is_new)
+
+
+def _what_is_left(folder: Path | None) -> frozenset[str]:
+    if folder is None:
+        return frozenset()
+    # A process short of memory says itself what it was at.
+    patterns = ("extract/*", "survey/*", "shards/*", "isolated/*.suspect")
+    return frozenset(str(p) for pattern in patterns for p in folder.glob(pattern))
+
+
+def _sentence(end: _End) -> str:
+    if end.hung:
+        return "a row held the conversion up"
+    if end.code == EXIT_LOST_WORKER:
+        return "a worker process died"
+    if end.code == EXIT_NO_MEMORY:
+        return "the conversion ran out of memory"
+    if end.code >= 0:
+        return f"the conversion ended with exit code {end.code} before it was done"
+    try:
+        return f"the conversion ended with {signal.Signals(-end.code).name}"
+    except ValueError:
+        return f"the conversion ended with signal {-end.code}"
+
+
+def _give_up(end: _End, folder: Path | None) -> int:
+    why = None
+    if end.code == EXIT_NO_MEMORY:
+        why = "begun again, it came no further; --max-memory says how much a process may ask for"
+    elif end.code in (-signal.SIGKILL, EXIT_LOST_WORKER):
+        why = "most often the system ran out of memory"
+    if folder is None:
+        why = "it was planning: it read the heads of the inputs, and asked a --map for its columns"
+    error = StorageError(
+        _sentence(end),
+        why=why,
+        state="Nothing was committed" + ("" if folder is None else "; finished parts are kept"),
+        next_step="Run the same command again, with fewer --workers if memory is short",
+    )
+    show(explain(error), error)
+    return error.exit_code

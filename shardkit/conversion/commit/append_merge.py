@@ -1,0 +1,123 @@
+"""What one conversion made, and what it makes together with the version that it is appended to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shardkit.conversion.commit.statistics_parts import find_counted
+from shardkit.conversion.plan import BaseVersion, Plan
+from shardkit.dataset.append_info import AppendedTo
+from shardkit.dataset.documents import Accounting
+from shardkit.dataset.manifest import Created, InputRoot, Json, ShardInfo, SplitInfo
+from shardkit.dataset.open import Dataset, open_dataset
+from shardkit.errors import ConflictError, DamageError, UsageError
+from shardkit.statistics.collector import merge_parts, merge_statistics
+
+RUN_AGAIN = "Run the same command again: it appends to the newest version"
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a manifest that grow.
+
+    Attributes:
+        splits: Those that have examples, in the order of the recipe.
+        shards: By split, then by index.
+        accounting: Of the rows.
+        created: When, by what, from where.
+        recipe: Of the dataset.
+        counted: By split, what its statistics are made of.
+        base: The version that comes first.
+    """
+
+    splits: tuple[SplitInfo, ...]
+    shards: Sequence[ShardInfo]
+    accounting: Accounting
+    created: Created
+    recipe: dict[str, Json]
+    counted: Mapping[str, bytes]
+    base: AppendedTo | None = None
+
+
+def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
+    """Returns the version that is appended to and what was made, one behind the other.
+
+    Raises:
+        ConflictError: If the version is not there as it was.
+        DamageError: If it cannot be read.
+    """
+    dataset = _open(plan, base)
+    manifest = dataset.manifest
+    counted = find_counted(dataset)
+    splits: list[SplitInfo] = []
+    shards: list[ShardInfo] = []
+    old = {s.name: s for s in manifest.splits}
+    new = {s.name: s for s in made.splits}
+    merged: dict[str, bytes] = {}
+    for name in (s.name for s in plan.recipe.splits):
+        parts = [part for part in (old.get(name), new.get(name)) if part is not None]
+        if not parts:
+            continue
+        own = [*(dataset.split_shards(name) if name in old else ()), *(s for s in made.shards if s.split == name)]
+        shards += [msgspec.structs.replace(s, shard_index=i) for i, s in enumerate(own)]
+        states = [states[name] for states in (counted, made.counted) if name in states]
+        merged[name] = merge_parts(states, plan.features)
+        splits.append(
+            SplitInfo(
+                name=name,
+                num_shards=len(own),
+                num_examples=sum(p.num_examples for p in parts),
+                num_bytes=sum(p.num_bytes for p in parts),
+                num_uncompressed_bytes=sum(p.num_uncompressed_bytes for p in parts),
+                statistics=merge_statistics([merged[name]], plan.features),
+            )
+        )
+    before = manifest.accounting
+    link = AppendedTo(version=base.version, fingerprint=base.fingerprint, num_inputs=len(before.inputs))
+    return Generation(
+        splits=tuple(splits),
+        shards=shards,
+        accounting=_sum(before, made.accounting),
+        created=_joined(manifest.created, len(before.inputs), made.created),
+        recipe=manifest.recipe,
+        counted=merged,
+        base=link,
+    )
+
+
+def _open(plan: Plan, base: BaseVersion) -> Dataset:
+    try:
+        dataset = open_dataset(plan.destination, base.version)
+    except (UsageError, DamageError) as error:
+        raise error.with_state("Nothing was appended", RUN_AGAIN) from error
+    if dataset.manifest.fingerprint != base.fingerprint:
+        raise ConflictError(
+            f"version {base.version} is another one by now",
+            where=plan.destination,
+            state="Nothing was appended",
+            next_step=RUN_AGAIN,
+        )
+    return dataset
+
+
+def _sum(old: Accounting, new: Accounting) -> Accounting:
+    return Accounting(
+        num_rows=old.num_rows + new.num_rows,
+        num_examples=old.num_examples + new.num_examples,
+        num_filtered=old.num_filtered + new.num_filtered,
+        num_duplicates=old.num_duplicates + new.num_duplicates,
+        num_rejected=old.num_rejected + new.num_rejected,
+        num_damaged_files=old.num_damaged_files + new.num_damaged_files,
+        inputs=(*old.inputs, *new.inputs),
+        rejected_files=(*old.rejected_files, *new.rejected_files),
+    )
+
+
+def _joined(old: Created, num_old_inputs: int, new: Created) -> Created:
+    """Returns the block of the new conversion, with what both were made from."""
+    # Nobody noted roots of inputs before: who comes later must not take those of others for theirs.
+    roots = old.roots or (InputRoot(path="", num_inputs=num_old_inputs),)
+    return msgspec.structs.replace(
+        new, inputs=tuple(dict.fromkeys((*old.inputs, *new.inputs))), roots=(*roots, *new.roots)
+    )

@@ -1,0 +1,249 @@
+"""Commit: check that everything adds up, store the shard table, then create the manifest that makes it a dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from shardkit.conversion.commit.account import account
+from shardkit.conversion.commit.append_merge import RUN_AGAIN, Generation, after_base
+from shardkit.conversion.commit.statistics_parts import put_counted
+from shardkit.conversion.exchange import has_mark, set_mark
+from shardkit.conversion.extract.extract import Extracted, statistics_parts
+from shardkit.conversion.layout_math import Layout, SplitLayout
+from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.shards.tfds import tfds_documents
+from shardkit.dataset.append_info import extensions_of
+from shardkit.dataset.manifest import (
+    FORMAT_VERSION,
+    MANIFESTS_DIR,
+    Manifest,
+    ShardInfo,
+    ShardTableInfo,
+    SplitInfo,
+    encode_manifest,
+    manifest_path,
+    shard_table_path,
+)
+from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.dataset.shard_table import encode_shard_table
+from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageError
+from shardkit.statistics.collector import merge_parts, merge_statistics
+from shardkit.storage import files as storage
+
+# Of the work folder. A commit writes the first and then looks for the second, who stops it writes the second and then
+# looks for the first: whichever comes later sees the other, so that no commit follows the words that there is none.
+COMMITTING_FILE, STOPPED_FILE = "committing", "stopped"
+COMMITTED_FILE = "committed.msgpack"
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """The version that was made."""
+
+    version: int
+    num_examples: int
+    num_bytes: int
+
+
+def commit_dataset(
+    plan: Plan, layout: Layout, extracted: Sequence[Extracted], shards: Sequence[ShardInfo]
+) -> Committed:
+    """Makes the shards a dataset, or raises and leaves the destination as it was.
+
+    Raises:
+        StorageError: If the shards do not hold what was extracted, or the conversion was stopped.
+        ConflictError: If another conversion was faster, or a dataset is there and may not be overwritten.
+    """
+    if (committed := own_commit(plan)) is not None:
+        return committed
+    counted = {split.name: _counted(plan, split.name, extracted) for split in layout.splits}
+    splits = [_split_info(plan, split, counted[split.name], shards) for split in layout.splits]
+    rank = {split.name: i for i, split in enumerate(layout.splits)}
+    ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
+    if plan.recipe.tfds:
+        _put_tfds_documents(plan, ordered)
+    made = Generation(
+        splits=tuple(splits),
+        shards=ordered,
+        accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
+        created=plan.created,
+        recipe=msgspec.to_builtins(plan.recipe),
+        counted=counted,
+    )
+    if plan.base is not None:
+        made = after_base(plan, plan.base, made)
+    extensions = extensions_of(made.base, put_counted(plan, made.counted))
+    table = encode_shard_table(made.shards)
+    version, table_path = _choose_version(plan, table)
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        name=_dataset_name(plan),
+        fingerprint=plan.fingerprint,
+        created=made.created,
+        recipe=made.recipe,
+        compression=plan.recipe.compression,
+        features=plan.features,
+        splits=made.splits,
+        accounting=made.accounting,
+        shard_table=ShardTableInfo(
+            path=table_path, num_rows=len(made.shards), sha256=hashlib.sha256(table).hexdigest()
+        ),
+        extensions=extensions,
+    )
+    with _told_to_run_again(plan):
+        storage.commit_exclusive(storage.join(plan.destination, table_path), table)
+    set_mark(plan, COMMITTING_FILE)
+    if has_mark(plan, STOPPED_FILE):
+        raise StorageError("the conversion was stopped", state="Nothing was committed")
+    with _told_to_run_again(plan):
+        storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
+    return Committed(
+        version=version,
+        num_examples=sum(s.num_examples for s in splits),
+        num_bytes=sum(s.num_bytes for s in splits),
+    )
+
+
+def own_commit(plan: Plan) -> Committed | None:
+    """Returns what this attempt committed, as the destination says, None if it has not.
+
+    An engine that lost a worker, or its answer, does the step again; and a job elsewhere tells nothing of it here.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    for version in reversed(list_versions(plan.destination)):
+        with contextlib.suppress(DamageError):
+            manifest = open_dataset(plan.destination, version).manifest
+            if manifest.created.commit_id == plan.created.commit_id:
+                num_bytes = sum(s.num_bytes for s in manifest.splits)
+                num_examples = sum(s.num_examples for s in manifest.splits)
+                return Committed(version=version, num_examples=num_examples, num_bytes=num_bytes)
+            if manifest.created.at < plan.created.at:
+                return None
+    return None
+
+
+def may_be_committed(plan: Plan) -> bool:
+    """Whether this attempt came so far that there may be a new version."""
+    return has_mark(plan, COMMITTING_FILE)
+
+
+def forbid_commit(plan: Plan) -> bool:
+    """Returns whether this attempt has committed nothing; it never will then."""
+    try:
+        set_mark(plan, STOPPED_FILE)
+        return not may_be_committed(plan)
+    except (OSError, ShardkitError):
+        return False
+
+
+def find_commit(plan: Plan) -> int | None:
+    """Returns the version that an attempt at this very conversion committed, if its work folder is still there."""
+    attempts = {p.stem.removeprefix("plan-") for p in plan.work_path().glob("plan-*.json")}
+    for version in reversed(list_versions(plan.destination) if attempts else []):
+        with contextlib.suppress(DamageError):
+            manifest = open_dataset(plan.destination, version).manifest
+            if manifest.fingerprint == plan.fingerprint and manifest.created.commit_id in attempts:
+                return version
+    return None
+
+
+def refuse_existing(plan: Plan) -> None:
+    """Checks that the destination may get a (next) version.
+
+    Raises:
+        ConflictError: If it holds a dataset and the plan does not say to overwrite, or not the one to append to.
+    """
+    versions = list_versions(plan.destination)
+    if plan.base is not None:
+        if versions[-1:] != [plan.base.version]:
+            raise ConflictError(
+                "the dataset changed meanwhile",
+                where=storage.redact(plan.destination),
+                why=f"version {plan.base.version} is no longer the newest",
+                state="Nothing was appended",
+                next_step=RUN_AGAIN,
+            )
+        return
+    if versions and not plan.overwrite:
+        raise ConflictError(
+            "there is a dataset already",
+            where=storage.redact(plan.destination),
+            why=f"version {versions[-1]}",
+            state="It is untouched",
+            next_step="Run again with --append to add new files to it, with --overwrite to make the next version of "
+            "these files alone, or choose another destination",
+        )
+
+
+def _split_info(plan: Plan, layout: SplitLayout, counted: bytes, shards: Sequence[ShardInfo]) -> SplitInfo:
+    own = [s for s in shards if s.split == layout.name]
+    num_examples = sum(s.num_examples for s in own)
+    num_framed_bytes = sum(s.num_uncompressed_bytes for s in own)
+    indices = sorted(s.shard_index for s in own)
+    if (
+        indices != list(range(layout.num_shards))
+        or num_examples != layout.num_examples
+        or num_framed_bytes != layout.num_bytes
+    ):
+        raise StorageError(
+            f"the shards of split {layout.name!r} do not hold what was read",
+            why=f"{len(indices)} shards with {num_examples} examples, planned were {layout.num_shards} with "
+            f"{layout.num_examples}",
+            state="Nothing was committed",
+            next_step="Remove the work folder and run the same command again",
+        )
+    return SplitInfo(
+        name=layout.name,
+        num_shards=len(own),
+        num_examples=num_examples,
+        num_bytes=sum(s.num_bytes for s in own),
+        num_uncompressed_bytes=num_framed_bytes,
+        statistics=merge_statistics([counted], plan.features),
+    )
+
+
+def _counted(plan: Plan, split: str, extracted: Sequence[Extracted]) -> bytes:
+    position = [s.name for s in plan.recipe.splits].index(split)
+    return merge_parts(statistics_parts(plan, extracted, position), plan.features)
+
+
+@contextlib.contextmanager
+def _told_to_run_again(plan: Plan) -> Iterator[None]:
+    try:
+        yield
+    except ConflictError as error:
+        if plan.base is not None:
+            error.state, error.next_step = "Nothing was appended; the other version is whole", RUN_AGAIN
+        raise
+
+
+def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
+    for name, content in tfds_documents(_dataset_name(plan), plan.features, shards).items():
+        local = plan.work_path("tmp", name)
+        write_whole(local, content)
+        storage.put_file(local, storage.join(plan.destination, plan.data_path, name))
+
+
+def _dataset_name(plan: Plan) -> str:
+    return plan.destination.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _choose_version(plan: Plan, table: bytes) -> tuple[int, str]:
+    """Returns the number of the next version and the path of its shard table."""
+    refuse_existing(plan)
+    version = max(list_versions(plan.destination), default=0) + 1
+    first = version
+    names = storage.list_names(storage.join(plan.destination, MANIFESTS_DIR))
+    # A conversion that died between table and manifest leaves a table that nobody reads; pass over it.
+    while shard_table_path(version).rsplit("/", 1)[-1] in names:
+        found = storage.read_bytes(storage.join(plan.destination, shard_table_path(version)))
+        if found == table:
+            break
+        version += 1
+    # Of two that append to the same version, only one may be its successor.
+    return first if plan.base is not None else version, shard_table_path(version)

@@ -1,0 +1,87 @@
+"""What was counted for the statistics of a version, kept beside its shards for who appends to it.
+
+The file has 8 bytes with the size of a MessagePack and that, compressed by zstd: a map from the names of splits to what
+`StatisticsCollector.to_bytes` gave. Its name has a part of its SHA-256, so no other content ever takes its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.conversion.plan import Plan, write_whole
+from shardkit.dataset.append_info import CountedFile, counted_file
+from shardkit.dataset.block_loader import BlockLoader
+from shardkit.dataset.open import Dataset
+from shardkit.dataset.split_blocks import SplitBlocks
+from shardkit.encoding.decoder import RecordDecoder
+from shardkit.errors import DamageError
+from shardkit.statistics.collector import StatisticsCollector
+from shardkit.storage import files as storage
+
+_NAME_DIGITS = 16
+_SIZE_BYTES = 8
+_DECODER = msgspec.msgpack.Decoder(dict[str, bytes])
+
+
+def put_counted(plan: Plan, counted: Mapping[str, bytes]) -> CountedFile:
+    """Stores what was counted of every split, and returns where.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If it cannot be written.
+    """
+    content = msgspec.msgpack.encode(counted, order="sorted")
+    stored = len(content).to_bytes(_SIZE_BYTES, "little") + pa.compress(content, codec="zstd", asbytes=True)
+    digest = hashlib.sha256(stored).hexdigest()
+    name = f"statistics-{digest[:_NAME_DIGITS]}.zst"
+    local = plan.work_path("tmp", name)
+    write_whole(local, stored)
+    storage.put_file(local, storage.join(plan.destination, plan.data_path, name))
+    return CountedFile(path=f"{plan.data_path}/{name}", sha256=digest)
+
+
+def find_counted(dataset: Dataset) -> dict[str, bytes]:
+    """Returns what was counted of every split of a version; reads its shards where that is not stored.
+
+    Raises:
+        DamageError: If a shard that must be read is damaged.
+        StorageError: If the store kept failing.
+    """
+    try:
+        info = counted_file(dataset.manifest)
+        if info is not None:
+            path = storage.join(dataset.url, info.path)
+            found = storage.read_decoded(path, lambda raw: _decode(raw, info.sha256))
+            return {s.name: found[s.name] for s in dataset.manifest.splits}
+    except (FileNotFoundError, KeyError, DamageError):
+        pass
+    return {s.name: _count(dataset, s.name) for s in dataset.manifest.splits}
+
+
+def _decode(raw: bytes, sha256: str) -> dict[str, bytes]:
+    if hashlib.sha256(raw).hexdigest() != sha256:
+        raise DamageError("what was counted for the statistics is damaged")
+    size = int.from_bytes(raw[:_SIZE_BYTES], "little")
+    try:
+        return _DECODER.decode(pa.decompress(raw[_SIZE_BYTES:], size, codec="zstd", asbytes=True))
+    except (pa.ArrowException, OSError, msgspec.DecodeError) as error:
+        raise DamageError("what was counted for the statistics cannot be read", why=str(error)) from error
+
+
+def _count(dataset: Dataset, split: str) -> bytes:
+    """Returns what is counted of the examples of a split, all of which are read."""
+    features = dataset.manifest.features
+    collector = StatisticsCollector(features)
+    decoder = RecordDecoder(features)
+    blocks = SplitBlocks(dataset, split)
+    loader = BlockLoader(dataset, blocks)
+    for index in range(len(blocks.num_examples)):
+        block = loader.load(index, None)
+        collector.update(decoder.decode(block.frames, block.where))
+    # What was lost before an example was made can no longer be seen in it.
+    known = dataset.manifest.split(split).statistics
+    collector.add_rounded({name: statistics.num_rounded for name, statistics in known.items()})
+    return collector.to_bytes()

@@ -1,0 +1,294 @@
+"""Handing over: workers without a shared disk fetch what a step needs into a folder of their own, and put what it made.
+
+The store holds the files of the work folder under their own names. The record of a step is put last: whoever finds it
+finds all that it speaks of. What is true of one attempt only lies apart from the rest: two hosts may be at the same
+conversion, and neither shall be stopped by what is said to the other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import functools
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import xxhash
+
+from shardkit.conversion.plan import Plan, plan_file, write_whole
+from shardkit.errors import ShardkitError, UsageError
+from shardkit.storage import files as storage
+from shardkit.transforms.options import TransformOptions, split_reference
+
+# Requests at the same time: a store answers after 20 to 100 ms, and many at once as fast as one.
+_THREADS = 16
+_BESIDE, _PROGRESS, _ATTEMPTS = "beside", "progress", "attempts"
+# What every attempt at the same conversion makes with the same bytes.
+_SHARED = frozenset({_BESIDE, "survey", "extract", "statistics", "spool", "rejected", "shards"})
+_FOLDER_PREFIX, _LOCK = "shardkit-worker-", "lock"
+# A folder that was made just now may not be locked yet.
+_YOUNG_S = 60.0
+
+_Item = TypeVar("_Item")
+
+
+def handover_folder(root: str, destination: str, fingerprint: str) -> str:
+    """Returns where workers hand over the files of a conversion; those to other destinations have their own folders."""
+    return storage.join(root, f"{folder_prefix(destination)}{fingerprint}")
+
+
+def folder_prefix(destination: str) -> str:
+    """Returns what the names of the folders of all conversions to a destination begin with."""
+    return f"{xxhash.xxh3_64_hexdigest(destination.encode())}-"
+
+
+def handover_url(plan: Plan, name: str) -> str:
+    """Returns where a file or folder of the work folder lies in the store."""
+    assert plan.handover is not None
+    own = () if name.partition("/")[0] in _SHARED else (_ATTEMPTS, plan.created.commit_id)
+    return storage.join(plan.handover, *own, name)
+
+
+def in_threads(function: Callable[[_Item], Any], items: Iterable[_Item]) -> None:
+    """Calls a function for all items, several at the same time, and raises what the first of them raised."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for _ in pool.map(function, items):
+            pass
+
+
+def fetch(plan: Plan, names: Sequence[str]) -> None:
+    """Brings files into the work folder of this process; what is here already stays, what is not there is passed over.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if plan.handover is None:
+        return
+    wanted = [name for name in names if not plan.work_path(name).exists()]
+    if len(wanted) == 1:
+        _fetch(plan, wanted[0])
+    elif wanted:
+        in_threads(lambda name: _fetch(plan, name), wanted)
+
+
+def fetch_folder(plan: Plan, folder: str, ending: str = "") -> None:
+    """Brings all files of a folder whose names end so.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if plan.handover is not None:
+        names = storage.list_names(handover_url(plan, folder))
+        fetch(plan, [f"{folder}/{name}" for name in names if name.endswith(ending)])
+
+
+def hand_over(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:
+    """Puts those of the files that this process has into the store, the last one when all others are there.
+
+    Args:
+        plan: Of the conversion.
+        names: Relative to the work folder.
+        is_kept: Whether this process still needs them afterwards.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if plan.handover is None:
+        return
+    here = [name for name in names if plan.work_path(name).exists()]
+    in_threads(lambda name: storage.put_file(plan.work_path(name), handover_url(plan, name)), here[:-1])
+    for name in here[-1:]:
+        storage.put_file(plan.work_path(name), handover_url(plan, name))
+    if not is_kept:
+        for name in here:
+            plan.work_path(name).unlink(missing_ok=True)
+
+
+def forget_handed_over(plan: Plan, *names: str) -> None:
+    """Removes files and folders from the store.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if plan.handover is None:
+        return
+    found = [f.path for name in names for f in storage.list_files(handover_url(plan, name))]
+    in_threads(storage.delete_file, [*found, *(handover_url(plan, name) for name in names)])
+
+
+def remove_handover(plan: Plan) -> None:
+    """Removes all that was handed over.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if plan.handover is not None:
+        in_threads(storage.delete_file, [file.path for file in storage.list_files(plan.handover)])
+        storage.remove_folder(plan.handover)
+
+
+def set_mark(plan: Plan, name: str) -> None:
+    """Makes an empty file of the work folder that all processes of the conversion see.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If it cannot be made.
+    """
+    write_whole(plan.work_path(name), b"")
+    hand_over(plan, [name])
+
+
+def has_mark(plan: Plan, name: str) -> bool:
+    """Returns whether any process made such a file."""
+    return plan.work_path(name).exists() or (plan.handover is not None and storage.exists(handover_url(plan, name)))
+
+
+def hand_over_progress(plan: Plan) -> None:
+    """Puts the counters of this process where the command finds them, if the store takes them."""
+    if plan.handover is None:
+        return
+    # Figures are for the eye: what was done is not done again because nobody sees it.
+    with suppress(ShardkitError):
+        for path in plan.work_path(_PROGRESS).glob("*.counters"):
+            storage.put_file(path, handover_url(plan, f"{_PROGRESS}/{Path(plan.work_dir).name}-{path.name}"))
+
+
+def fetch_signs(plan: Plan, *names: str) -> None:
+    """Brings what tells how far all workers are: their counters as they are now, and files that may have come.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    if plan.handover is None:
+        return
+    for name in storage.list_names(handover_url(plan, _PROGRESS)):
+        _fetch(plan, f"{_PROGRESS}/{name}")
+    fetch(plan, names)
+
+
+def offer_plan(plan: Plan) -> str:
+    """Puts the plan, stored in the work folder already, and the files that it names, and returns where the plan lies.
+
+    Raises:
+        UsageError: If a file of the user's cannot be read.
+        StorageError: If the store kept failing.
+    """
+    hand_over(plan, ["committed.json"])
+    for name, path in _files_beside(plan.transforms.options).items():
+        storage.put_file(Path(path), handover_url(plan, f"{_BESIDE}/{name}"))
+    name = plan_file(plan).name
+    hand_over(plan, [name])
+    return handover_url(plan, name)
+
+
+@functools.lru_cache(maxsize=4)
+def receive_plan(url: str) -> Plan:
+    """Returns a plan from the store, with a work folder for this process alone, which holds what the plan names.
+
+    The folder goes when the process ends, or when another one begins where this one was killed.
+
+    Raises:
+        StorageError: If the store kept failing.
+        OutOfSpaceError, UsageError: If the folder cannot be made.
+    """
+    offered = msgspec.json.decode(storage.read_bytes(url), type=Plan)
+    folder = _new_folder()
+    plan = msgspec.structs.replace(offered, work_dir=folder)
+    # The recipe goes into the manifest as it is.
+    options = _with_files_in(plan.transforms.options, plan.work_path(_BESIDE))
+    plan = msgspec.structs.replace(plan, transforms=msgspec.structs.replace(plan.transforms, options=options))
+    fetch_folder(plan, _BESIDE)
+    fetch(plan, ["committed.json"])
+    write_whole(plan_file(plan), msgspec.json.encode(plan))
+    return plan
+
+
+def check_handover(plan: Plan) -> None:
+    """Checks that workers which share no disk can do what a plan says.
+
+    Raises:
+        UsageError: If something that they need, or make, lies on this machine alone.
+    """
+    if plan.handover is None:
+        return
+    why = f"the work folder {storage.redact(plan.handover)} lies in a store, so workers share no disk with this machine"
+    if storage.is_local(plan.destination):
+        raise UsageError(
+            "the destination is a folder of this machine",
+            where=plan.destination,
+            why=why,
+            next_step="Name a destination in a store, or a --work-dir that all workers share",
+        )
+    labels = plan.recipe.source.labels
+    if labels is not None and storage.is_local(labels):
+        raise UsageError(
+            "--labels names files of this machine", where=labels, why=why, next_step="Put them beside the inputs"
+        )
+    local = next((f.path for f in plan.files if storage.is_local(f.path)), None)
+    if local is not None:
+        raise UsageError(
+            "an input lies on this machine",
+            where=local,
+            why=why,
+            next_step="Copy the inputs to a store first, or name a --work-dir that all workers share",
+        )
+
+
+def _new_folder() -> str:
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with suppress(OSError):
+            _remove_dead(path)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+    # Held until the process ends, however it ends.
+    fcntl.flock(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return str(folder)
+
+
+def _remove_dead(folder: Path) -> None:
+    if time.time() - folder.stat().st_mtime < _YOUNG_S:
+        return
+    handle = os.open(folder / _LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _fetch(plan: Plan, name: str) -> None:
+    try:
+        content = storage.read_bytes(handover_url(plan, name))
+    except FileNotFoundError:
+        return
+    write_whole(plan.work_path(name), content)
+
+
+def _files_beside(options: TransformOptions) -> dict[str, str]:
+    found = {sha256: path for _, path, sha256 in options.tokenize}
+    if options.map_path is not None:
+        path, _ = split_reference(options.map_path)
+        # Its name stands in messages, and only such files can be imported.
+        found[f"{options.map_sha256}-{_plain(Path(path).name)}"] = path
+    return {name: path for name, path in found.items() if storage.is_local(path)}
+
+
+def _with_files_in(options: TransformOptions, folder: Path) -> TransformOptions:
+    places = {path: str(folder / name) for name, path in _files_beside(options).items()}
+    tokenize = tuple((column, places.get(path, path), sha256) for column, path, sha256 in options.tokenize)
+    if options.map_path is None:
+        return msgspec.structs.replace(options, tokenize=tokenize)
+    path, function = split_reference(options.map_path)
+    return msgspec.structs.replace(options, tokenize=tokenize, map_path=f"{places.get(path, path)}:{function}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)

@@ -1,0 +1,356 @@
+"""Extract: one input split becomes runs in the spool, statistics and counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.conversion.exchange import fetch, fetch_folder
+from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, needs_survey
+from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
+from shardkit.conversion.plan import Plan, input_versions, write_whole
+from shardkit.conversion.progress import InputTicker, Progress
+from shardkit.conversion.rows.bad_rows import Quarantine
+from shardkit.conversion.rows.isolation import find_or_do
+from shardkit.conversion.rows.read_rows import read_rows
+from shardkit.conversion.splits.assign import assign_rows
+from shardkit.conversion.splits.duplicates import find_duplicates
+from shardkit.conversion.splits.stratify import StratumPositions
+from shardkit.encoding.encoder import encode_batch
+from shardkit.errors import DamagedFileError, StorageError
+from shardkit.hashing import row_keys
+from shardkit.sources.base import InputSplit, RowBatch, reason_of
+from shardkit.statistics.collector import StatisticsCollector
+from shardkit.transforms.pipeline import Applied
+
+_STATISTICS_AT_ONCE = 16
+
+
+class Extracted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one input split. Stored beside its runs: a later run that finds it need not read the input again.
+
+    Attributes:
+        input_split_index: Which input split.
+        versions: Versions of the files that were read.
+        num_runs: Runs in the spool.
+        rows_by_file: Rows in, by position of the file.
+        filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
+        marks_digest: What the first pass said of its rows; see `marks_digest`.
+        rejected_samples: The first few rejected rows, a sentence each.
+        damage: Why a file cannot be read at all, by its position.
+        has_statistics: Whether there are statistics of it, in a file of their own.
+    """
+
+    input_split_index: int
+    versions: tuple[str, ...]
+    num_runs: int = 0
+    rows_by_file: dict[int, int] = {}
+    filtered_by_file: dict[int, int] = {}
+    duplicates_by_file: dict[int, int] = {}
+    rejected_by_file: dict[int, int] = {}
+    marks_digest: str = ""
+    rejected_samples: tuple[str, ...] = ()
+    damage: dict[int, str] = {}
+    has_statistics: bool
+
+
+def extract_split(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Extracted:
+    """Reads one input split and leaves its rows as runs in the spool; does nothing if that was done before.
+
+    Raises:
+        BadInputError: At the first row that does not fit.
+        OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
+    """
+    done, origin = find_or_do(
+        plan, input_split_index, "extract", find_extracted, lambda: extract_here(plan, input_split_index, progress)
+    )
+    if progress is not None and origin != "here":
+        num_bytes = plan.input_splits[input_split_index].num_bytes
+        progress.add(
+            num_rows=sum(done.rows_by_file.values()),
+            num_input_bytes=num_bytes,
+            num_rejected=sum(done.rejected_by_file.values()),
+            num_kept_input_bytes=num_bytes if origin == "kept" else 0,
+        )
+    return done
+
+
+def extract_here(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Extracted:
+    """Reads one input split in this process, whatever became of others that tried.
+
+    Raises:
+        BadInputError: At the first row that does not fit.
+        OutOfSpaceError, UsageError, StorageError: If the spool cannot be written.
+    """
+    input_split = plan.input_splits[input_split_index]
+    ticker = _ticker_of(plan, input_split, progress)
+    try:
+        extracted = _extract(plan, input_split, ticker)
+    except DamagedFileError as error:
+        if not plan.recipe.source.tolerates_bad_rows or input_split.file_stop - input_split.file_start != 1:
+            raise
+        extracted = _nothing(plan, input_split, damage={input_split.file_start: reason_of(error)})
+    write_whole(plan.work_path("extract", f"{input_split_index}.msgpack"), msgspec.msgpack.encode(extracted))
+    if ticker is not None:
+        ticker.end()
+    return extracted
+
+
+def fetch_extracted(plan: Plan) -> None:
+    """Brings what `load_extracted` reads, where workers share no disk.
+
+    Raises:
+        StorageError: If the store kept failing.
+    """
+    fetch_folder(plan, "extract", ".msgpack")
+    if needs_survey(plan.recipe):
+        fetch(plan, [name for s in plan.input_splits for name in mark_names(s.index)])
+
+
+def load_extracted(plan: Plan) -> list[Extracted]:
+    """Returns what became of all input splits. Of a file that is damaged anywhere, nothing is left in any of them.
+
+    Raises:
+        StorageError: If a part of the spool has gone.
+    """
+    found = []
+    for input_split in plan.input_splits:
+        extracted = find_extracted(plan, input_split.index)
+        if extracted is None:
+            raise _spool_is_gone(plan)
+        found.append(extracted)
+    damaged = {file_index for part in found for file_index in part.damage}
+    return [
+        part if part.damage or s.file_start not in damaged or s.file_stop - s.file_start != 1 else _nothing(plan, s)
+        for s, part in zip(plan.input_splits, found, strict=True)
+    ]
+
+
+def statistics_name(input_split_index: int) -> str:
+    """Returns where the statistics of an input split lie, relative to the work folder."""
+    return f"statistics/{input_split_index}.msgpack"
+
+
+def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) -> Iterator[bytes]:
+    """Yields what was counted in each input split of the rows of one dataset split, in the order of the inputs.
+
+    They are many and large: no more than a few are held at a time.
+
+    Args:
+        plan: The plan.
+        extracted: What became of the input splits.
+        position: Of the dataset split in the recipe.
+
+    Raises:
+        StorageError: If the store kept failing, or a part of the spool has gone.
+    """
+    ordered = sorted(extracted, key=lambda e: e.input_split_index)
+    names = [statistics_name(e.input_split_index) for e in ordered if e.has_statistics]
+    for first in range(0, len(names), _STATISTICS_AT_ONCE):
+        some = names[first : first + _STATISTICS_AT_ONCE]
+        fetch(plan, some)
+        for name in some:
+            path = plan.work_path(name)
+            try:
+                yield msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])[position]
+            except FileNotFoundError as error:
+                raise _spool_is_gone(plan) from error
+            if plan.handover is not None:
+                path.unlink()
+
+
+def _spool_is_gone(plan: Plan) -> StorageError:
+    return StorageError(
+        "a part of the spool has gone",
+        where=plan.work_dir,
+        state="Nothing was committed",
+        next_step="Run the same command again",
+    )
+
+
+def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) -> Extracted:
+    collectors = [StatisticsCollector(plan.features) for _ in plan.recipe.splits]
+    rows_by_file: Counter[int] = Counter()
+    filtered_by_file: Counter[int] = Counter()
+    rejected_by_file: Counter[int] = Counter()
+    quarantine = Quarantine(plan, input_split.index)
+    writer = _RunWriter(plan, input_split)
+    duplicates = _Duplicates(plan, input_split)
+    strata = StratumPositions(plan, input_split.index) if plan.recipe.stratify is not None else None
+    damage: dict[int, str] = {}
+    for all_rows, num_filtered in _reported(plan, input_split, damage, ticker):
+        _count_rows(all_rows, rows_by_file)
+        filtered_by_file.update(num_filtered)
+        rows = duplicates.without(all_rows)
+        rejected_by_file.update(row.file_index for row in rows.rejected)
+        quarantine.add(rows.rejected)
+        if rows.batch.num_rows == 0:
+            continue
+        split_positions = assign_rows(rows, plan.features, plan.recipe, strata)
+        _collect(rows, split_positions, collectors)
+        writer.add(rows, split_positions)
+    check_same_rows(plan, input_split.index, duplicates.num_rows)
+    writer.flush()
+    quarantine.close()
+    parts = [collector.to_bytes() for collector in collectors]
+    write_whole(plan.work_path(statistics_name(input_split.index)), msgspec.msgpack.encode(parts))
+    rows_by_file.update(filtered_by_file)
+    rows_by_file.update(rejected_by_file)
+    return Extracted(
+        input_split_index=input_split.index,
+        versions=input_versions(plan, input_split),
+        num_runs=writer.num_runs,
+        rows_by_file=dict(rows_by_file),
+        filtered_by_file=dict(filtered_by_file),
+        duplicates_by_file=dict(duplicates.by_file),
+        marks_digest=marks_digest(plan, input_split.index),
+        rejected_by_file=dict(rejected_by_file),
+        rejected_samples=tuple(quarantine.samples),
+        damage=damage,
+        has_statistics=True,
+    )
+
+
+def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None = None) -> Extracted:
+    return Extracted(
+        input_split_index=input_split.index,
+        versions=input_versions(plan, input_split),
+        marks_digest=marks_digest(plan, input_split.index),
+        damage=damage or {},
+        has_statistics=False,
+    )
+
+
+def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
+    """Returns what an earlier run left of this input split, None if it left nothing that still holds."""
+    path = plan.work_path("extract", f"{input_split_index}.msgpack")
+    try:
+        extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    if extracted.versions != input_versions(plan, plan.input_splits[input_split_index]):
+        return None
+    if extracted.marks_digest != marks_digest(plan, input_split_index):
+        return None
+    return extracted if is_whole(plan, extracted) else None
+
+
+def is_whole(plan: Plan, extracted: Extracted) -> bool:
+    """Whether all is there that was made of an input split; in a store it was there before its record was."""
+    if plan.handover is not None:
+        return True
+    names = run_names(extracted)
+    if extracted.has_statistics:
+        names.append(statistics_name(extracted.input_split_index))
+    if extracted.rejected_by_file and plan.recipe.on_bad_record == "quarantine":
+        names.append(f"rejected/{extracted.input_split_index}.jsonl")
+    return all(plan.work_path(name).exists() for name in names)
+
+
+def run_names(extracted: Extracted) -> list[str]:
+    """Returns the paths of the runs, relative to the work folder."""
+    return [f"spool/{extracted.input_split_index}-{i}.run" for i in range(extracted.num_runs)]
+
+
+class _RunWriter:
+    """Takes encoded rows of one input split and writes a run whenever there is enough for one."""
+
+    def __init__(self, plan: Plan, input_split: InputSplit) -> None:
+        self._plan = plan
+        self._input_split = input_split
+        self._parts: list[EncodedPart] = []
+        self._num_bytes = 0
+        self._num_rows = 0
+        self.num_runs = 0
+
+    def add(self, rows: RowBatch, split_positions: npt.NDArray[np.int64]) -> None:
+        """Encodes and takes the rows of one batch."""
+        recipe = self._plan.recipe
+        if recipe.shuffle:
+            keys = row_keys(rows.identities, recipe.seed)
+        else:
+            keys = np.arange(self._num_rows, self._num_rows + rows.batch.num_rows, dtype=np.uint64)
+        encoded = encode_batch(rows.batch, self._plan.features)
+        self._parts.append(EncodedPart(encoded.data, encoded.sizes, split_positions, keys))
+        self._num_rows += rows.batch.num_rows
+        self._num_bytes += len(encoded.data)
+        if self._num_bytes >= RUN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is left."""
+        if not self._parts:
+            return
+        bucket = None if self._plan.recipe.shuffle else run_order(self._input_split.index, self.num_runs)
+        name = f"{self._input_split.index}-{self.num_runs}.run"
+        write_run(self._plan.work_path("spool", name), self._parts, bucket)
+        self._parts, self._num_bytes = [], 0
+        self.num_runs += 1
+
+
+def _ticker_of(plan: Plan, input_split: InputSplit, progress: Progress | None) -> InputTicker | None:
+    if progress is None:
+        return None
+    is_compressed = plan.files[input_split.file_start].compression is not None
+    return progress.reading(input_split.num_bytes, is_compressed=is_compressed)
+
+
+def _reported(
+    plan: Plan, input_split: InputSplit, damage: dict[int, str], ticker: InputTicker | None
+) -> Iterator[Applied]:
+    """Yields the batches of one input split, and tells the progress."""
+    for rows, num_filtered in read_rows(plan, input_split, damage):
+        yield Applied(rows, num_filtered)
+        if ticker is not None:
+            num_rows = rows.batch.num_rows + len(rows.rejected) + sum(num_filtered.values())
+            ticker.tick(num_rows, rows.batch.nbytes, len(rows.rejected))
+
+
+class _Duplicates:
+    """Takes the duplicates out of the batches of one input split."""
+
+    def __init__(self, plan: Plan, input_split: InputSplit) -> None:
+        self._numbers = find_duplicates(plan, input_split.index)
+        self.num_rows = 0
+        self.by_file: Counter[int] = Counter()
+
+    def without(self, rows: RowBatch) -> RowBatch:
+        """Returns the rows that stay."""
+        start, stop = np.searchsorted(self._numbers, (self.num_rows, self.num_rows + rows.batch.num_rows))
+        dropped = self._numbers[start:stop] - self.num_rows
+        self.num_rows += rows.batch.num_rows
+        if len(dropped) == 0:
+            return rows
+        stays = np.ones(rows.batch.num_rows, dtype=bool)
+        stays[dropped] = False
+        if isinstance(rows.file_indices, int):
+            self.by_file[rows.file_indices] += len(dropped)
+            file_indices: int | npt.NDArray[np.int64] = rows.file_indices
+        else:
+            self.by_file.update(rows.file_indices[dropped].tolist())
+            file_indices = rows.file_indices[stays]
+        return rows._replace(
+            batch=rows.batch.filter(pa.array(stays)), identities=rows.identities[stays], file_indices=file_indices
+        )
+
+
+def _collect(rows: RowBatch, split_positions: npt.NDArray[np.int64], collectors: list[StatisticsCollector]) -> None:
+    collectors[0].add_rounded(dict(rows.num_rounded))
+    for position, collector in enumerate(collectors):
+        own = rows.batch if len(collectors) == 1 else rows.batch.filter(pa.array(split_positions == position))
+        if own.num_rows:
+            collector.update(own)
+
+
+def _count_rows(rows: RowBatch, rows_by_file: Counter[int]) -> None:
+    if isinstance(rows.file_indices, int):
+        rows_by_file[rows.file_indices] += rows.batch.num_rows
+        return
+    indices, counts = np.unique(rows.file_indices, return_counts=True)
+    for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
+        rows_by_file[index] += count

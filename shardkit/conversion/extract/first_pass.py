@@ -1,0 +1,214 @@
+"""The first pass over the inputs, which only some conversions need: what depends on all rows is found out before.
+
+survey      every input split is read, and what `dedup` and `stratify` need of its rows is stored
+mark        of all input splits together: which rows are duplicates, and where the others go
+extract     reads the inputs again
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import xxhash
+
+from shardkit.conversion.plan import Plan, Recipe, input_versions, write_whole
+from shardkit.conversion.progress import InputTicker, Progress
+from shardkit.conversion.rows.crash_records import load_verdict
+from shardkit.conversion.rows.isolation import find_or_do
+from shardkit.conversion.rows.read_rows import read_rows
+from shardkit.conversion.splits.duplicates import (
+    Digests,
+    mark_duplicates,
+    other_rows,
+    row_digests,
+    store_digests,
+    survey_path,
+)
+from shardkit.conversion.splits.stratify import StrataWriter, mark_strata
+from shardkit.errors import DamagedFileError, StorageError
+from shardkit.sources.base import InputSplit, RowBatch
+
+_MARKS = ("duplicates", "strata")
+
+
+class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one input split; the digests of its rows lie beside it.
+
+    Attributes:
+        input_split_index: Which input split.
+        versions: Versions of the files that were read.
+        is_damaged: Whether the file cannot be read at all; its rows then count for nothing.
+        verdict: What was known of rows that no process survives: where more is, rows are left out that were not.
+        num_rows: Rows that were neither filtered nor rejected.
+    """
+
+    input_split_index: int
+    versions: tuple[str, ...]
+    is_damaged: bool
+    verdict: str
+    num_rows: int
+
+
+def needs_survey(recipe: Recipe) -> bool:
+    """Returns whether what becomes of a row depends on other rows."""
+    return recipe.dedup is not None or recipe.stratify is not None
+
+
+def survey_split(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Surveyed:
+    """Surveys the rows of one input split; does nothing if that was done before.
+
+    Raises:
+        BadInputError: At the first row that does not fit, unless bad rows are tolerated.
+        OutOfSpaceError, UsageError, StorageError: If the digests cannot be stored.
+    """
+    found, origin = find_or_do(
+        plan, input_split_index, "survey", find_surveyed, lambda: survey_here(plan, input_split_index, progress)
+    )
+    if progress is not None and origin != "here":
+        num_bytes = plan.input_splits[input_split_index].num_bytes
+        progress.add(
+            num_surveyed_rows=found.num_rows,
+            num_surveyed_bytes=num_bytes,
+            num_kept_surveyed_bytes=num_bytes if origin == "kept" else 0,
+        )
+    return found
+
+
+def survey_here(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Surveyed:
+    """Surveys the rows of one input split in this process, whatever became of others that tried.
+
+    Raises:
+        BadInputError: At the first row that does not fit, unless bad rows are tolerated.
+        OutOfSpaceError, UsageError, StorageError: If the digests cannot be stored.
+    """
+    input_split = plan.input_splits[input_split_index]
+    notes = _Notes(plan, input_split_index)
+    verdict = _verdict_digest(plan, input_split_index)
+    is_damaged = False
+    is_compressed = plan.files[input_split.file_start].compression is not None
+    ticker = None
+    if progress is not None:
+        ticker = progress.reading(input_split.num_bytes, is_compressed=is_compressed, is_survey=True)
+    try:
+        _read(plan, input_split, notes, ticker)
+    except DamagedFileError:
+        if not plan.recipe.source.tolerates_bad_rows or input_split.file_stop - input_split.file_start != 1:
+            raise
+        is_damaged = True
+    notes.store()
+    surveyed = Surveyed(
+        input_split_index=input_split_index,
+        versions=input_versions(plan, input_split),
+        is_damaged=is_damaged,
+        verdict=verdict,
+        num_rows=notes.num_rows,
+    )
+    write_whole(survey_path(plan, input_split_index, "msgpack"), msgspec.msgpack.encode(surveyed))
+    if ticker is not None:
+        ticker.end()
+    return surveyed
+
+
+def find_surveyed(plan: Plan, input_split_index: int) -> Surveyed | None:
+    """Returns what an earlier run left, None if it left nothing that still holds."""
+    path = survey_path(plan, input_split_index, "msgpack")
+    try:
+        surveyed = msgspec.msgpack.decode(path.read_bytes(), type=Surveyed)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    if surveyed.versions != input_versions(plan, plan.input_splits[input_split_index]):
+        return None
+    return surveyed if surveyed.verdict == _verdict_digest(plan, input_split_index) else None
+
+
+def check_same_rows(plan: Plan, input_split_index: int, num_rows: int) -> None:
+    """Checks that an input split gave as many rows as when it was surveyed, if it was.
+
+    Raises:
+        StorageError: If it gave more or less, so that what was marked are other rows.
+    """
+    if not needs_survey(plan.recipe):
+        return
+    surveyed = find_surveyed(plan, input_split_index)
+    if surveyed is None or surveyed.num_rows != num_rows:
+        raise other_rows(plan)
+
+
+def mark_rows(plan: Plan) -> None:
+    """Stores for each input split what becomes of its rows, from what is known of all. Damaged files do not count.
+
+    Raises:
+        StorageError: If the survey of an input split has gone.
+        OutOfSpaceError, UsageError: If there is no room.
+    """
+    found = [find_surveyed(plan, s.index) for s in plan.input_splits]
+    surveyed = [part for part in found if part is not None]
+    if len(surveyed) < len(found):
+        raise StorageError(
+            "a part of the spool has gone",
+            where=plan.work_dir,
+            state="Nothing was committed",
+            next_step="Run the same command again",
+        )
+    damaged = {plan.input_splits[part.input_split_index].file_start for part in surveyed if part.is_damaged}
+    counting = [s.index for s in plan.input_splits if s.file_stop - s.file_start != 1 or s.file_start not in damaged]
+    if plan.recipe.dedup is not None:
+        mark_duplicates(plan, counting)
+    if plan.recipe.stratify is not None:
+        mark_strata(plan, [part.num_rows for part in surveyed], counting)
+
+
+def mark_names(input_split_index: int) -> list[str]:
+    """Returns the files that say what becomes of the rows of an input split, relative to the work folder."""
+    return [f"survey/{input_split_index}.{what}" for what in _MARKS]
+
+
+def marks_digest(plan: Plan, input_split_index: int) -> str:
+    """Returns what changes when something else is to become of the rows of an input split; empty without a survey."""
+    if not needs_survey(plan.recipe):
+        return ""
+    digest = xxhash.xxh3_128()
+    for what in _MARKS:
+        path = survey_path(plan, input_split_index, what)
+        raw = path.read_bytes() if path.exists() else b"missing"
+        digest.update(f"{what} {len(raw)} ".encode() + raw)
+    return digest.hexdigest()
+
+
+def _verdict_digest(plan: Plan, input_split_index: int) -> str:
+    return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(load_verdict(plan, input_split_index)))
+
+
+class _Notes:
+    """What is kept of the rows of one input split."""
+
+    def __init__(self, plan: Plan, input_split_index: int) -> None:
+        self._plan = plan
+        self._index = input_split_index
+        self._digests: list[Digests] = [np.empty((0, 2), np.uint64)]
+        self._strata = StrataWriter(plan, input_split_index) if plan.recipe.stratify is not None else None
+        self.num_rows = 0
+
+    def add(self, rows: RowBatch) -> None:
+        self.num_rows += rows.batch.num_rows
+        if rows.batch.num_rows == 0:
+            return
+        if self._plan.recipe.dedup is not None:
+            self._digests.append(row_digests(rows.batch, self._plan.features, self._plan.recipe.dedup))
+        if self._strata is not None:
+            self._strata.add(rows)
+
+    def store(self) -> None:
+        if self._plan.recipe.dedup is not None:
+            store_digests(self._plan, self._index, np.concatenate(self._digests))
+        if self._strata is not None:
+            self._strata.store()
+
+
+def _read(plan: Plan, input_split: InputSplit, notes: _Notes, ticker: InputTicker | None) -> None:
+    # Files that are damaged tell so when they are read again.
+    for rows, num_filtered in read_rows(plan, input_split, {}):
+        notes.add(rows)
+        if ticker is not None:
+            num_rows = rows.batch.num_rows + len(rows.rejected) + sum(num_filtered.values())
+            ticker.tick(num_rows, rows.batch.nbytes)

@@ -1,0 +1,239 @@
+"""What the inputs were found to be: files, format, features, parts. Found once, and kept for whoever goes on.
+
+Some formats must be read to be cut: quotes of a CSV file, records of a TFRecord file, members of a compressed tar. The
+next attempt after an interruption finds all that in the work folder, as long as no file has another size or time since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from shardkit._version import __version__
+from shardkit.conversion.inputs.option_checks import check_source_options
+from shardkit.conversion.plan import DamagedFile, Plan, write_whole
+from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
+from shardkit.errors import BadInputError, NoRowsError, UsageError
+from shardkit.features import Features, make_feature
+from shardkit.file_types import format_of
+from shardkit.sources import source_for
+from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
+from shardkit.sources.files.streams import printable
+from shardkit.sources.files.transcoding import with_encoding
+from shardkit.sources.listing import Expanded, Listing, list_files
+from shardkit.sources.registry import ROW_FILE_FORMATS, Choice, choose
+from shardkit.storage import files as storage
+from shardkit.units import format_count
+
+
+class Understood(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs, as far as planning has to read them.
+
+    Attributes:
+        key: Hash of all that this was found from.
+        source: How the files are read; its format is never None.
+        root: The folder that the names of the files are relative to.
+        files: Inputs that are read, by name.
+        damaged_files: Inputs that are rejected as a whole.
+        features: What the source gives, before any schema.
+        has_features: Whether there was anything to tell them from.
+        input_splits: Parts of the inputs, in order.
+        labels_sha256: Of the files that `source.labels` names.
+        notes: What the user should know, one sentence each.
+    """
+
+    key: str
+    source: SourceOptions
+    root: str
+    files: tuple[RawFile, ...]
+    damaged_files: tuple[DamagedFile, ...]
+    features: Features
+    has_features: bool
+    input_splits: tuple[InputSplit, ...]
+    labels_sha256: str | None
+    notes: tuple[str, ...]
+
+
+def understand(
+    expanded: Expanded,
+    options: SourceOptions,
+    work_root: str,
+    *,
+    allow_empty: bool,
+    leave_out: Callable[[Listing], Listing] | None = None,
+) -> Understood:
+    """Returns what the inputs are, from an earlier attempt if one left it.
+
+    Args:
+        expanded: What the inputs name.
+        options: How raw files are read.
+        work_root: The folder of all work folders.
+        allow_empty: Whether there may be no rows.
+        leave_out: Takes files out of the listing that are not to be read; None takes none.
+
+    Raises:
+        UsageError, BadInputError: If the request or an input is wrong.
+        NoRowsError: If there are no rows, unless that is allowed.
+    """
+    labels_sha256 = _hash_of_labels(options)
+    key = _key_of(expanded, options, labels_sha256, allow_empty=allow_empty)
+    listing = None
+    if leave_out is not None:
+        listing = leave_out(list_files(expanded, options))
+        key = f"{key}-{xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(listing))}"
+    found = _remembered(key, work_root)
+    if found is not None:
+        return found
+    listing = listing or list_files(expanded, options)
+    listed = _without_labels(with_encoding(listing.files, options.encoding), options)
+    source, refused = _choose(listed, options, allow_empty=allow_empty)
+    options = msgspec.structs.replace(options, format=source.format)
+    check_source_options(options)
+    has_row_files = source.format in ROW_FILE_FORMATS or options.text_record == "file"
+    damaged_files = tuple(DamagedFile(file=file, reason=reason) for file, reason in (*refused, *listing.damaged))
+    out = {file.name for file, _ in refused}
+    files = listed = tuple(file for file in listed if file.name not in out) if out else listed
+    try:
+        features, notes, splits = _read_plan(source, files, options)
+        has_features = True
+    except NoRowsError:
+        if not allow_empty:
+            raise
+        features = tuple(make_feature(name, "string", nullable=True) for name in options.columns or ())
+        notes, splits, has_features = (), tuple(source.split(files, options)), False
+    except (BadInputError, UsageError) as error:
+        # Files that are a row each are looked at one by one anyway.
+        if not options.tolerates_bad_rows or (isinstance(error, UsageError) and has_row_files):
+            raise
+        files, damaged = _without_damaged(source, listed, options, error)
+        if not damaged:
+            raise
+        damaged_files = (*damaged, *damaged_files)
+        features, notes, splits = _read_plan(source, files, options)
+        has_features = True
+    return Understood(
+        key=key,
+        source=options,
+        root=listing.root,
+        files=files,
+        damaged_files=damaged_files,
+        features=features,
+        has_features=has_features,
+        input_splits=splits,
+        labels_sha256=labels_sha256,
+        notes=(*listing.notes, *(() if has_row_files else listing.empty_notes), *notes),
+    )
+
+
+def remember(plan: Plan, understood: Understood) -> None:
+    """Keeps what was understood in the work folder of a plan, for who goes on.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If it cannot be written.
+    """
+    name = _name_of(understood.key)
+    for other in plan.work_path().glob(_name_of("*")):
+        if other.name != name:
+            other.unlink(missing_ok=True)
+    if not plan.work_path(name).exists():
+        write_whole(plan.work_path(name), msgspec.msgpack.encode(understood))
+
+
+def _remembered(key: str, work_root: str) -> Understood | None:
+    for path in Path(work_root).glob(f"*/{_name_of(key)}"):
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=Understood)
+        except (OSError, msgspec.DecodeError):
+            continue
+    return None
+
+
+def _name_of(key: str) -> str:
+    return f"understood-{key}.msgpack"
+
+
+def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | None, *, allow_empty: bool) -> str:
+    # Names may be no UTF-8; who reads them says so.
+    files = [(os.fsencode(f.path), f.num_bytes, f.version) for f in expanded.files]
+    document = (
+        __version__,
+        files,
+        os.fsencode(expanded.root),
+        len(expanded.repeated),
+        [(os.fsencode(path), os.fsencode(kept)) for path, kept in expanded.linked],
+        options,
+        labels_sha256,
+        allow_empty,
+    )
+    return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(document))
+
+
+def _read_plan(
+    source: Source, files: tuple[RawFile, ...], options: SourceOptions
+) -> tuple[Features, tuple[str, ...], tuple[InputSplit, ...]]:
+    return source.infer(files, options), source.notes(files, options), tuple(source.split(files, options))
+
+
+def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: bool) -> Choice:
+    try:
+        return choose(files, options)
+    except NoRowsError:
+        if not allow_empty:
+            raise
+        # Only the name is left to tell.
+        return Choice(source_for(format_of(b"", files[0].name) or "csv"))
+
+
+def _hash_of_labels(options: SourceOptions) -> str | None:
+    if options.labels is None:
+        return None
+    # It takes 70 ms to import, and few have label files.
+    from shardkit.sources.media.labels import label_files
+
+    digest = hashlib.sha256()
+    for file in label_files(options.labels):
+        digest.update(f"{file.name}\0{storage.hash_file(file.path)}\0".encode())
+    return digest.hexdigest()
+
+
+def _without_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[RawFile, ...]:
+    if options.labels is None:
+        return files
+    from shardkit.sources.media.labels import without_label_files
+
+    return without_label_files(files, options)
+
+
+def _without_damaged(
+    source: Source, files: tuple[RawFile, ...], options: SourceOptions, error: BadInputError | UsageError
+) -> tuple[tuple[RawFile, ...], tuple[DamagedFile, ...]]:
+    # Whatever one of them did, each alone tells which it was; only damage is worth that, so speed is not.
+    problems = [None if file.num_bytes == 0 else _problem(source, (file,), options) for file in files]
+    sound = tuple(f for f, problem in zip(files, problems, strict=True) if problem is None)
+    damaged = tuple(
+        DamagedFile(file=f, reason=problem) for f, problem in zip(files, problems, strict=True) if problem is not None
+    )
+    if any(f.num_bytes for f in sound):
+        return sound, damaged
+    if len(damaged) > 1 and not isinstance(error, UsageError):
+        told = [f"{printable(d.file.name)}: {d.reason}" for d in damaged[:MAX_SAMPLES]]
+        more = [f"and {format_count(len(damaged) - len(told))} more"] if len(damaged) > len(told) else []
+        raise BadInputError("no input file can be read", why="; ".join(told + more))
+    return files, ()
+
+
+def _problem(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> str | None:
+    try:
+        source.infer(files, options)
+        source.split(files, options)
+    except NoRowsError:
+        # Nothing in it is damaged.
+        return None
+    except (BadInputError, UsageError) as error:
+        return error.what if error.why is None else f"{error.what}: {error.why}"
+    return None

@@ -1,0 +1,118 @@
+"""Checks of a request before any work: options that exclude each other or have no meaning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardkit.conversion.rows.bad_rows import BadLimit
+from shardkit.encoding.codec import DEFAULT_LEVEL, CompressionLevel
+from shardkit.errors import UsageError
+from shardkit.sources.base import MAX_FIELD_BYTES, SourceOptions
+from shardkit.units import KiB
+
+if TYPE_CHECKING:
+    from shardkit.conversion.prepare import ConvertOptions
+
+
+def check_options(options: ConvertOptions) -> None:
+    """Checks what can be told without looking at the inputs.
+
+    Raises:
+        UsageError: If options exclude each other.
+    """
+    _check_membership(options)
+    if options.num_shards is not None and options.num_shards < 1:
+        raise UsageError(
+            f"--num-shards is {options.num_shards}",
+            why="it must be at least 1",
+            next_step="Give --num-shards 1 or more, or leave it out and give --shard-size",
+        )
+    if options.num_shards is None and options.shard_bytes < KiB:
+        raise UsageError(
+            f"a shard size of {options.shard_bytes} bytes is too small",
+            why="it must be at least 1 KiB",
+            next_step="Give a larger --shard-size, such as 128MiB",
+        )
+    if options.tfds and options.compression != "none":
+        raise UsageError(
+            "TensorFlow Datasets reads uncompressed shards only", next_step="Add --compression none, or drop --tfds"
+        )
+    _check_bad_row_options(options)
+
+
+def check_source_options(options: SourceOptions) -> None:
+    """Checks that options of reading have a meaning for the format.
+
+    Raises:
+        UsageError: If one has none.
+    """
+    if options.has_header and options.columns is not None:
+        raise UsageError("--header and --columns exclude each other", next_step="Drop one of them")
+    if options.table is not None and options.query is not None:
+        raise UsageError("--table and --query exclude each other", next_step="Drop one of them")
+    tables, text, files = ("csv", "tsv"), ("csv", "tsv", "jsonl", "json", "text"), ("images", "audio")
+    with_columns = (*tables, "jsonl", "json", "parquet", "arrow", "orc", "avro", "sqlite")
+    for option, is_given, formats in (
+        ("--drop-columns", bool(options.drop_columns), with_columns),
+        ("--columns", options.columns is not None, tables),
+        ("--delimiter", options.delimiter is not None, tables),
+        ("--header", options.has_header, tables),
+        ("--null-value", bool(options.null_values), tables),
+        ("--max-field", options.max_field_bytes != MAX_FIELD_BYTES, tables),
+        ("--allow-duplicate-keys", options.allows_duplicate_keys, ("jsonl", "json")),
+        ("--encoding", options.encoding is not None, text),
+        ("--text-record", options.text_record != "line", ("text",)),
+        ("--table", options.table is not None, ("sqlite",)),
+        ("--query", options.query is not None, ("sqlite",)),
+        ("--labels", options.labels is not None, files),
+        ("--audio", options.audio != "bytes", ("audio",)),
+        ("--audio-rate", options.audio_rate is not None, ("audio",)),
+    ):
+        if is_given and options.format not in formats:
+            raise UsageError(
+                f"{option} has no meaning for {options.format} files",
+                next_step=f"It is for {', '.join(formats)}; drop it, or say with --format what the files are",
+            )
+
+
+def choose_level(options: ConvertOptions) -> CompressionLevel | None:
+    """Returns the level of compression, None where nothing is compressed.
+
+    Raises:
+        UsageError: If one was given for no compression.
+    """
+    if options.compression == "gzip":
+        return options.compression_level or DEFAULT_LEVEL
+    if options.compression_level is not None:
+        raise UsageError(
+            f"--compression-level {options.compression_level} has no meaning with --compression {options.compression}",
+            next_step="Drop one of them",
+        )
+    return None
+
+
+def _check_membership(options: ConvertOptions) -> None:
+    asked = (
+        ("--group-by", bool(options.group_by)),
+        ("--split-column", options.split_column is not None),
+        ("--stratify", options.stratify is not None),
+    )
+    given = [option for option, is_given in asked if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other", next_step="Keep one of them")
+    if options.stratify is not None and len(options.splits) < 2:
+        raise UsageError(
+            "--stratify has no meaning without splits to divide rows over",
+            next_step="Add splits, such as --split train=0.8 --split test=0.2",
+        )
+
+
+def _check_bad_row_options(options: ConvertOptions) -> None:
+    if options.max_bad is None:
+        return
+    BadLimit(options.max_bad)
+    if options.on_bad_record == "fail":
+        raise UsageError(
+            "--max-bad has no meaning where the first bad row ends the conversion",
+            next_step="Add --on-bad-record skip or --on-bad-record quarantine",
+        )

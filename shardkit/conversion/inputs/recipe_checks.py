@@ -1,0 +1,190 @@
+"""The options of a conversion that a dataset holds already, and those that may differ when more is appended to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shardkit.conversion.plan import Recipe
+from shardkit.dataset.manifest import Manifest
+from shardkit.errors import UsageError
+from shardkit.transforms.options import TransformOptions, split_reference
+
+if TYPE_CHECKING:
+    from shardkit.conversion.prepare import ConvertOptions
+
+# Where each option of the recipe stands in `ConvertOptions`. What is not here may differ: what is read and where it
+# lies, and limits, which decide whether there is a dataset and not what is in it.
+RECIPE_OPTIONS = {
+    "format": "source.format",
+    "drop-columns": "source.drop_columns",
+    "columns": "source.columns",
+    "header": "source.has_header",
+    "delimiter": "source.delimiter",
+    "null-value": "source.null_values",
+    "max-field": "source.max_field_bytes",
+    "allow-duplicate-keys": "source.allows_duplicate_keys",
+    "encoding": "source.encoding",
+    "text-record": "source.text_record",
+    "table": "source.table",
+    "query": "source.query",
+    "audio": "source.audio",
+    "audio-rate": "source.audio_rate",
+    "max-pixels": "source.max_pixels",
+    "max-record-size": "source.max_record_bytes",
+    "max-expansion": "source.max_expansion",
+    "cast": "transforms.cast",
+    "rename": "transforms.rename",
+    "drop-null": "transforms.drop_null",
+    "map": "transforms.map_path",
+    "select": "transforms.select",
+    "unicode-form": "transforms.unicode_form",
+    "lower": "transforms.lower",
+    "tokenize": "transforms.tokenize",
+    "image-size": "transforms.image_size",
+    "image-format": "transforms.image_format",
+    "image-quality": "transforms.image_quality",
+    "apply-exif": "transforms.apply_exif",
+    "split": "splits",
+    "group-by": "group_by",
+    "split-column": "split_column",
+    "stratify": "stratify",
+    "dedup": "dedup",
+    "dedup-by": "dedup",
+    "shard-size": "shard_bytes",
+    "num-shards": "num_shards",
+    "shuffle": "shuffle",
+    "seed": "seed",
+    "compression": "compression",
+    "compression-level": "compression_level",
+    "on-bad-record": "on_bad_record",
+    "tfds": "tfds",
+}
+_FREE = {"source": ("include", "exclude", "labels"), "": ("max_bad", "max_row_seconds")}
+
+
+def recipe_of(manifest: Manifest, where: str) -> Recipe:
+    """Returns the recipe of a dataset that may be appended to.
+
+    Args:
+        manifest: Of the dataset.
+        where: The dataset, for messages.
+
+    Raises:
+        UsageError: If what is appended could not be what it would have been in a conversion of all.
+    """
+    if manifest.recipe.get("source") == "index":
+        raise _refusal(where, "it was indexed where it lies", "Run shardkit index on it again when files came to it")
+    try:
+        recipe = msgspec.convert(manifest.recipe, Recipe)
+    except (msgspec.ValidationError, UsageError) as error:
+        raise _refusal(where, f"its recipe cannot be used: {error}", "Install the shardkit that made it") from error
+    whole = "Convert all of it, the old inputs and the new ones, with --overwrite"
+    for is_asked, option, why in (
+        (recipe.dedup is not None, "--dedup", "rows that are equal to rows of old shards would not be found"),
+        (recipe.stratify is not None, "--stratify", "all rows of a value together decide which split each goes to"),
+        (recipe.tfds, "--tfds", "what it writes names the shards of one folder"),
+        (recipe.source.query is not None, "--query", "its rows have no names by which they are known again"),
+        (
+            recipe.source.table is not None and recipe.source.format != "sqlite",
+            "--table of a server",
+            "nobody knows which of its rows are in it",
+        ),
+    ):
+        if is_asked:
+            raise _refusal(where, f"it was made with {option}: {why}", whole)
+    return recipe
+
+
+def hold_to_recipe(options: ConvertOptions, recipe: Recipe, given: Collection[str] | None = None) -> ConvertOptions:
+    """Returns the options with everything as the recipe holds it, but for what may differ.
+
+    Args:
+        options: What the user asks for.
+        recipe: Of the dataset.
+        given: Names of the options that the user gave; None takes those that are no defaults.
+
+    Raises:
+        UsageError: If one contradicts the recipe.
+    """
+    defaults = type(options)(inputs=(), destination="")
+    for name, path in RECIPE_OPTIONS.items():
+        asked, held = _value(options, path), _value(recipe, path)
+        if asked != held and (asked != _value(defaults, path) if given is None else name in given):
+            is_there = held is not None and held is not False and held != ()
+            told = f"--{name}{_shown(held)}" if is_there else f"no --{name}"
+            raise UsageError(
+                f"--{name} contradicts the dataset that is appended to",
+                why=f"it was made with {told}",
+                next_step=f"Leave out --{name}, or make a dataset of its own at another destination",
+            )
+    for name, file in (("schema", options.schema_path), ("recipe", options.recipe_path)):
+        if file is not None:
+            raise UsageError(
+                f"--{name} and --append exclude each other",
+                why="features and recipe are those of the dataset",
+                next_step=f"Leave out --{name}",
+            )
+    return msgspec.structs.replace(
+        options,
+        source=msgspec.structs.replace(recipe.source, **_chosen(options.source, defaults.source, "source")),
+        splits=_splits(recipe),
+        shuffle=recipe.shuffle,
+        seed=recipe.seed,
+        shard_bytes=recipe.shard_bytes or defaults.shard_bytes,
+        num_shards=recipe.num_shards,
+        compression=recipe.compression,
+        compression_level=recipe.compression_level,
+        on_bad_record=recipe.on_bad_record,
+        allow_empty=options.allow_empty or recipe.allow_empty,
+        group_by=recipe.group_by,
+        split_column=recipe.split_column,
+        transforms=_with_places(recipe.transforms, options.transforms),
+        **{
+            name: getattr(recipe, name) if getattr(options, name) == getattr(defaults, name) else getattr(options, name)
+            for name in _FREE[""]
+        },
+    )
+
+
+def _chosen(own: Any, default: Any, part: str) -> dict[str, Any]:
+    return {name: getattr(own, name) for name in _FREE[part] if getattr(own, name) != getattr(default, name)}
+
+
+def _splits(recipe: Recipe) -> tuple[tuple[str, float | None], ...]:
+    return tuple((s.name, None if recipe.split_column is not None else s.fraction) for s in recipe.splits)
+
+
+def _value(holder: Any, path: str) -> Any:
+    """Returns an option as it can be compared: files by what is called in them, for their hashes are checked later."""
+    if path == "splits" and isinstance(holder, Recipe):
+        return _splits(holder)
+    found = attrgetter(path)(holder)
+    if path == "transforms.map_path" and found is not None:
+        return split_reference(found)[1]
+    return tuple(column for column, *_ in found) if path == "transforms.tokenize" else found
+
+
+def _with_places(held: TransformOptions, own: TransformOptions) -> TransformOptions:
+    """Returns what is held, with files where they lie now; their hashes stay, and are checked."""
+    place = {column: path for column, path, _ in own.tokenize}
+    return msgspec.structs.replace(
+        held,
+        map_path=own.map_path or held.map_path,
+        tokenize=tuple((column, place.get(column, path), sha256) for column, path, sha256 in held.tokenize),
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is True:
+        return ""
+    items = value if isinstance(value, tuple) else (value,)
+    pairs = (item if isinstance(item, tuple) else (item,) for item in items)
+    return " " + ",".join("=".join(str(part) for part in pair if part is not None) for pair in pairs)
+
+
+def _refusal(where: str, why: str, next_step: str) -> UsageError:
+    return UsageError("this dataset cannot be appended to", where=where, why=why, next_step=next_step)

@@ -1,0 +1,164 @@
+"""What is known of an input split that brought a process down, narrowed with every process that it costs.
+
+A file read alone that ends its process, and a row that does so when it is transformed alone, are left out; larger
+pieces are cut into at most CUT_INTO smaller ones and tried again. So a bad row among a million costs about four
+processes. One without end costs its time twice, where it is noticed and where it is proved; between, whoever takes
+longer than it should is cut at once, which does no harm to rows that are only slow: they too are given all their time
+before they are left out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardkit.conversion.plan import Plan, input_versions, write_whole
+from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Place
+
+CUT_INTO = 64
+_HASTE = 20
+_MIN_SECONDS = 1.0
+_CRASHES_PER_DOUBLING = 8
+
+
+class Crash(msgspec.Struct, frozen=True, array_like=True):
+    """Rows `start` to `stop` of a batch, which together ended a process, and how."""
+
+    batch: int
+    start: int
+    stop: int
+    how: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an input split.
+
+    Attributes:
+        versions: Versions of its files; of others nothing is known.
+        is_by_file: Whether its files are read one at a time.
+        files: Positions of files that ended a process when they were read alone, and how.
+        crashes: Rows that did so when they were transformed together.
+        damage: How reading its only file ended a process.
+    """
+
+    versions: tuple[str, ...]
+    is_by_file: bool = False
+    files: dict[int, str] = {}
+    crashes: tuple[Crash, ...] = ()
+    damage: str | None = None
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """Rows to transform together.
+
+    Attributes:
+        start, stop: Half-open.
+        how: The process ended if they must be left out.
+        num_crashes: Rows that ended a process lie among them, and so often was one ended by this batch; 0 if nothing
+            is known of them, or if it is one row.
+    """
+
+    start: int
+    stop: int
+    how: str | None = None
+    num_crashes: int = 0
+
+    def seconds(self, max_row_seconds: float) -> float:
+        """Returns how long they may take, where a row may take so long."""
+        if not self.num_crashes:
+            return max_row_seconds
+        # Where haste comes across rows that are only slow, it must not cost a process for each of them.
+        hasty = max(_MIN_SECONDS, max_row_seconds / _HASTE) * 2.0 ** (self.num_crashes // _CRASHES_PER_DOUBLING)
+        return min(max_row_seconds, hasty)
+
+
+def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int, most: int) -> Slice:
+    """Returns the rows of a batch to transform next.
+
+    Args:
+        crashes: What is known.
+        batch: Number of the batch.
+        start: The first row that is not done.
+        num_rows: Rows of the batch.
+        most: How many rows to take at most.
+    """
+    own = [c for c in crashes if c.batch == batch]
+    around = [c for c in own if c.start <= start < c.stop]
+    stop = min([num_rows, start + most, *(c.start for c in own if c.start > start)])
+    if not around:
+        return Slice(start, stop)
+    nearest = min(around, key=lambda c: c.stop - c.start)
+    size = nearest.stop - nearest.start
+    if size == 1:
+        return Slice(start, start + 1, nearest.how)
+    stop = min(stop, nearest.stop, start + max(1, size // CUT_INTO))
+    return Slice(start, stop, num_crashes=len(own) if stop - start > 1 else 0)
+
+
+def crashed_rows(verdict: Verdict) -> list[Crash]:
+    """Returns the rows to leave out, in their order."""
+    return sorted({c for c in verdict.crashes if c.stop - c.start == 1}, key=lambda c: (c.batch, c.start))
+
+
+def num_left_out(verdict: Verdict) -> int:
+    """Returns how many rows and files are to be left out."""
+    return len(crashed_rows(verdict)) + len(verdict.files) + (verdict.damage is not None)
+
+
+def narrow(verdict: Verdict, place: Place, how: str, num_files: int) -> Verdict | None:
+    """Returns what is known after one more process has ended.
+
+    Args:
+        verdict: What was known.
+        place: Where it was.
+        how: It ended, such as `ended with SIGSEGV`.
+        num_files: Of the input split.
+
+    Returns:
+        None if nothing about the rows explains it.
+    """
+    if place.phase == TRANSFORMING:
+        crash = Crash(place.batch, place.start, place.stop, how)
+        return msgspec.structs.replace(verdict, crashes=(*verdict.crashes, crash))
+    if place.phase != READING:
+        return None
+    if place.file_index >= 0:
+        # Of several small files, batches are others without it.
+        crashes = verdict.crashes if verdict.is_by_file else ()
+        return msgspec.structs.replace(verdict, files={**verdict.files, place.file_index: how}, crashes=crashes)
+    if num_files > 1:
+        # Batches are others from here on, so what is known of their rows is worth nothing.
+        return msgspec.structs.replace(verdict, is_by_file=True, crashes=())
+    return msgspec.structs.replace(verdict, damage=how)
+
+
+def narrow_at_first(verdict: Verdict, place: Place) -> Verdict:
+    """Returns what is known after a process that also did other things was held up: never enough to leave out a row.
+
+    Args:
+        verdict: What was known.
+        place: Where it was held up.
+    """
+    if verdict.crashes or place.phase != TRANSFORMING or place.stop - place.start < 2:
+        return verdict
+    crash = Crash(place.batch, place.start, place.stop, "was held up")
+    return msgspec.structs.replace(verdict, crashes=(crash,))
+
+
+def load_verdict(plan: Plan, input_split_index: int) -> Verdict:
+    """Returns what is known of an input split; nothing if its files have changed since."""
+    versions = input_versions(plan, plan.input_splits[input_split_index])
+    try:
+        raw = plan.work_path("isolated", f"{input_split_index}.verdict").read_bytes()
+        verdict = msgspec.msgpack.decode(raw, type=Verdict)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return Verdict(versions=versions)
+    return verdict if verdict.versions == versions else Verdict(versions=versions)
+
+
+def save_verdict(plan: Plan, input_split_index: int, verdict: Verdict) -> None:
+    """Stores what is known of an input split.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If it cannot be written.
+    """
+    write_whole(plan.work_path("isolated", f"{input_split_index}.verdict"), msgspec.msgpack.encode(verdict))

@@ -1,0 +1,207 @@
+"""Input splits that brought a process down, worked at in processes of their own until only the bad rows are left out.
+
+The process is started anew, not forked: threads of libraries do not survive a fork. It does the whole step, and leaves
+its result in the work folder like any other; what it was at when it died stands in its attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import msgspec
+
+from shardkit.conversion.plan import Plan, load_plan, plan_file
+from shardkit.conversion.rows.attempts import (
+    OTHER,
+    Attempt,
+    forget_attempt,
+    is_suspect,
+    read_place,
+    suspect,
+    take_suspicion,
+)
+from shardkit.conversion.rows.crash_records import load_verdict, narrow, narrow_at_first, save_verdict
+from shardkit.errors import BadInputError, ShardkitError, StorageError
+from shardkit.runtime.process_limits import die_with_parent, leave_if_memory_is_short
+from shardkit.units import format_count
+
+Step = Literal["extract", "survey"]
+Origin = Literal["kept", "here", "isolated"]
+
+_Done = TypeVar("_Done")
+
+_POLL_SECONDS = 0.1
+_EXIT_FAILED = 3
+_EXIT_NO_MEMORY = 4
+_MAX_PROCESSES = 1_000
+_LOAD_SECONDS = 60.0
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """What a step raised: the error that a user understands, or the traceback of one that nobody foresaw."""
+
+    error: dict[str, str | None] | None
+    traceback: str
+
+
+def find_or_do(
+    plan: Plan, input_split_index: int, step: Step, find: Callable[[Plan, int], _Done | None], here: Callable[[], _Done]
+) -> tuple[_Done, Origin]:
+    """Returns what became of an input split, and where that is from.
+
+    Args:
+        plan: The plan.
+        input_split_index: Which input split.
+        step: What to do, where it must be done in a process of its own.
+        find: Returns what an earlier run or another process left, None if nothing that still holds.
+        here: Does the step in this process.
+
+    Raises:
+        ShardkitError: What the step raised.
+        StorageError: If processes end for no reason that a row could have.
+    """
+    found = find(plan, input_split_index)
+    if found is not None:
+        return found, "kept"
+    if not is_suspect(plan.work_dir, input_split_index):
+        try:
+            return here(), "here"
+        except MemoryError:
+            suspect(plan.work_dir, input_split_index)
+        leave_if_memory_is_short()
+    run_isolated(plan, input_split_index, step)
+    found = find(plan, input_split_index)
+    assert found is not None, "the process that made it said so"
+    return found, "isolated"
+
+
+def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
+    """Does a step of an input split in processes of its own, as many as it costs.
+
+    Raises:
+        ShardkitError: What the step raised.
+        BadInputError: If more rows bring a process down than may be bad, or than anyone would wait for.
+        StorageError: If processes end for no reason that a row could have.
+    """
+    split = plan.input_splits[input_split_index]
+    suspicion = take_suspicion(plan.work_dir, input_split_index)
+    if suspicion is not None:
+        verdict = load_verdict(plan, input_split_index)
+        save_verdict(plan, input_split_index, narrow_at_first(verdict, suspicion))
+    how: str | None = None
+    for _ in range(_MAX_PROCESSES):
+        how = _try(plan, input_split_index, step)
+        if how is None:
+            return
+        place = read_place(plan.work_dir, input_split_index)
+        forget_attempt(plan.work_dir, input_split_index)
+        verdict = load_verdict(plan, input_split_index)
+        known = None if place is None else narrow(verdict, place, how, split.file_stop - split.file_start)
+        if known is None:
+            break
+        save_verdict(plan, input_split_index, known)
+    else:
+        raise BadInputError(
+            "too many rows bring down the process that works at them",
+            where=_files_of(plan, input_split_index),
+            why=f"{format_count(_MAX_PROCESSES)} processes were not enough to leave them out; the last one {how}",
+            next_step="Correct the rows, or the function that they bring down",
+        )
+    raise StorageError(
+        "a process that worked at one part of the inputs " + (how or "ended"),
+        where=_files_of(plan, input_split_index),
+        why="no row of it is to blame",
+        next_step="Run the same command again; if it ends the same way, report it",
+    )
+
+
+def _files_of(plan: Plan, input_split_index: int) -> str:
+    split = plan.input_splits[input_split_index]
+    return ", ".join(f.name for f in plan.files[split.file_start : split.file_stop][:3])
+
+
+def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
+    # Returns how the process ended, None if it did what it should.
+    failure_path = plan.work_path("isolated", f"{input_split_index}.failure")
+    done_path = plan.work_path("isolated", f"{input_split_index}.done")
+    for path in (failure_path, done_path):
+        path.unlink(missing_ok=True)
+    command = [sys.executable, "-P", "-m", __name__, str(plan_file(plan)), str(input_split_index), step]
+    with subprocess.Popen(command) as process:
+        how = _watch(process, plan, input_split_index)
+    # A user's function may end the process with any exit code.
+    if how is not None or (process.returncode == 0 and done_path.exists()):
+        return how
+    if process.returncode == _EXIT_FAILED and failure_path.exists():
+        failure = msgspec.msgpack.decode(failure_path.read_bytes(), type=_Failure)
+        if failure.error is not None:
+            raise ShardkitError.from_dict(failure.error)
+        raise RuntimeError(failure.traceback)
+    if process.returncode == _EXIT_NO_MEMORY:
+        return "ran out of memory (see --max-memory)"
+    return describe_end(process.returncode)
+
+
+def _watch(process: subprocess.Popen[bytes], plan: Plan, input_split_index: int) -> str | None:
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+            return None
+        place = read_place(plan.work_dir, input_split_index)
+        if place is not None and time.monotonic() > place.deadline:
+            process.kill()
+            process.wait()
+            return f"took longer than {plan.recipe.max_row_seconds:g} s"
+
+
+def describe_end(return_code: int) -> str:
+    """Returns how a process ended, such as `ended with SIGSEGV`."""
+    if return_code >= 0:
+        return f"ended with exit code {return_code}"
+    try:
+        return f"ended with {signal.Signals(-return_code).name}"
+    except ValueError:
+        return f"ended with signal {-return_code}"
+
+
+def main(plan_path: str, input_split_index: int, step: Step) -> int:
+    """Does one step of one input split in this process."""
+    # What these steps need is needed by no one who only asks whether to isolate.
+    from shardkit.conversion.extract.extract import extract_here
+    from shardkit.conversion.extract.first_pass import survey_here
+    from shardkit.conversion.rows.crash_limit import refuse_too_many
+    from shardkit.transforms.pipeline import load_steps
+
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    plan = load_plan(plan_path)
+    try:
+        with Attempt(plan.work_dir, input_split_index) as attempt:
+            # What a function of the user imports must not count as time of its first rows.
+            attempt.begin(OTHER, max(_LOAD_SECONDS, plan.recipe.max_row_seconds), 0)
+            load_steps(plan.transforms)
+        refuse_too_many(plan, input_split_index)
+        if step == "extract":
+            extract_here(plan, input_split_index)
+        else:
+            survey_here(plan, input_split_index)
+    except MemoryError:
+        return _EXIT_NO_MEMORY
+    except Exception as error:  # noqa: BLE001 - the process that waits raises it
+        parts = error.to_dict() if isinstance(error, ShardkitError) else None
+        failure = _Failure(parts, traceback.format_exc())
+        plan.work_path("isolated", f"{input_split_index}.failure").write_bytes(msgspec.msgpack.encode(failure))
+        return _EXIT_FAILED
+    plan.work_path("isolated", f"{input_split_index}.done").touch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), "extract" if sys.argv[3] == "extract" else "survey"))

@@ -1,0 +1,247 @@
+"""The rows of an input split as every step of the conversion sees them, without those that no process survives."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit.conversion.plan import Plan
+from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Attempt
+from shardkit.conversion.rows.crash_records import Verdict, crashed_rows, load_verdict, next_slice
+from shardkit.conversion.rows.small_files import join_batches
+from shardkit.conversion.rows.unknown_splits import without_unknown_splits
+from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.features import Features
+from shardkit.sources import source_for
+from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RejectedRow, RowBatch, reason_of, rejected_row
+from shardkit.sources.files.streams import place, read_head
+from shardkit.transforms.pipeline import Applied, apply
+from shardkit.transforms.row_origin import origin_of, place_of, raw_row
+from shardkit.transforms.steps import empty_batch
+
+_FIRST_ROWS = 1_024
+_SLICE_SECONDS = 2.0  # Far below any time a row is given, so that slow rows are not taken for one that never ends.
+_READ_TIMES = 10  # A batch from a slow store holds many rows.
+_NO_PROCESS = "the row cannot be transformed"
+
+
+def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> Iterator[Applied]:
+    """Yields the batches of one input split that hold, reject or filter rows, transformed.
+
+    Args:
+        plan: The plan.
+        input_split: What to read.
+        damage: Takes why a file cannot be read, by its position, where it is one of several and bad rows are tolerated;
+            none of its rows is then yielded.
+
+    Raises:
+        BadInputError: At the first row that does not fit, unless bad rows are tolerated.
+        DamagedFileError: If the only file cannot be read, or any where bad rows are not tolerated.
+    """
+    verdict = load_verdict(plan, input_split.index)
+    features = plan.transforms.input_features
+    pace = _Pace()
+    with Attempt(plan.work_dir, input_split.index) as attempt:
+        for number, rows in enumerate(_read(plan, input_split, verdict, features, attempt, damage)):
+            if rows.batch.num_rows == 0 and not rows.rejected:
+                continue
+            applied = _transform(plan, input_split, number, rows, verdict, attempt, pace)
+            attempt.rest()
+            applied = without_unknown_splits(plan, input_split, applied)
+            if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
+                yield applied
+
+
+def name_left_out(plan: Plan, input_split: InputSplit) -> Iterator[str]:
+    """Yields a sentence for each file and row of an input split that no process survives; transforms nothing."""
+    verdict = load_verdict(plan, input_split.index)
+    files = verdict.files if verdict.damage is None else {input_split.file_start: verdict.damage}
+    for index, how in sorted(files.items()):
+        yield f"{place(plan.files[index])}: the file cannot be read: its reader {how}"
+    crashes = crashed_rows(verdict)
+    if not crashes:
+        return
+    with Attempt(plan.work_dir, input_split.index) as attempt:
+        batches = _read(plan, input_split, verdict, plan.transforms.input_features, attempt, {})
+        for number, rows in enumerate(batches):
+            for crash in crashes:
+                if crash.batch == number:
+                    row = _part(rows, crash.start, crash.stop)
+                    origin = origin_of(row, 0, plan.files, input_split, plan.recipe.source.format)
+                    yield f"{place_of(origin, plan.files)}: {_NO_PROCESS}: the process that tried {crash.how}"
+            if number == crashes[-1].batch:
+                return
+
+
+class _Pace:
+    """How many rows to transform at a time, so that an observer soon sees a step that never ends."""
+
+    def __init__(self) -> None:
+        self.rows = _FIRST_ROWS
+
+    def took(self, num_rows: int, seconds: float) -> None:
+        """Takes note of how long so many rows took."""
+        if num_rows == 0:
+            return
+        fitting = int(num_rows * _SLICE_SECONDS / max(seconds, 1e-6))
+        self.rows = max(1, min(fitting, 64 * self.rows))
+
+
+def _read(
+    plan: Plan, split: InputSplit, verdict: Verdict, features: Features, attempt: Attempt, damage: dict[int, str]
+) -> Iterator[RowBatch]:
+    if split.parts:
+        yield from join_batches(_read_parts(plan, split, verdict, features, attempt, damage))
+        return
+    source = source_for(plan.recipe.source.format or "")
+    seconds = plan.recipe.max_row_seconds
+    if verdict.damage is not None:
+        raise DamagedFileError(
+            "the file cannot be read", where=place(plan.files[split.file_start]), why=f"its reader {verdict.damage}"
+        )
+    if not verdict.is_by_file:
+        batches = source.read(split, plan.files, features, plan.recipe.source)
+        yield from _watched(batches, attempt, seconds * _READ_TIMES, -1)
+        return
+    for index in range(split.file_start, split.file_stop):
+        if index in verdict.files:
+            yield _rejected_file(plan, index, verdict.files[index], features)
+            continue
+        alone = msgspec.structs.replace(split, file_start=index, file_stop=index + 1)
+        yield from _watched(source.read(alone, plan.files, features, plan.recipe.source), attempt, seconds, index)
+
+
+def _read_parts(
+    plan: Plan, split: InputSplit, verdict: Verdict, features: Features, attempt: Attempt, damage: dict[int, str]
+) -> Iterator[RowBatch]:
+    for part in split.parts:
+        rows = _read_part(plan, part, verdict, features, attempt)
+        if not plan.recipe.source.tolerates_bad_rows:
+            yield from rows
+            continue
+        try:
+            # The end of a file may tell that nothing of it counts.
+            whole = list(rows)
+        except DamagedFileError as error:
+            damage[part.file_start] = reason_of(error)
+            attempt.rest()
+        else:
+            yield from whole
+
+
+def _read_part(
+    plan: Plan, part: InputSplit, verdict: Verdict, features: Features, attempt: Attempt
+) -> Iterator[RowBatch]:
+    index, source = part.file_start, source_for(plan.recipe.source.format or "")
+    if index in verdict.files:
+        raise DamagedFileError(
+            "the file cannot be read", where=place(plan.files[index]), why=f"its reader {verdict.files[index]}"
+        )
+    batches = source.read(part, plan.files, features, plan.recipe.source)
+    yield from _watched(batches, attempt, plan.recipe.max_row_seconds * _READ_TIMES, index)
+
+
+def _watched(batches: Iterator[RowBatch], attempt: Attempt, seconds: float, file_index: int) -> Iterator[RowBatch]:
+    number = 0
+    while True:
+        attempt.begin(READING, seconds, number, file_index=file_index)
+        rows = next(batches, None)
+        attempt.rest()
+        if rows is None:
+            return
+        yield rows
+        number += 1
+
+
+def _transform(
+    plan: Plan, split: InputSplit, number: int, rows: RowBatch, verdict: Verdict, attempt: Attempt, pace: _Pace
+) -> Applied:
+    if plan.transforms.options.changes_nothing:
+        return apply(plan.transforms, rows, plan.files, split)
+    parts: list[Applied] = []
+    start, num_rows = 0, rows.batch.num_rows
+    while start < num_rows or not parts:
+        piece = next_slice(verdict.crashes, number, start, num_rows, pace.rows)
+        part = _part(rows, piece.start, piece.stop)
+        if piece.how is not None:
+            parts.append(Applied(_without_row(plan, split, part, piece.how), {}))
+        else:
+            seconds = piece.seconds(plan.recipe.max_row_seconds)
+            attempt.begin(TRANSFORMING, seconds, number, piece.start, piece.stop)
+            began = time.monotonic()
+            parts.append(apply(plan.transforms, part, plan.files, split))
+            pace.took(piece.stop - piece.start, time.monotonic() - began)
+        start = piece.stop
+    return parts[0] if len(parts) == 1 else _together(parts)
+
+
+def _part(rows: RowBatch, start: int, stop: int) -> RowBatch:
+    if start == 0 and stop == rows.batch.num_rows:
+        return rows
+    indices = rows.file_indices
+    return RowBatch(
+        rows.batch.slice(start, stop - start),
+        rows.identities[start:stop],
+        indices if isinstance(indices, int) else indices[start:stop],
+        {} if start else rows.num_rounded,
+        () if start else rows.rejected,
+    )
+
+
+def _together(parts: list[Applied]) -> Applied:
+    # Statistics must not tell how long the steps took, so what was one batch becomes one again.
+    num_rounded: Counter[str] = Counter()
+    num_filtered: Counter[int] = Counter()
+    rejected: list[RejectedRow] = []
+    for part in parts:
+        num_rounded.update(part.rows.num_rounded)
+        num_filtered.update(part.num_filtered)
+        rejected += part.rows.rejected
+    indices = [part.rows.file_indices for part in parts]
+    first = indices[0]
+    joined = first if isinstance(first, int) else np.concatenate([i for i in indices if not isinstance(i, int)])
+    batch = pa.concat_batches([part.rows.batch for part in parts])
+    identities = np.concatenate([part.rows.identities for part in parts])
+    return Applied(RowBatch(batch, identities, joined, dict(num_rounded), rejected), dict(num_filtered))
+
+
+def _without_row(plan: Plan, split: InputSplit, part: RowBatch, how: str) -> RowBatch:
+    origin = origin_of(part, 0, plan.files, split, plan.recipe.source.format)
+    error = BadInputError(
+        _NO_PROCESS,
+        where=place_of(origin, plan.files),
+        why=f"the process that tried {how}",
+        next_step="Leave the row out with --on-bad-record skip or quarantine",
+    )
+    if not plan.recipe.source.tolerates_bad_rows:
+        raise error
+    row = rejected_row(
+        error,
+        file_index=origin.file_index,
+        position=origin.position,
+        first_byte=None,
+        raw=raw_row(part.batch, 0),
+    )
+    indices = part.file_indices
+    return RowBatch(
+        empty_batch(plan.features),
+        part.identities[:0],
+        indices if isinstance(indices, int) else indices[:0],
+        {},
+        (*part.rejected, row),
+    )
+
+
+def _rejected_file(plan: Plan, index: int, how: str, features: Features) -> RowBatch:
+    file = plan.files[index]
+    error = BadInputError("the file cannot be read", where=place(file), why=f"its reader {how}")
+    if not plan.recipe.source.tolerates_bad_rows:
+        raise error
+    raw = read_head(file, MAX_RAW_BYTES)
+    row = rejected_row(error, file_index=index, position="", first_byte=None, raw=raw)
+    return RowBatch(empty_batch(features), np.empty(0, np.uint64), index, {}, (row,))

@@ -1,0 +1,63 @@
+"""Rows whose split column names no split: bad rows like others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.conversion.plan import Plan
+from shardkit.errors import BadInputError
+from shardkit.sources.base import InputSplit, RejectedRow, RowBatch, rejected_row
+from shardkit.sources.files.streams import shown
+from shardkit.transforms.pipeline import Applied
+from shardkit.transforms.row_origin import origin_of, place_of, raw_row
+
+
+def without_unknown_splits(plan: Plan, split: InputSplit, applied: Applied) -> Applied:
+    """Returns the rows whose split column names a split of the recipe, the others as rejected rows.
+
+    Raises:
+        BadInputError: At the first other row, unless bad rows are tolerated.
+    """
+    name, rows = plan.recipe.split_column, applied.rows
+    if name is None or rows.batch.num_rows == 0:
+        return applied
+    words = rows.batch.column(name)
+    known = pa.array([share.name for share in plan.recipe.splits], words.type)
+    is_known = np.asarray(pc.is_in(words, value_set=known).to_numpy(zero_copy_only=False), dtype=bool)
+    if is_known.all():
+        return applied
+    rejected = [_rejected(plan, split, rows, int(row)) for row in np.flatnonzero(~is_known)]
+    indices = rows.file_indices
+    return Applied(
+        RowBatch(
+            rows.batch.filter(pa.array(is_known)),
+            rows.identities[is_known],
+            indices if isinstance(indices, int) else indices[is_known],
+            rows.num_rounded,
+            (*rows.rejected, *rejected),
+        ),
+        applied.num_filtered,
+    )
+
+
+def _rejected(plan: Plan, split: InputSplit, rows: RowBatch, row: int) -> RejectedRow:
+    name = plan.recipe.split_column or ""
+    word = rows.batch.column(name)[row].as_py()
+    origin = origin_of(rows, row, plan.files, split, plan.recipe.source.format)
+    error = BadInputError(
+        f"column {shown(name)} does not fit",
+        where=place_of(origin, plan.files),
+        why=f"{'null' if word is None else shown(word)} is no split",
+        next_step="Name every split with --split NAME, or leave the row out with --on-bad-record skip or quarantine",
+    )
+    if not plan.recipe.source.tolerates_bad_rows:
+        raise error
+    return rejected_row(
+        error,
+        file_index=origin.file_index,
+        position=origin.position,
+        first_byte=None,
+        raw=raw_row(rows.batch, row),
+    )

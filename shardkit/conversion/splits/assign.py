@@ -1,0 +1,79 @@
+"""Which dataset split each row belongs to: by its identity, by values of columns, or as all rows together decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.conversion.plan import Recipe
+from shardkit.conversion.splits.duplicates import row_digests
+from shardkit.conversion.splits.stratify import StratumPositions
+from shardkit.errors import UsageError
+from shardkit.features import Features
+from shardkit.hashing import assign_splits
+from shardkit.sources.base import RowBatch
+from shardkit.sources.files.streams import shown
+
+DEFAULT_NAMES = ("train", "validation", "test")
+
+
+def assign_rows(
+    rows: RowBatch, features: Features, recipe: Recipe, strata: StratumPositions | None = None
+) -> npt.NDArray[np.int64]:
+    """Returns the position of each row's dataset split in the recipe.
+
+    Rows with equal values in the columns of `group_by` fall into one split. All draws are independent of other rows,
+    but for those of `stratify`.
+
+    Args:
+        rows: The next rows of an input split.
+        features: Of the rows.
+        recipe: Of the conversion.
+        strata: Of the input split, where the recipe stratifies.
+
+    Raises:
+        StorageError: If the rows are not those that `strata` was made of.
+    """
+    if strata is not None:
+        return strata.take(rows.batch.num_rows)
+    if recipe.split_column is not None:
+        return _by_word(rows.batch.column(recipe.split_column), recipe)
+    fractions = tuple(s.fraction for s in recipe.splits)
+    identities = rows.identities
+    if recipe.group_by and len(fractions) > 1:
+        identities = row_digests(rows.batch, features, recipe.group_by)[:, 0]
+    return assign_splits(identities, recipe.seed, fractions)
+
+
+def check_columns(features: Features, recipe: Recipe) -> None:
+    """Checks that the columns that a recipe names are there.
+
+    Raises:
+        UsageError: If one is not, or cannot name a split.
+    """
+    names = {f.name for f in features}
+    asked = [("--group-by", n) for n in recipe.group_by] + [("--dedup-by", n) for n in recipe.dedup or ()]
+    asked += [("--split-column", recipe.split_column)] if recipe.split_column is not None else []
+    asked += [("--stratify", recipe.stratify)] if recipe.stratify is not None else []
+    for option, name in asked:
+        if name not in names:
+            raise UsageError(
+                f"{option} names the column {shown(name)}, which is not there",
+                next_step=f"There are: {', '.join(shown(n) for n in sorted(names))}",
+            )
+    column = next((f for f in features if f.name == recipe.split_column), None)
+    if column is not None and not (column.is_scalar and column.dtype == "string"):
+        raise UsageError(
+            f"--split-column {shown(column.name)} is {column.describe_type()}",
+            why="its values must be names of splits",
+            next_step="Make it text with --cast COLUMN=string, or give shares with --split NAME=SHARE",
+        )
+
+
+def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:
+    found = words.dictionary_encode()
+    position_of = {share.name: i for i, share in enumerate(recipe.splits)}
+    values = found.dictionary.to_pylist()
+    positions = np.array([position_of[v] for v in values], dtype=np.int64)
+    return np.take(positions, np.asarray(found.indices.to_numpy(zero_copy_only=False), dtype=np.int64))

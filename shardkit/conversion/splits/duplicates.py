@@ -1,0 +1,156 @@
+"""Exact removal of duplicates over the whole input, before anything is written.
+
+    survey      every input split: 128 bits a row (XXH3 of its encoded columns), sorted, in one small file
+    mark        a range of digests at a time, over all input splits: of equal rows the first of the inputs survives
+    extract     reads the inputs again and leaves out what was marked
+
+Reading twice keeps everything else as it is: statistics, layout and shards only ever see rows that stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.splits.equality import with_equal_bits
+from shardkit.encoding.encoder import encode_batch
+from shardkit.errors import StorageError
+from shardkit.features import Features
+from shardkit.hashing import UInt64s
+
+Digests = npt.NDArray[np.uint64]  # Two columns: upper and lower half.
+BUCKET_BITS = 12
+_COMPARED_ROWS = 11_000_000
+
+
+def row_digests(batch: pa.RecordBatch, features: Features, names: Sequence[str] = ()) -> Digests:
+    """Returns 128 bits for each row of a batch, equal for rows that are equal in the named columns.
+
+    Nulls equal nulls, NaNs equal NaNs, and 0.0 equals -0.0.
+
+    Args:
+        batch: Columns in the order of the features.
+        features: Of the batch.
+        names: Columns that count; none stands for all.
+    """
+    chosen = tuple(f for f in features if not names or f.name in names)
+    columns = [with_equal_bits(batch.column(f.name), f) for f in chosen]
+    encoded = encode_batch(pa.RecordBatch.from_arrays(columns, names=[f.name for f in chosen]), chosen)
+    view, ends = memoryview(encoded.data), np.cumsum(encoded.sizes).tolist()
+    digest = xxhash.xxh3_128_digest
+    # The frame of a record is a function of its content, so it may be digested too.
+    joined = b"".join([digest(view[start:stop]) for start, stop in zip([0, *ends], ends, strict=False)])
+    return np.frombuffer(joined, dtype=">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def store_digests(plan: Plan, input_split_index: int, digests: Digests) -> None:
+    """Stores the digests of the rows of one input split, sorted, with the number of each one's row.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If they cannot be stored.
+    """
+    order = np.lexsort((digests[:, 1], digests[:, 0]))
+    digests = digests[order]
+    ends = np.cumsum(np.bincount(buckets_of(digests), minlength=1 << BUCKET_BITS))
+    write_whole(survey_path(plan, input_split_index, "digests"), digests.astype("<u8").tobytes())
+    write_whole(survey_path(plan, input_split_index, "rows"), order.astype("<u8").tobytes())
+    write_whole(survey_path(plan, input_split_index, "digest-ends"), ends.astype("<u8").tobytes())
+
+
+def mark_duplicates(plan: Plan, counting: Sequence[int]) -> None:
+    """Compares the digests of all input splits and stores, for each, which rows are duplicates of earlier ones.
+
+    Args:
+        plan: A plan that removes duplicates.
+        counting: The input splits whose rows count; those of others are no duplicates, and nothing is one of them.
+
+    Raises:
+        OutOfSpaceError, UsageError, StorageError: If that cannot be stored.
+    """
+    paths = [survey_path(plan, index, "digest-ends") for index in counting]
+    ends = np.array([read_words(p, 0, 1 << BUCKET_BITS) for p in paths], np.int64).reshape(len(counting), -1)
+    marked: dict[int, list[npt.NDArray[np.uint64]]] = {s.index: [] for s in plan.input_splits}
+    for first, stop in bucket_ranges(ends.sum(axis=0), _COMPARED_ROWS):
+        for index, rows in _duplicates_of(plan, counting, ends, first, stop):
+            marked[index].append(rows)
+    for index, found in marked.items():
+        rows = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
+        write_whole(_marks_path(plan, index), rows.astype("<u8").tobytes())
+
+
+def find_duplicates(plan: Plan, input_split_index: int) -> npt.NDArray[np.int64]:
+    """Returns the ascending 0-based numbers of rows of an input split that are duplicates."""
+    if plan.recipe.dedup is None:
+        return np.empty(0, np.int64)
+    return np.frombuffer(_marks_path(plan, input_split_index).read_bytes(), "<u8").astype(np.int64)
+
+
+def bucket_ranges(ends: npt.NDArray[np.int64], max_rows: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of whole buckets, half-open: of at most so many rows, or of one bucket that has more.
+
+    Args:
+        ends: How many rows lie in each bucket or before.
+        max_rows: That are worked at together.
+    """
+    first, before = 0, 0
+    for stop in range(1, len(ends) + 1):
+        if stop == len(ends) or int(ends[stop]) - before > max_rows:
+            yield first, stop
+            first, before = stop, int(ends[stop - 1])
+
+
+def buckets_of(digests: Digests) -> npt.NDArray[np.int64]:
+    """Returns the number of the bucket of each digest; ascending digests have ascending buckets."""
+    return (digests[:, 0] >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+
+
+def survey_path(plan: Plan, input_split_index: int, what: str) -> Path:
+    """Returns where something that is known of an input split before it is extracted lies."""
+    return plan.work_path("survey", f"{input_split_index}.{what}")
+
+
+def other_rows(plan: Plan) -> StorageError:
+    """Returns the error about rows that are not those that were surveyed."""
+    return StorageError(
+        "the inputs gave other rows when they were read again",
+        where=plan.work_dir,
+        why="--dedup and --stratify read them twice; a step does not repeat itself, or a row was left out only now",
+        state="Nothing was committed",
+        next_step="Run the same command again",
+    )
+
+
+def read_words(path: Path, start: int, stop: int) -> UInt64s:
+    """Returns the 64-bit numbers `[start, stop)` of a file."""
+    return np.fromfile(path, "<u8", stop - start, offset=8 * start)
+
+
+def _duplicates_of(
+    plan: Plan, counting: Sequence[int], ends: npt.NDArray[np.int64], first: int, stop: int
+) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+    digests: list[Digests] = [np.empty((0, 2), np.uint64)]
+    rows: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+    splits: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    for index, own_ends in zip(counting, ends, strict=True):
+        start, end = (int(own_ends[i - 1]) if i else 0 for i in (first, stop))
+        digests.append(read_words(survey_path(plan, index, "digests"), start * 2, end * 2).reshape(-1, 2))
+        rows.append(read_words(survey_path(plan, index, "rows"), start, end))
+        splits.append(np.full(end - start, index, np.int64))
+    all_digests, all_rows, all_splits = np.concatenate(digests), np.concatenate(rows), np.concatenate(splits)
+    order = np.lexsort((all_rows, all_splits, all_digests[:, 1], all_digests[:, 0]))
+    ordered = all_digests[order]
+    is_repeated = np.zeros(len(order), dtype=bool)
+    is_repeated[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
+    repeated = order[is_repeated]
+    for index in np.unique(all_splits[repeated]).tolist():
+        yield index, all_rows[repeated[all_splits[repeated] == index]]
+
+
+def _marks_path(plan: Plan, input_split_index: int) -> Path:
+    return survey_path(plan, input_split_index, "duplicates")

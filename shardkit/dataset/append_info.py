@@ -1,0 +1,81 @@
+"""What a version tells of the one that it was appended to, and to who appends to it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from shardkit.dataset.documents import Count, InputInfo
+from shardkit.dataset.manifest import Json, Manifest
+from shardkit.dataset.naming import check_relative_path
+from shardkit.errors import DamageError
+
+_APPENDED_TO = "appended_to"
+_COUNTED = "statistics"
+_Told = TypeVar("_Told", "AppendedTo", "CountedFile")
+
+
+class AppendedTo(msgspec.Struct, frozen=True, kw_only=True):
+    """The version that another one began with.
+
+    Attributes:
+        version: Its number.
+        fingerprint: Of it.
+        num_inputs: How many inputs it had; they stand first in the accounting of the other.
+    """
+
+    version: Count
+    fingerprint: str
+    num_inputs: Count
+
+
+class CountedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the counts lie that the statistics of a version were made of, relative to the dataset."""
+
+    path: str
+    sha256: str
+
+
+def appended_to(manifest: Manifest) -> AppendedTo | None:
+    """Returns what a version was appended to, None if it is a conversion by itself.
+
+    Raises:
+        DamageError: If it tells something else.
+    """
+    return _told(manifest, _APPENDED_TO, AppendedTo)
+
+
+def counted_file(manifest: Manifest) -> CountedFile | None:
+    """Returns where the counts of a version lie, None if they were not kept.
+
+    Raises:
+        DamageError: If it tells something else.
+        UnsafeError: If that leads out of the dataset.
+    """
+    found = _told(manifest, _COUNTED, CountedFile)
+    if found is not None:
+        check_relative_path(found.path, manifest.name)
+    return found
+
+
+def extensions_of(base: AppendedTo | None, counted: CountedFile) -> dict[str, Json]:
+    """Returns what the extensions of a manifest hold of both."""
+    own: dict[str, Json] = {_COUNTED: msgspec.to_builtins(counted)}
+    return own if base is None else own | {_APPENDED_TO: msgspec.to_builtins(base)}
+
+
+def _told(manifest: Manifest, name: str, kind: type[_Told]) -> _Told | None:
+    found = manifest.extensions.get(name)
+    if found is None:
+        return None
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise DamageError(f"the manifest cannot be understood where it tells of {name!r}", why=str(error)) from error
+
+
+def own_inputs(manifest: Manifest) -> tuple[InputInfo, ...]:
+    """Returns the inputs that came with this very version."""
+    base = appended_to(manifest)
+    return manifest.accounting.inputs[base.num_inputs if base is not None else 0 :]

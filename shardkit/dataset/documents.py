@@ -1,0 +1,77 @@
+"""The part of a manifest that tells what became of every row."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from shardkit.errors import DamageError
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all stored values."""
+
+
+class InputInfo(Document, frozen=True, kw_only=True, omit_defaults=True):
+    """One raw file and what became of its rows: rows in = examples out + filtered + duplicates + rejected.
+
+    Attributes:
+        name: Relative to the common root of all inputs.
+        num_bytes: Its size as stored.
+        num_rows: Rows in; None, and nothing out of them, where `damage` says that nobody can know.
+        damage: Why the file was rejected as a whole.
+    """
+
+    name: str
+    num_bytes: Count
+    num_rows: Count | None
+    num_examples: Count
+    num_filtered: Count = 0
+    num_duplicates: Count = 0
+    num_rejected: Count = 0
+    damage: str | None = None
+
+    def __post_init__(self) -> None:
+        out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected
+        if (0 if self.num_rows is None else self.num_rows) != out or (self.num_rows is None) != (
+            self.damage is not None
+        ):
+            raise DamageError(
+                f"the rows of {self.name!r} do not add up", why=f"{self.num_rows} rows in, {out} accounted for"
+            )
+
+
+class RejectedFile(Document, frozen=True, kw_only=True):
+    """A gzip file of JSON Lines with the rejected rows; see `shardkit.dataset.rejected_rows`."""
+
+    path: str
+    num_rows: Count
+    num_bytes: Count
+    sha256: str
+
+
+class Accounting(Document, frozen=True, kw_only=True, omit_defaults=True):
+    """Rows in = examples out + filtered + duplicates + rejected.
+
+    Attributes:
+        num_damaged_files: Inputs that were rejected as a whole; their rows are in none of the other numbers.
+        inputs: The same, file by file.
+        rejected_files: Where the rejected rows lie, if they were quarantined.
+    """
+
+    num_rows: Count
+    num_examples: Count
+    num_filtered: Count = 0
+    num_duplicates: Count = 0
+    num_rejected: Count = 0
+    num_damaged_files: Count = 0
+    inputs: tuple[InputInfo, ...] = ()
+    rejected_files: tuple[RejectedFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected
+        if self.num_rows != out:
+            raise DamageError("the rows do not add up", why=f"{self.num_rows} rows in, {out} accounted for")

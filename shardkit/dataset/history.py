@@ -1,0 +1,72 @@
+"""The versions of a dataset, oldest first, as their manifests tell."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from shardkit.dataset.append_info import appended_to, own_inputs
+from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.errors import DamageError, UsageError
+
+
+class VersionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a dataset.
+
+    Attributes:
+        version: Its number.
+        created_at: When its conversion began; UTC, ISO 8601.
+        shardkit: Version of the tool that made it.
+        fingerprint: Of inputs and recipe: versions that have the same hold the same examples.
+        num_examples, num_shards, num_bytes: Of all splits.
+        inputs: As they were named to the conversion, without secrets.
+        appended_to: The version that it begins with; None of a conversion by itself.
+        new_inputs: Names of the inputs that came to that one.
+        damage: Why it cannot be read; None where it can, and then nothing else is.
+    """
+
+    version: int
+    created_at: str = ""
+    shardkit: str = ""
+    fingerprint: str = ""
+    num_examples: int = 0
+    num_shards: int = 0
+    num_bytes: int = 0
+    inputs: tuple[str, ...] = ()
+    appended_to: int | None = None
+    new_inputs: tuple[str, ...] = ()
+    damage: str | None = None
+
+
+def read_history(url: str | os.PathLike[str]) -> tuple[VersionInfo, ...]:
+    """Returns all versions of a dataset; one whose manifest is damaged hides no other.
+
+    Raises:
+        UsageError: If there is no dataset.
+        StorageError: If the store keeps failing.
+    """
+    versions = list_versions(url)
+    if not versions:
+        open_dataset(url)  # Says what there is instead.
+    return tuple(_read(url, version) for version in versions)
+
+
+def _read(url: str | os.PathLike[str], version: int) -> VersionInfo:
+    try:
+        manifest = open_dataset(url, version).manifest
+        base = appended_to(manifest)
+    except (DamageError, UsageError) as error:
+        return VersionInfo(version=version, damage=f"{error.what}{f': {error.why}' if error.why else ''}")
+    return VersionInfo(
+        version=version,
+        created_at=manifest.created.at,
+        shardkit=manifest.created.tool_versions.get("shardkit", ""),
+        fingerprint=manifest.fingerprint,
+        num_examples=sum(s.num_examples for s in manifest.splits),
+        num_shards=sum(s.num_shards for s in manifest.splits),
+        num_bytes=sum(s.num_bytes for s in manifest.splits),
+        inputs=manifest.created.inputs,
+        appended_to=None if base is None else base.version,
+        new_inputs=() if base is None else tuple(i.name for i in own_inputs(manifest)),
+    )

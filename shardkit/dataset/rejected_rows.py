@@ -1,0 +1,96 @@
+"""Rejected rows at rest: gzip files of JSON Lines, one object a row, beside the shards.
+
+    {"file": "a.csv", "position": "line 17", "byte": 410, "reason": "...", "raw": "<base64>"}
+
+A file that was rejected as a whole stands there once, without position and bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from isal import igzip
+from zlib_ng import zlib_ng
+
+from shardkit.dataset.documents import RejectedFile
+from shardkit.dataset.open import Dataset
+from shardkit.errors import DamageError
+from shardkit.storage import files as storage
+from shardkit.storage.regular_files import NotRegularError
+from shardkit.units import MiB
+
+MAX_FILE_BYTES = 64 * MiB
+_LEVEL = 2
+_GZIP_WINDOW = 31
+
+
+class RejectedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rejected row, or one file that was rejected as a whole.
+
+    Attributes:
+        file: Name of the input.
+        position: Where in the file, for people; empty for a whole file.
+        byte: Where the row starts in the decompressed file, if the format has such places.
+        reason: What is wrong.
+        raw: The bytes of the row, None for a whole file.
+    """
+
+    file: str
+    position: str
+    byte: int | None
+    reason: str
+    raw: bytes | None
+
+
+def encode_record(record: RejectedRecord) -> bytes:
+    """Returns one line, with its end."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def pack_files(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yields gzip files of about MAX_FILE_BYTES of lines, and how many each has; the same for the same lines."""
+    # Not ISA-L: its bytes would depend on where it lies in memory (shardkit/codec.py).
+    parts: list[bytes] = []
+    num_bytes = num_rows = 0
+    compressor = zlib_ng.compressobj(_LEVEL, zlib_ng.DEFLATED, _GZIP_WINDOW)
+    for line in lines:
+        if num_rows and num_bytes + len(line) > MAX_FILE_BYTES:
+            yield b"".join((*parts, compressor.flush())), num_rows
+            parts, num_bytes, num_rows = [], 0, 0
+            compressor = zlib_ng.compressobj(_LEVEL, zlib_ng.DEFLATED, _GZIP_WINDOW)
+        parts.append(compressor.compress(line))
+        num_bytes += len(line)
+        num_rows += 1
+    if num_rows:
+        yield b"".join((*parts, compressor.flush())), num_rows
+
+
+def read_rejected(dataset: Dataset) -> Iterator[RejectedRecord]:
+    """Yields all rows that were quarantined, in the order of the inputs.
+
+    Raises:
+        DamageError: If a file of them is not what the manifest states.
+    """
+    for info in dataset.manifest.accounting.rejected_files:
+        problem, content = check_file(dataset, info)
+        if problem is not None:
+            raise DamageError(problem, where=info.path, next_step="Run: shardkit verify")
+        with igzip.open(io.BytesIO(content)) as lines:
+            for line in lines:
+                yield msgspec.json.decode(line, type=RejectedRecord)
+
+
+def check_file(dataset: Dataset, info: RejectedFile) -> tuple[str | None, bytes]:
+    """Returns what is wrong with a file of rejected rows, None if nothing is, and its bytes."""
+    try:
+        content = storage.read_bytes(storage.join(dataset.url, info.path), is_stored=True)
+    except FileNotFoundError:
+        return "a file of rejected rows is missing", b""
+    except NotRegularError as error:
+        return f"a file of rejected rows cannot be read: {error.strerror}", b""
+    if hashlib.sha256(content).hexdigest() != info.sha256:
+        return "a file of rejected rows is damaged: its SHA-256 is not the one that the manifest states", content
+    return None, content

@@ -1,0 +1,236 @@
+"""Framed records to Arrow columns of logical values: what `shardkit.encoding.encoder` does, backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.encoding.example import parse_record, stored_values
+from shardkit.encoding.kernel import Int64s, RecordsAt, decode, decode_pieces, scan
+from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, Spec
+from shardkit.encoding.tfrecord import iter_records
+from shardkit.errors import DamageError
+from shardkit.features import Feature, Features
+
+Frames = bytes | bytearray | memoryview
+
+_KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64, "little_endian_bytes": FLOAT64}
+_STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64()}
+
+
+class RecordDecoder:
+    """Decodes the records of a dataset, or some of their features.
+
+    Args:
+        features: Of the manifest; others that the records have are passed over.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._specs = [_spec_of(f) for f in features]
+        self._columns = [_Column(f) for f in features]
+        self._schema = pa.schema([pa.field(f.name, f.arrow_type, nullable=True) for f in features])
+
+    def decode(self, frames: Frames, where: str) -> pa.RecordBatch:
+        """Returns the records of a buffer as one batch with a column a feature, of its `arrow_type`.
+
+        Numbers and strings lie in the kernel's pooled memory, which is used again when no array refers to it.
+
+        Args:
+            frames: Whole framed records, such as a block.
+            where: File and block, for messages.
+
+        Raises:
+            DamageError: At the first record that is cut off or damaged, is no `tf.train.Example`, or does not have the
+                features' kinds and shapes; names the record.
+        """
+        starts, lengths = scan_whole(frames, where)
+        return self.decode_at(frames, starts, lengths, lambda record: f"{where}, record {record}")
+
+    def decode_at(
+        self, frames: Frames, starts: Int64s, lengths: Int64s, locate: Callable[[int], str]
+    ) -> pa.RecordBatch:
+        """Returns records that lie anywhere in a buffer as one batch; see `decode`.
+
+        Args:
+            frames: Holds the records.
+            starts: Where each record's own bytes start.
+            lengths: Bytes of each record, without framing.
+            locate: Says for messages where a record came from.
+        """
+        columns = self.decode_buffers(frames, starts, lengths, locate)
+        where = locate(0) if len(starts) else ""
+        arrays = [c.array(buffers, len(starts), where) for c, buffers in zip(self._columns, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def decode_buffers(
+        self, frames: Frames, starts: Int64s, lengths: Int64s, locate: Callable[[int], str]
+    ) -> list[tuple[Any, ...]]:
+        """Returns the stored values of records that lie anywhere in a buffer; see `decode_at`.
+
+        Returns:
+            For each feature what `shardkit.reference.Decoded` describes.
+        """
+        columns, problems = decode(frames, starts, lengths, self._specs)
+        for i in problems.tolist():
+            record = bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]])
+            raise DamageError(self._problem_of(record), where=locate(i))
+        return columns
+
+    def decode_pieces(
+        self, pieces: Sequence[RecordsAt], locate: Callable[[int], str], gives_objects: list[bool]
+    ) -> list[tuple[Any, ...]]:
+        """Returns the stored values of records that lie in several buffers; see `decode_buffers`.
+
+        A validity is bool a record here, not bits.
+
+        Args:
+            pieces: Records of a buffer each.
+            locate: Says for messages where a record came from.
+            gives_objects: For each feature, whether one bytes value a record may come as objects, which saves a copy.
+
+        Returns:
+            For each feature what `shardkit.reference.decode_pieces` describes.
+        """
+        columns, problems = decode_pieces(pieces, self._specs, gives_objects)
+        for i in problems.tolist():
+            raise DamageError(self._problem_of(_record_at(pieces, i)), where=locate(i))
+        return columns
+
+    def find_problems(self, frames: Frames, starts: Int64s, lengths: Int64s) -> list[tuple[int, str]]:
+        """Returns position and problem of every record that does not have these features and no others.
+
+        Args:
+            frames: Holds the records.
+            starts: Where each record's own bytes start.
+            lengths: Bytes of each record, without framing.
+        """
+        _, problems = decode(frames, starts, lengths, self._specs, refuse_others=True)
+        records = [bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]]) for i in problems]
+        return list(zip(problems.tolist(), map(self._problem_of, records), strict=True))
+
+    def _problem_of(self, record: bytes) -> str:
+        try:
+            stored = parse_record(record, "")
+            for feature in self._features:
+                stored_values(stored, feature, "")
+        except DamageError as error:
+            return f"{error.what}: {error.why}"
+        unknown = min(set(stored) - {f.name for f in self._features})
+        return f"it has the feature {unknown!r}, which the manifest does not name"
+
+
+def _record_at(pieces: Sequence[RecordsAt], position: int) -> bytes:
+    for (frames, starts, lengths, *_), first, stop in pieces:
+        if position < stop - first:
+            start, length = (int(numbers[first + position]) for numbers in (starts, lengths))
+            return bytes(frames[start : start + length])
+        position -= stop - first
+    raise IndexError(position)
+
+
+def scan_whole(frames: Frames, where: str, *, checks_records: bool = True) -> tuple[Int64s, Int64s]:
+    """Returns where each record's own bytes start, and how many they are.
+
+    Args:
+        frames: Whole framed records, such as a block.
+        where: File and block, for messages.
+        checks_records: False if it is known that the bytes are right: of a record only its length is then checked.
+
+    Raises:
+        DamageError: At the first record that is cut off or damaged.
+    """
+    starts, lengths, states, end = scan(frames, checks_records=checks_records)
+    if end != memoryview(frames).nbytes or np.count_nonzero(states):
+        for _ in iter_records(bytes(frames), where):
+            pass
+    return starts, lengths
+
+
+def _spec_of(feature: Feature) -> Spec:
+    num_values = ANY_NUMBER if feature.num_values is None else feature.num_values
+    return Spec(feature.name.encode(), _KINDS[feature.stored_as], num_values, not feature.nullable)
+
+
+class _Column:
+    """Makes the Arrow array of one feature from the buffers of its column."""
+
+    def __init__(self, feature: Feature) -> None:
+        self._feature = feature
+        self._num_values = feature.num_values
+        self._kind = _KINDS[feature.stored_as]
+        self._stored_type = _STORED_TYPES[self._kind]
+        self._type = feature.value_type
+        self._is_plain = feature.is_scalar and self._type == self._stored_type
+
+    def array(self, column: tuple[Any, ...], num_rows: int, where: str) -> pa.Array:
+        validity, *buffers = [None if b is None else pa.py_buffer(b) for b in column]
+        if self._is_plain:
+            return pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers])
+        try:
+            if self._feature.is_scalar:
+                return self._from_stored(pa.Array.from_buffers(self._stored_type, num_rows, [validity, *buffers]))
+            if self._num_values is None:
+                return self._lists(num_rows, validity, buffers)
+            return self._fixed_lists(self._num_values, num_rows, validity, buffers)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise DamageError(f"feature {self._feature.name!r} cannot be read", where=where, why=str(error)) from error
+
+    def _lists(self, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
+        offsets, *rest = buffers
+        num_values = int(np.frombuffer(offsets, np.int32)[-1])
+        values = self._from_stored(pa.Array.from_buffers(self._stored_type, num_values, [None, *rest]))
+        return pa.Array.from_buffers(pa.list_(values.type), num_rows, [validity, offsets], children=[values])
+
+    def _fixed_lists(self, size: int, num_rows: int, validity: Any, buffers: list[Any]) -> pa.Array:
+        if self._kind == BYTES:
+            # Null rows have no strings at all, but a fixed-size list has room for them.
+            offsets, *rest = buffers
+            ends = np.frombuffer(offsets, np.int32)
+            values = pa.Array.from_buffers(pa.binary(), int(ends[-1]), [None, *rest])
+            if ends[-1] != num_rows * size:
+                values = values.take(_positions_with_nulls(np.diff(ends), size))
+        else:
+            values = pa.Array.from_buffers(self._stored_type, num_rows * size, [None, *buffers])
+        logical = self._from_stored(values)
+        return pa.Array.from_buffers(pa.list_(logical.type, size), num_rows, [validity], children=[logical])
+
+    def _from_stored(self, values: pa.Array) -> pa.Array:
+        """Returns stored values as the logical ones they came from; see `shardkit.encoding.example.stored_array`."""
+        type_ = self._type
+        if values.type == type_:
+            return values
+        if pa.types.is_string(type_):
+            return _as_text(values)
+        if pa.types.is_decimal(type_):
+            return values.cast(pa.string()).cast(type_)
+        if pa.types.is_uint64(type_):
+            return values.view(type_)
+        if pa.types.is_boolean(type_):
+            return pc.not_equal(values, 0)
+        if pa.types.is_temporal(type_):
+            return (values.cast(pa.int32()) if type_.bit_width == 32 else values).view(type_)
+        return values.cast(type_)
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    """Returns binary values as strings.
+
+    Raises:
+        pa.ArrowInvalid: If one is not UTF-8.
+    """
+    # Checking UTF-8 value by value takes twenty times as long as seeing that all of it is ASCII.
+    content = values.buffers()[2]
+    is_ascii = content is None or content.size == 0 or np.frombuffer(content, np.int8).min() >= 0
+    return values.view(pa.string()) if is_ascii else values.cast(pa.string())
+
+
+def _positions_with_nulls(counts: npt.NDArray[Any], num_values: int) -> pa.Array:
+    is_there = np.repeat(counts > 0, num_values)
+    positions = np.cumsum(is_there) - 1
+    return pa.array(positions, mask=~is_there)

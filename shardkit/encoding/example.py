@@ -1,0 +1,316 @@
+"""Arrow batches to framed `tf.train.Example` records and back, by protobuf: the definition of the stored bytes.
+
+The message types are declared here under a package name of their own, because TensorFlow and other packages register
+`tensorflow.Example` in the same process. They stand for the same bytes, read more plainly than the declared types do:
+the map is a list of entries (the last of a key counts), keys are bytes and float32 values their bits. So a key that is
+not UTF-8 is one more unknown key, an entry with an unknown field counts, and the bits of a NaN survive.
+
+Features stand in the byte order of their names, as protobuf's deterministic form has them. A null is an absent key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import DecodeError
+
+from shardkit.encoding.protobuf_classes import declare_messages
+from shardkit.encoding.tfrecord import frame
+from shardkit.errors import BadInputError, DamageError
+from shardkit.features import Feature, Features
+
+Entries = Sequence[bytes]
+
+_BITS, _FLOAT = struct.Struct("<I"), struct.Struct("<f")
+
+
+class EncodedRows(NamedTuple):
+    """Framed records.
+
+    Attributes:
+        data: The records, one after the other.
+        sizes: int64 per record; framed bytes.
+    """
+
+    data: bytes | memoryview
+    sizes: npt.NDArray[np.int64]
+
+
+def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
+    """Returns the rows of a batch as framed records, in order.
+
+    Args:
+        batch: Columns by the names of the features, each of its feature's `arrow_type`.
+        features: What to store.
+
+    Raises:
+        BadInputError: If a list holds a null.
+    """
+    ordered = sorted(features, key=lambda f: f.name.encode())
+    columns = [_encode_column(batch.column(f.name), f) for f in ordered]
+    rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
+    framed = [frame(_example_bytes(b"".join(row))) for row in rows]
+    return EncodedRows(b"".join(framed), np.fromiter(map(len, framed), dtype=np.int64, count=len(framed)))
+
+
+def decode_record(record: bytes, features: Features, where: str) -> dict[str, Any]:
+    """Returns one example as Python values by feature name, None where absent; logical dtypes restored.
+
+    Raises:
+        DamageError: If it is no `tf.train.Example` or does not have the features' kinds and shapes.
+    """
+    stored = parse_record(record, where)
+    return {f.name: _logical_value(stored, f, where) for f in features}
+
+
+def parse_record(record: bytes, where: str) -> dict[str, Any]:
+    """Returns the protobuf features of one record by name; bytes that are not UTF-8 as surrogate escapes.
+
+    Raises:
+        DamageError: If it is no `tf.train.Example`.
+    """
+    try:
+        stored = stored_features(record)
+    except DecodeError as error:
+        raise DamageError("a record is not a tf.train.Example", where=where, why=str(error)) from error
+    return {key.decode(errors="surrogateescape"): feature for key, feature in stored.items()}
+
+
+def stored_features(record: bytes) -> dict[bytes, Any]:
+    """Returns the protobuf features of one record by key; float32 values are their bits.
+
+    Raises:
+        DecodeError: If it is no `tf.train.Example`.
+    """
+    return {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
+
+
+def stored_values(stored: dict[str, Any], feature: Feature, where: str) -> Sequence[Any] | None:
+    """Returns the raw values of one feature, None if it is absent, after checking kind and number.
+
+    Raises:
+        DamageError: If the kind or the number of values is not the feature's, or a required feature is absent.
+    """
+    found = stored.get(feature.name)
+    # A feature without a kind is what stock TensorFlow takes for an absent one.
+    kind = found.WhichOneof("kind") if found is not None else None
+    if kind is None:
+        if not feature.nullable:
+            raise DamageError(f"feature {feature.name!r} is absent", where=where, why="the manifest requires it")
+        return None
+    expected = "bytes_list" if feature.stored_as == "little_endian_bytes" else feature.stored_as
+    if kind != expected:
+        raise DamageError(
+            f"feature {feature.name!r} has the wrong kind", where=where, why=f"expected {expected}, got {kind}"
+        )
+    values: Sequence[Any] = getattr(found, kind).value
+    if feature.stored_as == "little_endian_bytes":
+        _check_number(feature, len(values), 1, where)
+        num_bytes = len(values[0])
+        expected_bytes = num_bytes - num_bytes % 8 if feature.num_values is None else 8 * feature.num_values
+        _check_number(feature, num_bytes, expected_bytes, where)
+    elif feature.num_values is not None:
+        _check_number(feature, len(values), feature.num_values, where)
+    return values
+
+
+def _check_number(feature: Feature, found: int, expected: int, where: str) -> None:
+    if found != expected:
+        raise DamageError(
+            f"feature {feature.name!r} has the wrong size", where=where, why=f"expected {expected}, got {found}"
+        )
+
+
+def _encode_column(column: pa.Array, feature: Feature) -> Entries:
+    if not feature.is_scalar:
+        return _encode_lists(column, feature)
+    stored = stored_array(column, feature)
+    write = _entry_writer(feature)
+    if feature.media_type is not None or feature.dtype == "bytes":
+        # Large values that hardly repeat: looking for equal ones costs more than it saves.
+        return [b"" if v is None else write((v,)) for v in stored.to_pylist()]
+    encoded = _wire_values(stored).dictionary_encode()
+    entries = np.array([*(write((v,)) for v in encoded.dictionary.to_pylist()), b""], dtype=object)
+    positions = encoded.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False)
+    taken: Entries = entries[positions].tolist()
+    return taken
+
+
+def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
+    write = _entry_writer(feature)
+    lists = as_lists(column, feature)
+    valid = lists.is_valid().to_pylist()
+    offsets = lists.offsets.to_pylist()
+    spans = zip(valid, offsets, offsets[1:], strict=False)
+    if feature.stored_as == "little_endian_bytes":
+        raw = float64_values(lists.values.fill_null(0.0)).tobytes()
+        return [write((raw[8 * a : 8 * b],)) if ok else b"" for ok, a, b in spans]
+    values = stored_array(lists.values, feature)
+    # Null rows of a fixed size have children that nobody reads.
+    values = values if feature.stored_as == "bytes_list" else values.fill_null(0)
+    if feature.stored_as == "bytes_list":
+        items = values.to_pylist()
+        return [write(items[a:b]) if ok else b"" for ok, a, b in spans]
+    numbers = _wire_values(values).to_numpy(zero_copy_only=False)
+    return [write(numbers[a:b].tolist()) if ok else b"" for ok, a, b in spans]
+
+
+def as_lists(column: pa.Array, feature: Feature) -> pa.Array:
+    """Returns a column of lists of any kind as lists of variable length.
+
+    Raises:
+        BadInputError: If a list holds a null.
+    """
+    lists = column.cast(pa.list_(column.type.value_type))
+    if lists.drop_null().flatten().null_count:
+        raise BadInputError(
+            f"column {feature.name!r} has a null inside a list",
+            why="the lists of a tf.train.Example hold no nulls",
+            next_step="Fill or drop such values in the source",
+        )
+    return lists
+
+
+def stored_array(values: pa.Array, feature: Feature) -> pa.Array:
+    """Returns values as they are stored: int64, float32, binary, or 8 bytes for float64. Nulls stay."""
+    if feature.stored_as == "little_endian_bytes":
+        raw = float64_values(values.fill_null(0.0))
+        packed = pa.Array.from_buffers(pa.binary(8), len(values), [None, pa.py_buffer(raw)])
+        return pc.if_else(values.is_valid(), packed, pa.scalar(None, pa.binary(8)))
+    if feature.stored_as == "float_list":
+        return values.cast(pa.float32())
+    if feature.stored_as == "bytes_list":
+        return (values.cast(pa.string()) if pa.types.is_decimal(values.type) else values).cast(pa.binary())
+    if pa.types.is_uint64(values.type):
+        return values.view(pa.int64())
+    if pa.types.is_date32(values.type) or pa.types.is_time32(values.type):
+        return values.view(pa.int32()).cast(pa.int64())
+    if pa.types.is_temporal(values.type):
+        return values.view(pa.int64())
+    return values.cast(pa.int64())
+
+
+def _wire_values(values: pa.Array) -> pa.Array:
+    """Returns float32 values as their bits, others as they are. Numbers would lose which NaN it was."""
+    return values.view(pa.uint32()) if pa.types.is_float32(values.type) else values
+
+
+def float64_values(values: pa.Array) -> npt.NDArray[np.float64]:
+    """Returns float64 values without nulls as little-endian numbers."""
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype="<f8")
+
+
+def _entry_writer(feature: Feature) -> Callable[[Iterable[Any]], bytes]:
+    kind = "bytes_list" if feature.stored_as == "little_endian_bytes" else feature.stored_as
+
+    key = feature.name.encode()
+
+    def write(values: Iterable[Any]) -> bytes:
+        # One entry serialises to the same bytes alone as among others, so entries can be joined.
+        features = _Features()
+        stored = getattr(features.feature.add(key=key).value, kind)
+        stored.SetInParent()
+        stored.value.extend(values)
+        serialized: bytes = features.SerializeToString()
+        return serialized
+
+    return write
+
+
+def _example_bytes(entries: bytes) -> bytes:
+    return b"\x0a" + _varint(len(entries)) + entries
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _logical_value(stored: Any, feature: Feature, where: str) -> Any:
+    values = stored_values(stored, feature, where)
+    if values is None:
+        return None
+    if feature.stored_as == "little_endian_bytes":
+        logical: list[Any] = [v for (v,) in struct.iter_unpack("<d", values[0])]
+    else:
+        logical = [_logical_scalar(v, feature, where) for v in values]
+    return logical[0] if feature.is_scalar else logical
+
+
+def _logical_scalar(value: Any, feature: Feature, where: str) -> Any:
+    type_ = feature.value_type
+    try:
+        if feature.dtype == "bytes":
+            return value
+        if feature.stored_as == "float_list":
+            return _FLOAT.unpack(_BITS.pack(value))[0]
+        if feature.stored_as == "bytes_list":
+            text = value.decode()
+            return Decimal(text) if pa.types.is_decimal(type_) else text
+        if feature.dtype == "uint64":
+            return value % 2**64
+        if pa.types.is_temporal(type_):
+            width = pa.int32() if type_.bit_width == 32 else pa.int64()
+            return pa.array([value], width).view(type_)[0].as_py()
+        return bool(value) if feature.dtype == "bool" else value
+    except (UnicodeDecodeError, InvalidOperation, pa.ArrowException, OverflowError) as error:
+        raise DamageError(f"feature {feature.name!r} cannot be read", where=where, why=str(error)) from error
+
+
+def _message_classes() -> tuple[Any, Any]:
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="shardkit/example.proto", package="shardkit", syntax="proto3")
+    for name, kind in (
+        ("BytesList", field.TYPE_BYTES),
+        ("FloatList", field.TYPE_FIXED32),
+        ("Int64List", field.TYPE_INT64),
+    ):
+        message = file.message_type.add(name=name)
+        message.field.add(name="value", number=1, type=kind, label=field.LABEL_REPEATED)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (name, kind_name) in enumerate(
+        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
+    ):
+        feature.field.add(
+            name=name,
+            number=number,
+            type=field.TYPE_MESSAGE,
+            type_name=f".shardkit.{kind_name}",
+            label=field.LABEL_OPTIONAL,
+            oneof_index=0,
+        )
+    entry = file.message_type.add(name="FeatureEntry")
+    entry.field.add(name="key", number=1, type=field.TYPE_BYTES, label=field.LABEL_OPTIONAL)
+    entry.field.add(
+        name="value", number=2, type=field.TYPE_MESSAGE, type_name=".shardkit.Feature", label=field.LABEL_OPTIONAL
+    )
+    features = file.message_type.add(name="Features")
+    features.field.add(
+        name="feature",
+        number=1,
+        type=field.TYPE_MESSAGE,
+        type_name=".shardkit.FeatureEntry",
+        label=field.LABEL_REPEATED,
+    )
+    example = file.message_type.add(name="Example")
+    example.field.add(
+        name="features", number=1, type=field.TYPE_MESSAGE, type_name=".shardkit.Features", label=field.LABEL_OPTIONAL
+    )
+    classes = declare_messages(file)
+    return classes["Features"], classes["Example"]
+
+
+_Features, _Example = _message_classes()

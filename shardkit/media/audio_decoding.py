@@ -1,0 +1,165 @@
+"""Audio files decoded by libsndfile, and resampled by soxr; both are optional packages."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardkit.errors import missing_extra
+from shardkit.media.audio_headers import fault_of
+from shardkit.sources.media.file_source import Samples
+from shardkit.units import format_size
+
+_BLOCK_FRAMES = 65_536
+_WIDE_SUBTYPES = ("PCM_32", "DOUBLE")
+_UNKNOWN_FRAMES = 2**62
+
+
+class AudioHeader(NamedTuple):
+    """What an audio file says of itself.
+
+    Attributes:
+        sample_rate: Frames a second.
+        num_frames: Samples of each channel.
+        num_channels: Channels.
+    """
+
+    sample_rate: int
+    num_frames: int
+    num_channels: int
+
+
+class Decoded(NamedTuple):
+    """Decoded sound.
+
+    Attributes:
+        samples: Of shape (frames, channels), from -1 to 1; float64 of a file whose samples may need it, else float32.
+        sample_rate: Frames a second.
+    """
+
+    samples: Samples
+    sample_rate: int
+
+
+class AudioError(Exception):
+    """The content is no audio that is read, or it is cut off; the text says which."""
+
+
+def load_soundfile() -> Any:
+    """Returns the module soundfile.
+
+    Raises:
+        UsageError: If it, or libsndfile, is not installed.
+    """
+    try:
+        return importlib.import_module("soundfile")
+    except (ImportError, OSError) as error:
+        raise missing_extra("audio", "soundfile") from error
+
+
+def load_soxr() -> Any:
+    """Returns the module soxr.
+
+    Raises:
+        UsageError: If it is not installed.
+    """
+    try:
+        return importlib.import_module("soxr")
+    except ImportError as error:
+        raise missing_extra("audio", "soxr") from error
+
+
+def read_audio_header(data: memoryview, media_type: str) -> AudioHeader:
+    """Returns what an audio file says of itself.
+
+    Raises:
+        AudioError: If it cannot be read, or is seen to be cut off.
+    """
+    soundfile = load_soundfile()
+    fault = fault_of(data, media_type)
+    if fault is not None:
+        raise AudioError(fault)
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+            header = AudioHeader(sound.samplerate, sound.frames, sound.channels)
+            is_cut = media_type == "audio/flac" and not _has_its_end(sound)
+    except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
+        raise AudioError(_reason(error)) from error
+    if is_cut:
+        raise AudioError(f"it is cut off or damaged: the last of its {header.num_frames:,} frames cannot be decoded")
+    if not 0 <= header.num_frames < _UNKNOWN_FRAMES:
+        raise AudioError("its header does not say how long it is")
+    return header
+
+
+def decode_audio(data: memoryview, media_type: str, rate: int | None, max_bytes: int) -> Decoded:
+    """Returns the samples of an audio file.
+
+    Args:
+        data: The file.
+        media_type: Of it.
+        rate: Frames a second to resample to; None keeps its own.
+        max_bytes: More than these are refused.
+
+    Raises:
+        AudioError: If it cannot be decoded, is cut off, or is too long.
+        UsageError: If an optional package is not installed.
+    """
+    soundfile = load_soundfile()
+    fault = fault_of(data, media_type)
+    if fault is not None:
+        raise AudioError(fault)
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+            samples = _read_samples(sound, rate, max_bytes)
+            own_rate = int(sound.samplerate)
+    except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
+        raise AudioError(_reason(error)) from error
+    if not np.isfinite(samples).all():
+        raise AudioError("it holds samples that are no numbers")
+    if rate is None or rate == own_rate:
+        return Decoded(samples, own_rate)
+    if not len(samples):
+        return Decoded(samples, rate)
+    resampled = load_soxr().resample(samples, own_rate, rate)
+    return Decoded(np.ascontiguousarray(resampled, samples.dtype), rate)
+
+
+def _has_its_end(sound: Any) -> bool:
+    if not 0 < sound.frames < _UNKNOWN_FRAMES:
+        return True
+    try:
+        sound.seek(sound.frames - 1)
+        return len(sound.read(1)) == 1
+    except (RuntimeError, ValueError):
+        return False
+
+
+def _read_samples(sound: Any, rate: int | None, max_bytes: int) -> Samples:
+    growth = 1.0 if rate is None else max(1.0, rate / sound.samplerate)
+    max_frames = int(max_bytes / (4 * sound.channels * growth))
+    dtype = "float64" if sound.subtype in _WIDE_SUBTYPES else "float32"
+    parts: list[Samples] = []
+    num_frames = 0
+    while True:
+        block = sound.read(_BLOCK_FRAMES, dtype=dtype, always_2d=True)
+        if not len(block):
+            break
+        num_frames += len(block)
+        if num_frames > max_frames:
+            raise AudioError(f"its samples take up more than the {format_size(max_bytes)} that a record may have")
+        parts.append(block)
+    if sound.frames < _UNKNOWN_FRAMES and num_frames != sound.frames:
+        raise AudioError(f"it is cut off: its header says {sound.frames:,} frames, {num_frames:,} could be decoded")
+    empty = np.zeros((0, sound.channels), np.float32)
+    return np.concatenate(parts) if parts else empty
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
+    text = re.sub(r"(?i)^(internal )?error : ", "", text)
+    return f"it cannot be decoded: {text[:1].lower()}{text[1:].rstrip('.')}"

@@ -1,0 +1,272 @@
+"""One image written anew: upright, of another size, as JPEG or PNG. Nothing but pixels is kept.
+
+What becomes of pixels that the wanted format cannot hold:
+
+    palette              colours, with alpha if the palette has any
+    one bit              grey
+    CMYK, YCCK           RGB, by Pillow's formula without a colour profile
+    16-bit grey          stays so in PNG, is rounded to 8 bits in JPEG
+    16-bit colour        8 bits (Pillow keeps the high ones)
+    transparent parts    stay so in PNG, are laid over white in JPEG
+    an animation         its first frame
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import struct
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardkit.media.image_headers import ImageHeader, ImageHeaderError, read_header
+from shardkit.transforms.options import ImageFormat
+from shardkit.transforms.steps import RowError
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFile
+
+DEFAULT_QUALITY = 90
+
+_CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+_MEDIA_TYPES: dict[ImageFormat, str] = {"jpeg": "image/jpeg", "png": "image/png"}
+_PLAIN_MODES: dict[ImageFormat, frozenset[str]] = {
+    "jpeg": frozenset({"L", "RGB"}),
+    "png": frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}),
+}
+_ORIENTATION, _SHORT = 0x0112, 3
+_EXIF_HEADER = b"Exif\0\0"
+# JPEG is decoded at an eighth, a quarter or half its size where that is still this many times the wanted one.
+_REDUCING_GAP = 2
+
+
+class PictureOptions(NamedTuple):
+    """What images become.
+
+    Attributes:
+        size: Height and width; None keeps each one's own.
+        format: None keeps JPEG as JPEG and makes PNG of all else.
+        quality: Of JPEG.
+        apply_exif: Whether to turn images upright.
+        max_pixels: Images that declare more are refused before anything is decoded.
+        max_bytes: A rewritten image may have so many.
+    """
+
+    size: tuple[int, int] | None
+    format: ImageFormat | None
+    quality: int
+    apply_exif: bool
+    max_pixels: int
+    max_bytes: int
+
+
+class Picture(NamedTuple):
+    """An encoded image with its size in pixels and its channels."""
+
+    data: bytes
+    height: int
+    width: int
+    channels: int
+
+
+def rewrite(data: bytes, options: PictureOptions) -> Picture:
+    """Returns an image as it is wanted; the same bytes where it is so already.
+
+    Raises:
+        RowError: If it is no image, has too many pixels, or cannot be decoded or written.
+    """
+    try:
+        header = read_header(data, options.max_pixels)
+    except ImageHeaderError as error:
+        raise RowError("the image cannot be used", str(error), data) from error
+    try:
+        picture = _rewrite(data, header, options)
+    except Exception as error:
+        # Decoders raise all kinds of errors at damaged data.
+        why = str(error)[:200] or type(error).__name__
+        raise RowError("the image cannot be decoded and written anew", why, data) from error
+    if len(picture.data) > options.max_bytes:
+        why = f"it would have {len(picture.data):,} bytes, more than the {options.max_bytes:,} that a record may have"
+        raise RowError("the image becomes too large", why, data)
+    return picture
+
+
+def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tuple[int, int]]) -> Image.Image:
+    """Returns the pixels of an image, upright and without alpha, as L or RGB.
+
+    Args:
+        data: The encoded image.
+        max_pixels: One that declares more is refused before anything is decoded.
+        reduced: Says of the height and width of an upright JPEG which are needed at least: it is decoded at an eighth,
+            a quarter or half of its size where that is enough.
+
+    Raises:
+        RowError: If it is no image, has too many pixels, or cannot be decoded.
+    """
+    try:
+        header = read_header(data, max_pixels)
+    except ImageHeaderError as error:
+        raise RowError("the image cannot be used", str(error), data) from error
+    try:
+        image: Image.Image = _open(data, header.media_type)
+        orientation = _orientation_of(image, data)
+        if header.media_type == "image/jpeg":
+            is_turned = orientation >= 5
+            needed = reduced(image.width, image.height) if is_turned else reduced(image.height, image.width)
+            image.draft(None, needed if is_turned else needed[::-1])
+        image.load()
+        image = _upright(image, orientation)
+        is_plain = image.mode in _PLAIN_MODES["jpeg"] and "transparency" not in image.info
+        return image if is_plain else _for_jpeg(_converted(image))
+    except Exception as error:
+        # Decoders raise all kinds of errors at damaged data.
+        why = str(error)[:200] or type(error).__name__
+        raise RowError("the image cannot be decoded", why, data) from error
+
+
+def _rewrite(data: bytes, header: ImageHeader, options: PictureOptions) -> Picture:
+    wanted = options.format or ("jpeg" if header.media_type == "image/jpeg" else "png")
+    image: Image.Image = _open(data, header.media_type)
+    orientation = _orientation_of(image, data) if options.apply_exif else 1
+    if _is_as_wanted(image, header, wanted, orientation, options.size):
+        return Picture(data, header.height, header.width, header.channels)
+    if options.size is not None and header.media_type == "image/jpeg":
+        height, width = options.size if orientation < 5 else options.size[::-1]
+        image.draft(None, (width * _REDUCING_GAP, height * _REDUCING_GAP))
+    image.load()
+    image = _converted(_upright(image, orientation))
+    if options.size is not None:
+        image = _resized(image, *options.size)
+    image = _for_jpeg(image) if wanted == "jpeg" else _for_png(image)
+    image.info = {}
+    target = io.BytesIO()
+    if wanted == "jpeg":
+        image.save(target, "JPEG", quality=options.quality)
+    else:
+        image.save(target, "PNG")
+    return Picture(target.getvalue(), image.height, image.width, _CHANNELS[image.mode])
+
+
+def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:
+    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+
+    _silence()
+    # The classes themselves, because Image.open guesses among formats and has a limit of its own.
+    openers: dict[str, type[ImageFile.ImageFile]] = {
+        "image/jpeg": JpegImagePlugin.JpegImageFile,
+        "image/png": PngImagePlugin.PngImageFile,
+        "image/webp": WebPImagePlugin.WebPImageFile,
+        "image/gif": GifImagePlugin.GifImageFile,
+        "image/bmp": BmpImagePlugin.BmpImageFile,
+    }
+    return openers[media_type](io.BytesIO(data))
+
+
+@functools.cache
+def _silence() -> None:
+    # Pillow warns of damaged EXIF data that nobody asked for; to change filters around each image is not thread-safe.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+def _is_as_wanted(
+    image: Image.Image, header: ImageHeader, wanted: ImageFormat, orientation: int, size: tuple[int, int] | None
+) -> bool:
+    return (
+        header.media_type == _MEDIA_TYPES[wanted]
+        and orientation == 1
+        and size in (None, (header.height, header.width))
+        and image.mode in _PLAIN_MODES[wanted]
+        and not getattr(image, "is_animated", False)
+    )
+
+
+def _orientation_of(image: Image.Image, data: bytes) -> int:
+    """Returns the orientation of the EXIF data, 1 to 8; 1 where it cannot be read."""
+    if image.format == "PNG" and "exif" not in image.info and b"eXIf" in data:
+        image.load()  # The chunk may stand behind the pixels.
+    exif = image.info.get("exif")
+    if not isinstance(exif, bytes):
+        return 1
+    try:
+        return _read_orientation(exif.removeprefix(_EXIF_HEADER))
+    except struct.error:
+        return 1
+
+
+def _read_orientation(tiff: bytes) -> int:
+    # TIFF 6.0, section 2: byte order, 42, place of the first directory; an entry has 12 bytes.
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None:
+        return 1
+    magic, start = struct.unpack_from(order + "HI", tiff, 2)
+    if magic != 42:
+        return 1
+    (num_entries,) = struct.unpack_from(order + "H", tiff, start)
+    for index in range(num_entries):
+        tag, type_, count, value = struct.unpack_from(order + "HHIH", tiff, start + 2 + 12 * index)
+        if tag == _ORIENTATION:
+            return int(value) if type_ == _SHORT and count == 1 and 1 <= value <= 8 else 1
+    return 1
+
+
+def _upright(image: Image.Image, orientation: int) -> Image.Image:
+    if orientation == 1:
+        return image
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    turned = image.transpose(turns[orientation])
+    turned.info = dict(image.info)
+    return turned
+
+
+def _converted(image: Image.Image) -> Image.Image:
+    """Returns the image as L, LA, RGB, RGBA, or as I, which here stands for 16 bits."""
+    if image.mode.startswith("I") or image.mode == "F":
+        return image.convert("I")
+    has_alpha = "transparency" in image.info
+    if image.mode in ("1", "L"):
+        return image.convert("LA" if has_alpha else "L")
+    if image.mode in ("P", "RGB"):
+        return image.convert("RGBA" if has_alpha else "RGB")
+    if image.mode in ("LA", "RGBA"):
+        return image
+    return image.convert("RGBA" if image.mode in ("PA", "RGBa", "La") else "RGB")
+
+
+def _resized(image: Image.Image, height: int, width: int) -> Image.Image:
+    from PIL.Image import Resampling
+
+    return image.resize((width, height), Resampling.BILINEAR)
+
+
+def _for_jpeg(image: Image.Image) -> Image.Image:
+    from PIL import Image
+
+    if image.mode == "I":
+        values = np.clip(np.asarray(image), 0, 65535).astype(np.uint32)
+        return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if image.mode not in ("LA", "RGBA"):
+        return image
+    coloured = image.convert("RGBA")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, coloured).convert("L" if image.mode == "LA" else "RGB")
+
+
+def _for_png(image: Image.Image) -> Image.Image:
+    from PIL import Image
+
+    if image.mode != "I":
+        return image
+    return Image.fromarray(np.clip(np.asarray(image), 0, 65535).astype(np.uint16))

@@ -1,0 +1,160 @@
+"""Threads that work for a generator, which may be dropped at any moment, and for a program, which may end at any.
+
+Python's own pools are of no use for either. Its collector may end a generator in the midst of anything, with the very
+locks held that ending such a pool takes. And when the interpreter ends, they wait for all that was begun, however long
+it takes; threads that nobody waits for bring it down where they come back from compiled code into what is no more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from shardkit.runtime.ending import Ending, end_with
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Of what is waited for at the end of the interpreter, only users' functions and a disk that hangs take longer.
+_EXIT_S = 10.0
+_EXIT_POLL_S = 0.005
+
+
+class _Task(NamedTuple):
+    future: Future[Any]
+    work: Callable[[], Any]
+
+
+class _Work(NamedTuple):
+    """What the threads of one pool share.
+
+    Attributes:
+        tasks: In the order in which they are begun; None after the last one.
+        ending: Set when nobody wants any more of them: those that were not begun are cancelled.
+    """
+
+    tasks: queue.SimpleQueue[_Task | None]
+    ending: Ending
+
+
+class WorkerThreads(Executor):
+    """A pool whose threads end when it is dropped, or shut down, without a lock. One thread at a time may submit.
+
+    Attributes:
+        ending: Set when nobody wants any more of the work.
+    """
+
+    def __init__(self, num_threads: int, name: str) -> None:
+        self._num_threads = num_threads
+        self._name = name
+        self._work = _Work(queue.SimpleQueue(), Ending())
+        self._threads: list[threading.Thread] = []
+        self.ending = self._work.ending
+        self._is_shut = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._is_shut:
+            raise RuntimeError("the threads have ended")
+        if len(self._threads) < self._num_threads:
+            name = f"{self._name}_{len(self._threads)}"
+            thread = threading.Thread(target=_run, args=(self._work,), name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        future: Future[T] = Future()
+        self._work.tasks.put(_Task(future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the threads after what was submitted, or after what they are doing; unless `wait`, at any moment."""
+        self._is_shut = True
+        if cancel_futures:
+            self.ending.set()
+        self._work.tasks.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def __del__(self) -> None:
+        self.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
+    """Yields threads that are waited for at the end, unless the generator around this is dropped or closed.
+
+    Raises:
+        SystemExit: When the interpreter ends, in a thread that still asks for what they do: it ends without a word.
+    """
+    threads = WorkerThreads(num_threads, name)
+    is_waited_for = True
+    try:
+        yield threads
+    except GeneratorExit:
+        is_waited_for = False
+        raise
+    except Exception as error:
+        if _is_exiting and threading.current_thread() is not threading.main_thread():
+            raise SystemExit from error
+        raise
+    finally:
+        threads.shutdown(wait=is_waited_for, cancel_futures=True)
+
+
+# When the work of each thread that does any ends. Adding and removing takes no lock.
+_BUSY: dict[threading.Thread, Ending] = {}
+
+
+def _run(work: _Work) -> None:
+    """Does the tasks of a pool until it ends."""
+    end_with(work.ending)
+    thread = threading.current_thread()
+    while (task := work.tasks.get()) is not None:
+        _BUSY[thread] = work.ending
+        _do(task, work.ending)
+        # What the task holds is not held until the next one comes.
+        del task
+        del _BUSY[thread]
+    work.tasks.put(None)
+
+
+def _do(task: _Task, ending: Ending) -> None:
+    future = task.future
+    if _is_exiting or ending.is_set():
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = task.work()
+    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        future.set_exception(error)
+        # The error's traceback holds this frame, which would hold the error.
+        del future, task
+    else:
+        future.set_result(result)
+
+
+_is_exiting = False
+
+
+def _end_all() -> None:
+    """Ends what all threads do before the interpreter goes: what compiled code returns into must still be there."""
+    global _is_exiting
+    _is_exiting = True
+    stop = time.monotonic() + _EXIT_S
+    with suppress(KeyboardInterrupt):
+        while (busy := list(_BUSY.values())) and time.monotonic() < stop:
+            for ending in busy:
+                ending.set()
+            time.sleep(_EXIT_POLL_S)
+
+
+atexit.register(_end_all)
+# They are not in a forked process.
+os.register_at_fork(after_in_child=_BUSY.clear)

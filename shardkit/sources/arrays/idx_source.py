@@ -1,0 +1,243 @@
+"""IDX, the format of the MNIST family: files of images and files of labels, which are one table where their names pair.
+
+Source: http://yann.lecun.com/exdb/mnist/ (the IDX file format)
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from shardkit.errors import DamagedFileError, NoRowsError, UsageError
+from shardkit.features import Features
+from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
+from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
+from shardkit.sources.arrays.rows import ArrayLayout, OrderedRows
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, printable, read_exactly
+
+_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MAGIC_TYPES = tuple(bytes([code]) for code in _DTYPES)
+_MAX_AXES = 8
+_NAME = re.compile(r"[-._]idx[1-9](-ubyte)?(\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
+_ROLE = re.compile(r"images|labels", re.IGNORECASE)
+_AXES = re.compile(r"idx[1-9]", re.IGNORECASE)
+
+
+class _Table(NamedTuple):
+    """Files that are one table: one alone, or images and labels.
+
+    Attributes:
+        indices: Of the files, in the order of the columns.
+        names: Of the columns.
+    """
+
+    indices: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+class _Member(NamedTuple):
+    file: RawFile
+    layout: ArrayLayout
+    columns: tuple[ArrayColumn, ...]
+
+
+@dataclass(frozen=True)
+class IdxSource:
+    """The MNIST family.
+
+    Attributes:
+        format: `idx`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        batch_bytes: Wanted size of a batch.
+    """
+
+    format: str = "idx"
+    split_bytes: int | None = None
+    batch_bytes: int = BATCH_BYTES
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file begins as IDX does, or is called so."""
+        is_magic = head[:2] == b"\0\0" and head[2:3] in _MAGIC_TYPES and len(head) >= 4 and 1 <= head[3] <= _MAX_AXES
+        return is_magic or _NAME.search(name) is not None
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns `image` and `label` for files that are paired, `values` for others.
+
+        Raises:
+            UsageError: If files have different columns, or values that no example can hold.
+            BadInputError: If paired files count different rows, no file can be used, or a row is too large.
+            DamagedFileError: If a file is damaged; where bad rows are tolerated, only if all are.
+        """
+        tables = _tables_of(files)
+        if not tables:
+            raise NoRowsError(why="all input files are empty")
+        found: list[tuple[str, tuple[ArrayColumn, ...]]] = []
+        damaged: DamagedFileError | None = None
+        for table in tables:
+            try:
+                members = _members_of(table, files, options)
+            except DamagedFileError as error:
+                if not options.tolerates_bad_rows:
+                    raise
+                damaged = damaged or error
+                continue
+            found.append((members[0].file.name, tuple(c for m in members for c in m.columns)))
+        if not found and damaged is not None:
+            raise damaged
+        first_name, first = found[0]
+        for name, columns in found[1:]:
+            check_same_columns(first, first_name, columns, name)
+        return tuple(feature_of(column) for column in first)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns which files were paired."""
+        return tuple(
+            f"{printable(files[t.indices[0]].name)} and {printable(files[t.indices[1]].name)} are read as one table"
+            for t in _tables_of(files)
+            if len(t.indices) > 1
+        )
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts stored files between rows; a table of compressed ones is one split."""
+        splits: list[InputSplit] = []
+        for table in _tables_of(files):
+            chosen = [files[i] for i in table.indices]
+            whole = InputSplit(
+                index=0,
+                file_start=min(table.indices),
+                file_stop=max(table.indices) + 1,
+                num_bytes=sum(f.num_bytes for f in chosen),
+            )
+            try:
+                parts = self._cut(whole, _members_of(table, files, options))
+            except DamagedFileError:
+                # It is found out once more when it is read, where it can be told what becomes of it.
+                parts = [whole]
+            splits += [msgspec.structs.replace(p, index=len(splits) + n) for n, p in enumerate(parts)]
+        return splits
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split, counted in the file of the images.
+
+        Raises:
+            BadInputError: At the first row that does not fit, unless bad rows are tolerated; or if a file changed
+                since it was listed.
+            DamagedFileError: If a file is longer or shorter than its header says.
+        """
+        table = next(t for t in _tables_of(files) if min(t.indices) == split.file_start)
+        with ExitStack() as stack:
+            for index in table.indices:
+                stack.enter_context(guard_unchanged(files[index]))
+            members = _members_of(table, files, options)
+            check_has_columns([c for m in members for c in m.columns], features, members[0].file)
+            readers = [_open_rows(stack, member, split.start) for member in members]
+            num_rows = members[0].layout.num_rows
+            stop = split.stop or num_rows
+            step = max(1, self.batch_bytes // sum(m.layout.row_bytes for m in members))
+            for row in range(split.start, stop, step):
+                count = min(step, stop - row)
+                parts = [ArrayPart(m.columns, r.read(count)) for m, r in zip(members, readers, strict=True)]
+                yield make_batch(parts, features, split, members[0].file, row, options)
+            if stop == num_rows:
+                for reader in readers:
+                    reader.finish()
+
+    def _cut(self, whole: InputSplit, members: tuple[_Member, ...]) -> list[InputSplit]:
+        num_rows = members[0].layout.num_rows
+        if not num_rows:
+            return []
+        if not all(is_seekable(m.file) for m in members):
+            return [whole]
+        row_bytes = sum(m.layout.row_bytes for m in members)
+        step = max(1, (self.split_bytes or choose_split_bytes(members[0].file.num_bytes)) // row_bytes)
+        return [
+            msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=(stop - start) * row_bytes)
+            for start in range(0, num_rows, step)
+            for stop in [min(start + step, num_rows)]
+        ]
+
+
+def read_layout(file: RawFile) -> ArrayLayout:
+    """Returns how the array in a file lies there.
+
+    Raises:
+        DamagedFileError: If the header is damaged, or the file is not as long as it says.
+    """
+    with open_stream(file) as stream:
+        magic = read_exactly(stream, 4)
+        is_magic = len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in _DTYPES and 1 <= magic[3] <= _MAX_AXES
+        sizes = read_exactly(stream, 4 * magic[3]) if is_magic else b""
+    if not is_magic:
+        raise DamagedFileError("the file is no IDX file", where=place(file), why=f"it begins with {magic!r}")
+    if len(sizes) < 4 * magic[3]:
+        raise DamagedFileError("the IDX file is cut off", where=place(file), why="it ends in the header")
+    shape = struct.unpack(f">{magic[3]}I", sizes)
+    layout = ArrayLayout(np.dtype(_DTYPES[magic[2]]), shape, False, 4 + len(sizes))
+    if is_seekable(file) and file.num_bytes != layout.num_bytes:
+        what = "is cut off" if file.num_bytes < layout.num_bytes else "is longer than its header says"
+        why = f"expected {layout.num_bytes:,} bytes for the shape {list(shape)}, got {file.num_bytes:,}"
+        raise DamagedFileError(f"the IDX file {what}", where=place(file), why=why)
+    return layout
+
+
+def _tables_of(files: tuple[RawFile, ...]) -> list[_Table]:
+    # In the order of their first files.
+    pairs: dict[str, dict[str, list[int]]] = {}
+    filled = [index for index, file in enumerate(files) if file.num_bytes]
+    for index in filled:
+        if found := _role_of(files[index].name):
+            pairs.setdefault(found[0], {}).setdefault(found[1], []).append(index)
+    tables: list[_Table] = []
+    paired: set[int] = set()
+    for roles in pairs.values():
+        images, labels = roles.get("images", []), roles.get("labels", [])
+        if len(images) == len(labels) == 1:
+            tables.append(_Table((images[0], labels[0]), ("image", "label")))
+            paired.update((images[0], labels[0]))
+    tables += [_Table((index,), ("values",)) for index in filled if index not in paired]
+    return sorted(tables, key=lambda t: min(t.indices))
+
+
+def _role_of(name: str) -> tuple[str, str] | None:
+    # The name without its role, the number of axes and the compression, which pairs share; and the role.
+    folder, slash, base = name.rpartition("/")
+    found = list(_ROLE.finditer(base))
+    if not found:
+        return None
+    role = found[-1]
+    rest = re.sub(r"\.(gz|zst|zstd|bz2)$", "", base[: role.start()] + "*" + base[role.end() :], flags=re.IGNORECASE)
+    return f"{folder}{slash}{_AXES.sub('idx', rest)}".lower(), role.group().lower()
+
+
+def _members_of(table: _Table, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[_Member, ...]:
+    members = []
+    for index, name in zip(table.indices, table.names, strict=True):
+        file = files[index]
+        layout = read_layout(file)
+        members.append(_Member(file, layout, columns_of(name, layout.dtype, layout.shape[1:], place(file))))
+    counts = [m.layout.num_rows for m in members]
+    if len(set(counts)) > 1:
+        images, labels = (printable(m.file.name) for m in members)
+        raise UsageError(
+            f"{images} and {labels} do not go together",
+            why=f"{images} has {counts[0]:,} rows, {labels} has {counts[1]:,}",
+            next_step="Leave one of them out, or get both from one place",
+        )
+    check_row_size(sum(m.layout.row_bytes for m in members), members[0].file, options.max_record_bytes)
+    return tuple(members)
+
+
+def _open_rows(stack: ExitStack, member: _Member, start: int) -> OrderedRows:
+    first_byte = member.layout.data_start + start * member.layout.row_bytes
+    stream = stack.enter_context(open_stream(member.file, first_byte, is_read_through=True))
+    return OrderedRows(stream, member.layout, place(member.file))

@@ -1,0 +1,271 @@
+"""NumPy's own files: an array in an .npy, whose first axis counts the rows, or columns in an .npz."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
+
+from shardkit.errors import DamagedFileError, NoRowsError, UsageError
+from shardkit.features import Features
+from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
+from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
+from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
+from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
+from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.files.streams import (
+    guard_unchanged,
+    is_seekable,
+    open_raw,
+    open_stream,
+    place,
+    read_exactly,
+    shown,
+)
+from shardkit.storage import files as storage
+from shardkit.units import GiB, format_size
+
+_NAME = re.compile(r"[^/]\.np[yz](\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
+_ZIP = b"PK"
+_MAX_HELD_BYTES = GiB
+_NAMED_ARRAYS = 10
+_REMOTE_THREADS = 32
+
+_T = TypeVar("_T")
+
+
+class _StoredArray(NamedTuple):
+    name: str
+    layout: ArrayLayout
+    columns: tuple[ArrayColumn, ...]
+    member: zipfile.ZipInfo | None = None
+
+
+@dataclass(frozen=True)
+class NumpySource:
+    """NumPy arrays.
+
+    Attributes:
+        format: `numpy`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        batch_bytes: Wanted size of a batch.
+    """
+
+    format: str = "numpy"
+    split_bytes: int | None = None
+    batch_bytes: int = BATCH_BYTES
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file holds an array, or is called like one."""
+        return head.startswith(MAGIC) or _NAME.search(name) is not None
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns a column for each array or field, exactly of its dtype.
+
+        The array of a single .npy is called like the file, that of one among several `values`.
+
+        Raises:
+            UsageError: If files have different columns, arrays of one file different lengths, or values have no place
+                in an example.
+            BadInputError: If no file can be used, or a row is too large.
+            DamagedFileError: If a file is damaged; where bad rows are tolerated, only if all are.
+        """
+        filled = [f for f in files if f.num_bytes]
+        if not filled:
+            raise NoRowsError(why="all input files are empty")
+        found: list[tuple[RawFile, tuple[ArrayColumn, ...]]] = []
+        damaged: DamagedFileError | None = None
+        for file, arrays in zip(filled, _on_threads(filled, lambda f: _try_listing(f, files, options)), strict=True):
+            if isinstance(arrays, DamagedFileError):
+                damaged = damaged or arrays
+                if not options.tolerates_bad_rows:
+                    raise arrays
+                continue
+            found.append((file, tuple(c for array in arrays for c in array.columns)))
+        if not found and damaged is not None:
+            raise damaged
+        first, columns = found[0]
+        for other, others in found[1:]:
+            check_same_columns(columns, first.name, others, other.name)
+        return tuple(feature_of(column) for column in columns)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns nothing: the headers say what the arrays are."""
+        return ()
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts stored arrays between rows; what is compressed or in an archive is one split a file."""
+        filled = [(index, file) for index, file in enumerate(files) if file.num_bytes]
+        listed = _on_threads([f for _, f in filled], lambda f: _try_listing(f, files, options))
+        splits: list[InputSplit] = []
+        for (index, file), arrays in zip(filled, listed, strict=True):
+            whole = InputSplit(index=0, file_start=index, file_stop=index + 1, num_bytes=file.num_bytes)
+            # What is damaged is found out once more when it is read, where it can be told what becomes of it.
+            parts = [whole] if isinstance(arrays, DamagedFileError) else self._cut(whole, file, arrays)
+            for part in parts:
+                splits.append(msgspec.structs.replace(part, index=len(splits)))
+        return splits
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split.
+
+        Raises:
+            BadInputError: At the first row that does not fit, unless bad rows are tolerated; or if the file changed
+                since it was listed.
+            DamagedFileError: If the file is damaged.
+        """
+        file = files[split.file_start]
+        with guard_unchanged(file), ExitStack() as stack:
+            arrays = _list_arrays(file, files, options)
+            check_has_columns([c for a in arrays for c in a.columns], features, file)
+            readers = _open_readers(stack, file, arrays, split.start)
+            num_rows = arrays[0].layout.num_rows
+            stop = split.stop or num_rows
+            step = max(1, self.batch_bytes // sum(a.layout.row_bytes for a in arrays))
+            for row in range(split.start, stop, step):
+                count = min(step, stop - row)
+                parts = [ArrayPart(a.columns, reader.read(count)) for a, reader in zip(arrays, readers, strict=True)]
+                yield make_batch(parts, features, split, file, row, options)
+            if stop == num_rows:
+                for reader in readers:
+                    reader.finish()
+
+    def _cut(self, whole: InputSplit, file: RawFile, arrays: tuple[_StoredArray, ...]) -> list[InputSplit]:
+        layout = arrays[0].layout
+        if not layout.num_rows:
+            return []
+        if arrays[0].member is not None or not _can_seek(file, arrays[0]):
+            return [whole]
+        wanted = self.split_bytes or choose_split_bytes(file.num_bytes)
+        step = max(1, wanted // layout.row_bytes)
+        return [
+            msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=(stop - start) * layout.row_bytes)
+            for start in range(0, layout.num_rows, step)
+            for stop in [min(start + step, layout.num_rows)]
+        ]
+
+
+def _try_listing(
+    file: RawFile, files: tuple[RawFile, ...], options: SourceOptions
+) -> tuple[_StoredArray, ...] | DamagedFileError:
+    try:
+        return _list_arrays(file, files, options)
+    except DamagedFileError as error:
+        return error
+
+
+def _list_arrays(file: RawFile, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[_StoredArray, ...]:
+    where = place(file)
+    with open_stream(file) as stream:
+        head = read_exactly(stream, len(_ZIP))
+    if head == _ZIP:
+        arrays = _list_archive(file, options)
+    else:
+        with open_stream(file) as stream:
+            layout = read_layout(stream, where)
+        is_alone = sum(f.num_bytes > 0 for f in files) == 1
+        name = _stem(file.name) if is_alone else "values"
+        arrays = (_StoredArray(name, layout, columns_of(name, layout.dtype, layout.shape[1:], where)),)
+        if is_seekable(file) and file.num_bytes != layout.num_bytes:
+            raise _wrong_size(layout, file.num_bytes, where)
+    check_row_size(sum(a.layout.row_bytes for a in arrays), file, options.max_record_bytes)
+    held = sum(a.layout.num_bytes for a in arrays if a.layout.is_fortran and not _can_seek(file, a))
+    if held > _MAX_HELD_BYTES:
+        raise UsageError(
+            "the array is in Fortran order",
+            where=where,
+            why=f"so all its {format_size(held)} would have to be in memory at once",
+            next_step="Save it in C order, with numpy.ascontiguousarray, or as a local .npy that is not compressed",
+        )
+    return arrays
+
+
+def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, ...]:
+    where = place(file)
+    if file.compression not in (None, "archive"):
+        raise UsageError(f"an .npz inside {file.compression} is not read", where=where, next_step="Decompress it first")
+    arrays = []
+    with open_raw(file) as raw, open_archive(raw, file) as archive:
+        for name, member in list_members(archive, file, options.max_expansion):
+            stream = MemberStream(archive, member, file)
+            layout = read_layout(stream, f"{where}, array {shown(name)}")
+            columns = columns_of(name, layout.dtype, layout.shape[1:], where, names_fields=True)
+            if layout.num_bytes != member.file_size:
+                raise _wrong_size(layout, member.file_size, f"{where}, array {shown(name)}")
+            arrays.append(_StoredArray(name, layout, columns, member))
+    if len({a.layout.num_rows for a in arrays}) > 1:
+        lengths = [f"{shown(a.name)} has {a.layout.num_rows:,}" for a in arrays]
+        more = f" and {len(lengths) - _NAMED_ARRAYS} more" if len(lengths) > _NAMED_ARRAYS else ""
+        raise UsageError(
+            "the arrays have different lengths",
+            where=where,
+            why=", ".join(lengths[:_NAMED_ARRAYS]) + more,
+            next_step="Save those of one length in a file of their own: each becomes a column",
+        )
+    names = [c.name for a in arrays for c in a.columns]
+    if repeated := next((n for n in names if names.count(n) > 1), None):
+        raise UsageError(
+            f"column {shown(repeated)} appears {names.count(repeated)} times",
+            where=where,
+            next_step="Give each array another name when it is saved",
+        )
+    return tuple(arrays)
+
+
+def _open_readers(stack: ExitStack, file: RawFile, arrays: tuple[_StoredArray, ...], start: int) -> list[RowReader]:
+    where = place(file)
+    if arrays[0].member is not None:
+        archive = stack.enter_context(open_archive(stack.enter_context(open_raw(file)), file))
+        return [_member_reader(archive, a, file) for a in arrays]
+    (array,) = arrays
+    layout = array.layout
+    if layout.is_fortran and _can_seek(file, array):
+        return [GatheredRows(stack.enter_context(open_raw(file)), layout, start, where)]
+    first_byte = layout.data_start + (0 if layout.is_fortran else start * layout.row_bytes)
+    stream = stack.enter_context(open_stream(file, first_byte, is_read_through=True))
+    return [HeldRows(stream, layout, where) if layout.is_fortran else OrderedRows(stream, layout, where)]
+
+
+def _member_reader(archive: zipfile.ZipFile, array: _StoredArray, file: RawFile) -> RowReader:
+    where = f"{place(file)}, array {shown(array.name)}"
+    stream = MemberStream(archive, cast(zipfile.ZipInfo, array.member), file)
+    read_exactly(stream, array.layout.data_start)
+    return (
+        HeldRows(stream, array.layout, where) if array.layout.is_fortran else OrderedRows(stream, array.layout, where)
+    )
+
+
+def _can_seek(file: RawFile, array: _StoredArray) -> bool:
+    # Columns lie far apart, which is many requests where each has its price.
+    return array.member is None and is_seekable(file) and (storage.is_local(file.path) or not array.layout.is_fortran)
+
+
+def _wrong_size(layout: ArrayLayout, num_bytes: int, where: str) -> DamagedFileError:
+    is_short = num_bytes < layout.num_bytes
+    return DamagedFileError(
+        "the array is cut off" if is_short else "bytes follow the array",
+        where=where,
+        why=f"its header says {layout.num_bytes:,} bytes, it has {num_bytes:,}",
+    )
+
+
+def _stem(name: str) -> str:
+    base = name.rpartition("/")[2]
+    found = _NAME.search(base)
+    return base[: found.start() + 1] if found else base
+
+
+def _on_threads(files: list[RawFile], work: Callable[[RawFile], _T]) -> list[_T]:
+    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
+        return [work(f) for f in files]
+    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        return list(threads.map(work, files))

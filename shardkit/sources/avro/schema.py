@@ -1,0 +1,253 @@
+"""Which columns an Avro schema has: nested records joined by `/`, unions with null nullable, logical types kept."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.errors import UsageError
+from shardkit.sources.columnar.arrow_columns import Column
+from shardkit.sources.columns.dropped_columns import drop_option
+from shardkit.sources.files.streams import shown
+
+Kind = Literal["plain", "int", "text", "decimal"]
+
+_MAX_DEPTH = 64
+_KINDS: dict[str, tuple[pa.DataType, Kind]] = {
+    "boolean": (pa.bool_(), "plain"),
+    "int": (pa.int32(), "int"),
+    "long": (pa.int64(), "int"),
+    "float": (pa.float32(), "plain"),
+    "double": (pa.float64(), "plain"),
+    "bytes": (pa.binary(), "plain"),
+    "fixed": (pa.binary(), "plain"),
+    "string": (pa.string(), "text"),
+    "enum": (pa.string(), "text"),
+}
+_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+# Types that hold all values of several.
+_WIDER: dict[frozenset[str], str] = {
+    frozenset({"int", "long"}): "long",
+    frozenset({"float", "double"}): "double",
+    frozenset({"int", "double"}): "double",
+    frozenset({"int", "float"}): "double",
+    frozenset({"int", "float", "double"}): "double",
+    frozenset({"string", "enum"}): "string",
+    frozenset({"bytes", "fixed"}): "bytes",
+}
+
+
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of a record, at some depth.
+
+    Attributes:
+        path: Names of the fields that lead to it.
+        column: Of the flattened table.
+        item_type: Arrow type of one value; of what is in a list, if it is one.
+        kind: How its values are made: `text` may hold bytes that are no UTF-8.
+        is_list: Whether it is an array.
+    """
+
+    path: tuple[str, ...]
+    column: Column
+    item_type: Any
+    kind: Kind
+    is_list: bool
+
+
+class AvroSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema of a file.
+
+    Attributes:
+        record: As written, but for logical types: values stay as they are stored.
+        leaves: In order.
+    """
+
+    record: Any
+    leaves: tuple[Leaf, ...]
+
+
+def read_schema(schema: Any, where: str, dropped: tuple[str, ...] = ()) -> AvroSchema:
+    """Returns the columns of a schema.
+
+    Args:
+        schema: As the file has it.
+        where: For messages.
+        dropped: Columns that are not looked at; each has one leaf of type null.
+
+    Raises:
+        UsageError: If a column has no place in an example; names it.
+        ValueError: If it is no Avro schema.
+    """
+    reader = _SchemaReader(where, dropped)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise UsageError(
+            "the rows of the file are no records",
+            where=where,
+            why=f"its schema is {shown(schema)}",
+            next_step="Write it with a record as its schema, one field a column",
+        )
+    leaves = tuple(reader.leaves(schema, (), "", nullable=False))
+    return AvroSchema(record=_without_logical(schema, 0), leaves=leaves)
+
+
+class _SchemaReader:
+    def __init__(self, where: str, dropped: tuple[str, ...]) -> None:
+        self._where = where
+        self._dropped = dropped
+        self._named: dict[str, dict[str, Any]] = {}
+        self._open: list[str] = []
+
+    def leaves(self, type_: Any, path: tuple[str, ...], namespace: str, *, nullable: bool) -> list[Leaf]:
+        if len(path) > _MAX_DEPTH:
+            raise self._refused(path, "it is nested too deeply")
+        if path and "/".join(path) in self._dropped:
+            self._note_names(type_, namespace, 0)
+            return [_nothing(path)]
+        found, has_null = self._chosen(type_, path, namespace)
+        nullable = nullable or has_null
+        if found["type"] in ("record", "error"):
+            return self._record(found, path, nullable)
+        if found["type"] == "array":
+            item, _ = self._chosen(found.get("items"), path, found["#space"])
+            if item["type"] not in _KINDS:
+                raise self._refused(path, f"it is an array of {item['type']}")
+            return [self._leaf(item, path, nullable=nullable, is_list=True)]
+        if found["type"] == "null":
+            return [_nothing(path)]
+        if found["type"] not in _KINDS:
+            raise self._refused(path, f"it is a {found['type']}")
+        return [self._leaf(found, path, nullable=nullable, is_list=False)]
+
+    def _record(self, record: dict[str, Any], path: tuple[str, ...], nullable: bool) -> list[Leaf]:
+        name, fields = record["#name"], record.get("fields")
+        if name in self._open:
+            raise self._refused(path, "it holds records of its own kind")
+        if not isinstance(fields, list) or not fields:
+            raise self._refused(path, "it is a record without fields")
+        self._open.append(name)
+        leaves: list[Leaf] = []
+        for field in fields:
+            if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+                raise ValueError("its schema is damaged")
+            leaves += self.leaves(field.get("type"), (*path, field["name"]), record["#space"], nullable=nullable)
+        self._open.pop()
+        return leaves
+
+    def _leaf(self, found: dict[str, Any], path: tuple[str, ...], *, nullable: bool, is_list: bool) -> Leaf:
+        item_type, kind = _KINDS[found["type"]]
+        logical = found.get("logicalType")
+        if logical == "decimal" and found["type"] in ("bytes", "fixed"):
+            precision, scale = found.get("precision"), found.get("scale", 0)
+            if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 76 and precision:
+                item_type = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+                kind = "decimal"
+        elif isinstance(logical, str):
+            item_type = _LOGICAL.get((found["type"], logical), item_type)
+        column_type = pa.list_(item_type) if is_list else item_type
+        column = Column(name="/".join(path), type_=column_type, nullable=nullable)
+        return Leaf(path=path, column=column, item_type=item_type, kind=kind, is_list=is_list)
+
+    def _chosen(self, type_: Any, path: tuple[str, ...], namespace: str) -> tuple[dict[str, Any], bool]:
+        # The one type that a value has besides null, and whether it may be null.
+        if not isinstance(type_, list):
+            found = self._resolved(type_, namespace)
+            return found, found["type"] == "null"
+        branches = [self._resolved(t, namespace) for t in type_]
+        others = [b for b in branches if b["type"] != "null"]
+        has_null = len(others) < len(branches)
+        if len(others) > 1:
+            wider = None
+            if not any("logicalType" in b for b in others):
+                wider = _WIDER.get(frozenset(b["type"] for b in others))
+            if wider is None:
+                raise self._refused(path, f"it holds values of several types, {', '.join(b['type'] for b in others)}")
+            return {"type": wider}, has_null
+        return (others or branches or [{"type": "union of nothing"}])[0], has_null
+
+    def _resolved(self, type_: Any, namespace: str) -> dict[str, Any]:
+        # A type as an object that knows its full name and the namespace of names in it.
+        if isinstance(type_, str):
+            if type_ in _KINDS or type_ == "null":
+                return {"type": type_}
+            found = self._named.get(_full_name(type_, namespace)) or self._named.get(type_)
+            if found is None:
+                raise ValueError(f"its schema names an unknown type, {shown(type_)}")
+            return found
+        if not isinstance(type_, dict):
+            raise ValueError("its schema is damaged")
+        kind = type_.get("type")
+        if not isinstance(kind, str):
+            return self._resolved(kind, namespace) if isinstance(kind, dict) else {"type": "union within a type"}
+        if kind in ("record", "error", "enum", "fixed"):
+            name = type_.get("name")
+            if not isinstance(name, str):
+                raise ValueError("its schema has a type without a name")
+            space = type_.get("namespace")
+            full = _full_name(name, space if isinstance(space, str) else namespace)
+            found = {**type_, "#name": full, "#space": full.rpartition(".")[0]}
+            self._named[full] = found
+            return found
+        if kind not in _KINDS and kind not in ("null", "array", "map"):
+            return self._resolved(kind, namespace)
+        return {**type_, "#space": namespace}
+
+    def _note_names(self, type_: Any, namespace: str, depth: int) -> None:
+        # What is defined here may be named further on.
+        if depth > 4 * _MAX_DEPTH:
+            raise ValueError("its schema is nested too deeply")
+        if isinstance(type_, list):
+            for branch in type_:
+                self._note_names(branch, namespace, depth + 1)
+        elif isinstance(type_, dict):
+            if type_.get("type") in ("record", "error", "enum", "fixed"):
+                namespace = self._resolved(type_, namespace)["#space"]
+            fields = type_.get("fields")
+            below = [f.get("type") for f in fields if isinstance(f, dict)] if isinstance(fields, list) else []
+            for inner in (*below, type_.get("type"), type_.get("items"), type_.get("values")):
+                self._note_names(inner, namespace, depth + 1)
+
+    def _refused(self, path: tuple[str, ...], why: str) -> UsageError:
+        name = f"column {shown('/'.join(path))}" if path else "the file"
+        leave = f"Leave it out with {drop_option(['/'.join(path)])}, or c" if path else "C"
+        return UsageError(
+            f"{name} has a type that a tf.train.Example cannot hold",
+            where=self._where,
+            why=why,
+            next_step=f"{leave}hange it in the source",
+        )
+
+
+def _nothing(path: tuple[str, ...]) -> Leaf:
+    column = Column(name="/".join(path), type_=pa.null(), nullable=True)
+    return Leaf(path=path, column=column, item_type=pa.null(), kind="plain", is_list=False)
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _without_logical(type_: Any, depth: int) -> Any:
+    if depth > 4 * _MAX_DEPTH:
+        raise ValueError("its schema is nested too deeply")
+    if isinstance(type_, list):
+        return [_without_logical(t, depth + 1) for t in type_]
+    if not isinstance(type_, dict):
+        return type_
+    # Defaults and aliases matter to those only who read with a schema of their own.
+    kept = {k: v for k, v in type_.items() if k not in ("logicalType", "default", "aliases", "doc", "order")}
+    if "fields" in kept:
+        kept["fields"] = [_without_logical(f, depth + 1) for f in kept["fields"]]
+    return {k: _without_logical(v, depth + 1) if k in ("type", "items", "values") else v for k, v in kept.items()}

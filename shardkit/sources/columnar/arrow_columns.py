@@ -1,0 +1,192 @@
+"""The columns of files that know them: structs flattened to `a/b`, and the types that hold what several files have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.errors import UsageError
+from shardkit.sources.files.streams import printable, shown
+
+_UNITS = ("s", "ms", "us", "ns")
+_NAMED_DIFFERENCES = 10
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a file.
+
+    Attributes:
+        name: With `/` between the names of structs.
+        type_: Plain: no dictionary, no extension, no large variant.
+        nullable: Whether a row may lack it.
+    """
+
+    name: str
+    type_: Any
+    nullable: bool
+
+
+def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
+    """Returns the columns of a schema, in order.
+
+    Raises:
+        UsageError: If two columns have the same name.
+    """
+    columns = tuple(c for field in schema for c in _flatten_field(field, "", False))
+    name, count = Counter(c.name for c in columns).most_common(1)[0] if columns else ("", 0)
+    if count > 1:
+        raise UsageError(
+            f"column {shown(name)} appears {count} times",
+            where=where,
+            next_step="Rename one of them when the file is written, or leave them out with --drop-columns",
+        )
+    return columns
+
+
+def flatten_batch(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Returns the columns of a batch by their flattened name."""
+    flat: dict[str, pa.Array] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        _flatten_array(column, name, flat)
+    return flat
+
+
+def unite_columns(
+    first: tuple[Column, ...], first_name: str, other: tuple[Column, ...], other_name: str
+) -> tuple[Column, ...]:
+    """Returns columns that hold what both files have, in the order of the first.
+
+    Integers and floats widen, timestamps take the finer unit, and a column is nullable if it is in one of them.
+
+    Raises:
+        UsageError: If a column is missing in one, or their types do not go together; names each difference.
+    """
+    others = {c.name: c for c in other}
+    differences: list[str] = []
+    united: list[Column] = []
+    for column in first:
+        match = others.pop(column.name, None)
+        if match is None:
+            differences.append(f"{shown(column.name)} is only in {printable(first_name)}")
+            continue
+        type_ = promote(column.type_, match.type_)
+        if type_ is None:
+            differences.append(
+                f"{shown(column.name)} is {column.type_} in {printable(first_name)} "
+                f"and {match.type_} in {printable(other_name)}"
+            )
+            continue
+        united.append(Column(name=column.name, type_=type_, nullable=column.nullable or match.nullable))
+    differences += [f"{shown(name)} is only in {printable(other_name)}" for name in others]
+    if differences:
+        more = len(differences) - _NAMED_DIFFERENCES
+        tail = f"; and {more} more" if more > 0 else ""
+        raise UsageError(
+            f"{printable(first_name)} and {printable(other_name)} have different schemas",
+            why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
+            next_step="Convert them one by one, give them the same schema, or leave columns out with --drop-columns",
+        )
+    return tuple(united)
+
+
+def promote(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Returns the plain type that holds the values of both, None if there is none."""
+    if one.equals(other):
+        return one
+    if pa.types.is_null(one) or pa.types.is_null(other):
+        return other if pa.types.is_null(one) else one
+    if _is_list(one) and _is_list(other):
+        value = promote(one.value_type, other.value_type)
+        fixed = pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other)
+        same_size = fixed and one.list_size == other.list_size
+        return None if value is None else pa.list_(value, one.list_size) if same_size else pa.list_(value)
+    for family in (_promote_integers, _promote_floats, _promote_timestamps, _promote_decimals):
+        found = family(one, other)
+        if found is not None:
+            return found
+    return None
+
+
+def count_leaves(type_: pa.DataType) -> int:
+    """Returns how many columns Parquet stores a type in."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return count_leaves(type_.storage_type)
+    if pa.types.is_dictionary(type_) or not type_.num_fields:
+        return 1
+    return sum(count_leaves(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Returns a type without dictionary, extension, view or large variant."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return plain_type(type_.storage_type)
+    if pa.types.is_dictionary(type_):
+        return plain_type(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_) or pa.types.is_fixed_size_binary(type_):
+        return pa.binary()
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(plain_type(type_.value_type), type_.list_size)
+    if _is_list(type_):
+        return pa.list_(plain_type(type_.value_type))
+    return type_
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+        or pa.types.is_list_view(type_)
+        or pa.types.is_large_list_view(type_)
+    )
+
+
+def _flatten_field(field: pa.Field, prefix: str, nullable: bool) -> list[Column]:
+    name, nullable = f"{prefix}{field.name}", nullable or field.nullable
+    type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if pa.types.is_struct(type_):
+        return [c for child in type_ for c in _flatten_field(child, f"{name}/", nullable)]
+    return [Column(name=name, type_=plain_type(type_), nullable=nullable)]
+
+
+def _flatten_array(column: pa.Array, name: str, flat: dict[str, pa.Array]) -> None:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    if not pa.types.is_struct(column.type):
+        flat[name] = column
+        return
+    for field, child in zip(column.type, column.flatten(), strict=True):
+        _flatten_array(child, f"{name}/{field.name}", flat)
+
+
+def _promote_integers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_integer(one) and pa.types.is_integer(other)):
+        return None
+    if pa.types.is_signed_integer(one) == pa.types.is_signed_integer(other):
+        return max(one, other, key=lambda t: t.bit_width)
+    unsigned = other if pa.types.is_signed_integer(one) else one
+    return pa.int64() if unsigned.bit_width < 64 else None
+
+
+def _promote_floats(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_floating(one) and pa.types.is_floating(other):
+        return max(one, other, key=lambda t: t.bit_width)
+    return None
+
+
+def _promote_timestamps(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
+        return max(one, other, key=lambda t: _UNITS.index(t.unit))
+    return None
+
+
+def _promote_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
+        precision = max(one.precision, other.precision)
+        return pa.decimal128(precision, one.scale) if precision <= 38 else pa.decimal256(precision, one.scale)
+    return None

@@ -1,0 +1,289 @@
+"""Where the messages of an Arrow file or stream lie, and those of one split as a stream that Arrow can read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from shardkit.sources.columnar.arrow_messages import (
+    DICTIONARY,
+    FILE_MAGIC,
+    RECORD_BATCH,
+    Block,
+    Message,
+    footer_length,
+    metadata_length,
+    parse_footer,
+    parse_message,
+)
+from shardkit.sources.files.streams import ByteStream, read_exactly
+from shardkit.units import GiB, MiB, format_size
+
+# A stream of more batches is not walked through in advance, and so read by one worker.
+MAX_WALKED_BATCHES = 1024
+
+_MAX_BATCH_BYTES = 2 * GiB
+_SMALL_BATCH_BYTES = 256 * MiB
+_SPARE_ROWS = 2**20
+_TAIL_BYTES = 10
+_FILE_START_BYTES = 8
+_PREFIX_BYTES = 8
+_LENGTH_BYTES = 8
+_MAX_PADDING_BYTES = 80  # To a multiple of 64, and a mark of the end.
+
+
+class Layout(NamedTuple):
+    """Where the messages of a file lie.
+
+    Attributes:
+        schema: The first message.
+        dictionaries: In the order in which they are to be read.
+        batches: The record batches.
+    """
+
+    schema: Block
+    dictionaries: list[Block]
+    batches: list[Block]
+
+
+class BatchTooLargeError(ValueError):
+    """A batch that would take up more memory than is allowed; says what to do."""
+
+
+def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
+    """Returns where the messages of a file or stream lie, None for a stream of very many batches.
+
+    Args:
+        raw: The file as it is stored, seekable.
+        num_bytes: Its size.
+
+    Raises:
+        ValueError: If it is cut off or damaged.
+    """
+    raw.seek(0)
+    if raw.read(len(FILE_MAGIC)) != FILE_MAGIC:
+        return _walk(raw, num_bytes)
+    raw.seek(-min(_TAIL_BYTES, num_bytes), io.SEEK_END)
+    length = footer_length(raw.read(_TAIL_BYTES))
+    end = num_bytes - _TAIL_BYTES - length
+    if end < _FILE_START_BYTES:
+        raise ValueError("its footer is longer than the file")
+    raw.seek(end)
+    dictionaries, batches = parse_footer(raw.read(length))
+    raw.seek(_FILE_START_BYTES)
+    start, length = metadata_length(raw.read(_PREFIX_BYTES))
+    layout = Layout(Block(_FILE_START_BYTES, start + length, 0), dictionaries, batches)
+    _check_complete(layout, end)
+    return layout
+
+
+def read_message(raw: BinaryIO, block: Block) -> Message:
+    """Returns what the message at a place announces.
+
+    Raises:
+        ValueError: If none stands there, or it is damaged.
+    """
+    return _parse(_read_metadata(raw, block), block)
+
+
+def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, max_expansion: int) -> Iterator[bytes]:
+    """Yields what makes a stream of some of the batches: schema, dictionaries, batches, in pieces.
+
+    Args:
+        raw: The file as it is stored, seekable.
+        layout: Where its messages lie.
+        start, stop: Batches to read, half-open.
+        max_expansion: A large batch may become so many times as large by being decompressed.
+
+    Raises:
+        ValueError: If a message is damaged.
+        BatchTooLargeError: If one takes up too much memory.
+    """
+    yield _read_metadata(raw, layout.schema)
+    before = layout.batches[start].offset if start < len(layout.batches) else 0
+    # Those of a stream may replace each other; those of a file stand anywhere.
+    is_file = layout.schema.offset > 0
+    dictionaries = [b for b in layout.dictionaries if is_file or b.offset < before]
+    later = [b for b in layout.dictionaries if not is_file and b.offset > before]
+    blocks = sorted([*later, *layout.batches[start:stop]]) if later else layout.batches[start:stop]
+    for block in [*dictionaries, *blocks]:
+        metadata = _read_metadata(raw, block)
+        message = _parse(metadata, block)
+        _check_announced(message)
+        body = raw.read(block.body_bytes)
+        _check_body(message, body, max_expansion)
+        yield metadata
+        yield body
+
+
+def stream_messages(stream: ByteStream, max_expansion: int) -> Iterator[bytes]:
+    """Yields a stream from front to back, in pieces, each checked before it is read.
+
+    Args:
+        stream: What is read.
+        max_expansion: A large batch may become so many times as large by being decompressed.
+
+    Raises:
+        ValueError: If it is damaged, or does not end with the mark that says that it is complete.
+        BatchTooLargeError: If a message takes up too much memory.
+    """
+    while True:
+        prefix = read_exactly(stream, _PREFIX_BYTES)
+        if not prefix:
+            raise ValueError("it has no end-of-stream mark")
+        start, length = metadata_length(prefix)
+        if length == 0:
+            if len(prefix) > start or read_exactly(stream, 1):
+                raise ValueError("bytes follow the end of the stream")
+            return
+        rest = start + length - len(prefix)
+        metadata = prefix + read_exactly(stream, rest)
+        if len(metadata) < start + length:
+            raise ValueError("it ends within a message")
+        message = parse_message(metadata[start:])
+        _check_announced(message)
+        body = read_exactly(stream, message.body_bytes) if message.body_bytes else b""
+        _check_body(message, body, max_expansion)
+        yield metadata
+        yield body
+
+
+class MessageStream(io.RawIOBase):
+    """Pieces of bytes as a file that can be read from front to back.
+
+    Args:
+        pieces: Made when they are asked for.
+    """
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        super().__init__()
+        self._pieces = iter(pieces)
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Returns that it is."""
+        return True
+
+    def read(self, num_bytes: int = -1, /) -> bytes:
+        """Returns up to `num_bytes` bytes, fewer only at the end."""
+        parts: list[memoryview] = []
+        missing = num_bytes
+        while missing:
+            if not len(self._piece):
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self._piece = memoryview(piece)
+                continue
+            part = self._piece[:missing] if missing > 0 else self._piece
+            self._piece = self._piece[len(part) :]
+            parts.append(part)
+            missing -= len(part) if missing > 0 else 0
+        if len(parts) == 1 and isinstance(parts[0].obj, bytes) and len(parts[0]) == len(parts[0].obj):
+            return parts[0].obj
+        return b"".join(parts)
+
+
+def _check_complete(layout: Layout, end: int) -> None:
+    # A footer that is damaged may leave out a batch, or name one twice.
+    position = layout.schema.offset
+    for block in (layout.schema, *sorted([*layout.dictionaries, *layout.batches])):
+        if not 0 <= block.offset - position < _MAX_PADDING_BYTES:
+            raise ValueError("its footer does not name all that lies in it, or some twice")
+        position = block.offset + block.metadata_bytes + block.body_bytes
+    if not 0 <= end - position < _MAX_PADDING_BYTES:
+        raise ValueError("its footer does not name all that lies in it")
+
+
+def _walk(raw: BinaryIO, num_bytes: int) -> Layout | None:
+    blocks: dict[int, list[Block]] = {DICTIONARY: [], RECORD_BATCH: []}
+    schema = None
+    position = 0
+    while len(blocks[RECORD_BATCH]) <= MAX_WALKED_BATCHES:
+        raw.seek(position)
+        prefix = raw.read(_PREFIX_BYTES)
+        if not prefix:
+            raise ValueError("it has no end-of-stream mark")
+        start, length = metadata_length(prefix)
+        if length == 0:
+            if position + start != num_bytes:
+                raise ValueError("bytes follow the end of the stream")
+            if schema is None:
+                raise ValueError("it has no schema")
+            return Layout(schema, blocks[DICTIONARY], blocks[RECORD_BATCH])
+        raw.seek(position + start)
+        message = parse_message(raw.read(length))
+        block = Block(position, start + length, message.body_bytes)
+        position += block.metadata_bytes + block.body_bytes
+        if position > num_bytes:
+            raise ValueError("it ends within a message")
+        if message.kind in blocks:
+            blocks[message.kind].append(block)
+        elif schema is None:
+            schema = block
+        else:
+            raise ValueError("it holds a message of an unknown kind")
+    return None
+
+
+def _read_metadata(raw: BinaryIO, block: Block) -> bytes:
+    raw.seek(block.offset)
+    metadata = raw.read(block.metadata_bytes)
+    if len(metadata) < block.metadata_bytes:
+        raise ValueError("it ends within a message")
+    return metadata
+
+
+def _parse(metadata: bytes, block: Block) -> Message:
+    start, length = metadata_length(metadata[:_PREFIX_BYTES])
+    message = parse_message(metadata[start : start + length])
+    if start + length > block.metadata_bytes or message.body_bytes > block.body_bytes:
+        raise ValueError("a message is longer than the footer says")
+    if message.kind not in (DICTIONARY, RECORD_BATCH):
+        raise ValueError("no batch stands where the footer says")
+    return message
+
+
+def _check_announced(message: Message) -> None:
+    if message.body_bytes > _MAX_BATCH_BYTES:
+        raise _too_large(message.body_bytes)
+
+
+def _check_body(message: Message, body: bytes, max_expansion: int) -> None:
+    if len(body) < message.body_bytes:
+        raise ValueError("it ends within a message")
+    num_bytes = _held_bytes(message, body)
+    if num_bytes > _MAX_BATCH_BYTES:
+        raise _too_large(num_bytes)
+    if num_bytes > max(_SMALL_BATCH_BYTES, max_expansion * len(body)):
+        raise BatchTooLargeError(
+            f"a record batch of {format_size(len(body))} becomes {format_size(num_bytes)}, more than the "
+            f"{max_expansion}-fold that is allowed"
+        )
+    if message.num_rows > 8 * num_bytes + _SPARE_ROWS:
+        raise ValueError(f"a batch of {format_size(num_bytes)} says that it has {message.num_rows} rows")
+
+
+def _held_bytes(message: Message, body: bytes) -> int:
+    # What the buffers take up once they are decompressed.
+    if not message.is_compressed:
+        return message.body_bytes
+    total = 0
+    for offset, length in message.buffers:
+        if length == 0:
+            continue
+        if length < _LENGTH_BYTES:
+            raise ValueError("a compressed buffer is too short")
+        announced = int.from_bytes(body[offset : offset + _LENGTH_BYTES], "little", signed=True)
+        if announced < -1:
+            raise ValueError("a compressed buffer has a negative length")
+        total += length if announced == -1 else announced
+    return total
+
+
+def _too_large(num_bytes: int) -> BatchTooLargeError:
+    return BatchTooLargeError(
+        f"a record batch takes up {format_size(num_bytes)}, more than the {format_size(_MAX_BATCH_BYTES)} that are "
+        "held in memory at once"
+    )

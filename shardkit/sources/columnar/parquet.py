@@ -1,0 +1,252 @@
+"""Parquet: schemas and counts from the footers, rows from the row groups."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, ClassVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardkit.errors import DamagedFileError
+from shardkit.features import Features
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.columnar.arrow_columns import Column, count_leaves, flatten_schema
+from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
+from shardkit.sources.columnar.parquet_footer import READABLE_CODECS, RowGroup, codec_name, parse_row_groups
+from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
+from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
+from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
+from shardkit.sources.columns.dropped_columns import is_dropped
+from shardkit.sources.files.streams import open_raw, place
+from shardkit.units import KiB, MiB
+
+_PROBED_ROWS = 64
+_PROBED_TIMES = 1024
+_TAIL_BYTES = 8
+_OPEN_BUFFERS_BYTES = 64 * MiB
+
+
+@dataclass(frozen=True)
+class ParquetSource(ColumnarSource):
+    """Parquet. Splits are row groups, by their uncompressed size."""
+
+    format: str = "parquet"
+    kind: ClassVar[str] = "Parquet"
+
+    @contextmanager
+    def open_file(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
+        """Opens a file by its footer."""
+        refuse_compressed(file, "a Parquet file")
+        with open_raw(file) as raw:
+            # A column chunk is read in pieces, so that no row group is ever held whole.
+            probe = pq.read_metadata(raw)
+            groups = parse_row_groups(_read_footer_bytes(raw, probe, file))
+            buffer_bytes = max(64 * KiB, min(MiB, _OPEN_BUFFERS_BYTES // max(1, probe.num_columns)))
+            if max((sum(c.num_bytes for c in g.columns) for g in groups), default=0) <= _OPEN_BUFFERS_BYTES:
+                # Read in one piece: a damaged length of a page then cannot make Arrow allocate a buffer of that size.
+                buffer_bytes = 0
+
+            def open_in(unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+                return pq.ParquetFile(
+                    raw,
+                    metadata=probe,
+                    read_dictionary=list(dictionaries),
+                    buffer_size=buffer_bytes,
+                    pre_buffer=False,
+                    page_checksum_verification=True,
+                    coerce_int96_timestamp_unit=unit,
+                )
+
+            yield _ParquetFile(file, raw, groups, open_in, options)
+
+    def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
+        """Returns what the errors of encrypted files, of wrong schemas and of what Arrow itself writes mean."""
+        if re.search("must be annotated|-annotated|child element", str(error)):
+            what = "the schema of the Parquet file is not valid"
+            return DamagedFileError(what, where=place(file), why=str(error).rstrip("."))
+        if "encrypted metadata" in str(error):
+            return _encrypted(file)
+        if "Expected all lists to be of size" in str(error):
+            return DamagedFileError(
+                "a column of fixed-size lists holds nulls",
+                where=place(file),
+                why="Arrow writes such a column and cannot read it",
+                next_step="Write the column as lists of any length, and declare its shape in a --schema file",
+            )
+        return None
+
+
+class _ParquetFile(CountedContainer):
+    def __init__(
+        self,
+        file: RawFile,
+        raw: BinaryIO,
+        groups: tuple[RowGroup, ...],
+        open_in: Callable[..., pq.ParquetFile],
+        options: SourceOptions,
+    ) -> None:
+        self._file = file
+        self._raw = raw
+        self._parquet = open_in(UNIT)
+        self._groups = groups
+        self._int96 = int96_paths(self._parquet.metadata)
+        self._open_in = open_in
+        self._dropped = options.drop_columns
+        self._max_record_bytes = options.max_record_bytes
+
+    def columns(self) -> tuple[Column, ...]:
+        columns = flatten_schema(self._parquet.schema_arrow, place(self._file))
+        self._check_groups()
+        fine = self._fine_columns()
+        columns = tuple(
+            msgspec.structs.replace(c, type_=in_nanoseconds(c.type_)) if c.name in fine else c for c in columns
+        )
+        leaves = self._leaves()
+        return tuple(
+            msgspec.structs.replace(column, nullable=column.nullable and not self._is_full(leaves.get(column.name)))
+            for column in columns
+        )
+
+    def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
+        self._check_groups()
+        pieces = [(g.num_uncompressed_bytes, sum(c.num_bytes for c in g.columns)) for g in self._groups]
+        return cut_pieces(pieces, split_bytes or choose_split_bytes(sum(size for size, _ in pieces)))
+
+    def batches(self, split: InputSplit, features: Features, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        groups = list(range(split.start, split.stop))
+        wanted = self._wanted()
+        self._check_expansion(groups, wanted)
+        num_rows = _batch_rows(self._parquet, groups, wanted, batch_bytes)
+        int96 = self._int96 if wanted is None else [path for path in self._int96 if path in wanted]
+
+        def read(parquet: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+            batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
+                batch_size=num_rows, row_groups=groups, columns=columns, use_threads=False
+            )
+            return batches
+
+        texts = self._expanding_texts(groups, wanted, num_rows)
+        if not int96:
+            return read(self._open_in(UNIT, texts) if texts else self._parquet, wanted)
+        return exact_times(read(self._open_in("ms", texts), wanted), read(self._open_in("ns"), int96), features)
+
+    def count_rows(self, start: int, stop: int) -> int:
+        metadata = self._parquet.metadata
+        return sum(metadata.row_group(g).num_rows for g in range(start, stop))
+
+    def _check_expansion(self, groups: list[int], wanted: list[str] | None) -> None:
+        self._check_groups()
+        schema, found = self._parquet.metadata.schema, [self._groups[g] for g in groups]
+        check_pages(
+            self._raw, self._file, schema, found, list(self._wanted_leaves(wanted, found)), self._max_record_bytes
+        )
+
+    def _expanding_texts(self, groups: list[int], wanted: list[str] | None, num_rows: int) -> list[str]:
+        schema, found = self._parquet.metadata.schema, {g: self._groups[g] for g in groups}
+        leaves = self._wanted_leaves(wanted, list(found.values()))
+        texts = {leaf: path for leaf, path in leaves.items() if schema.column(leaf).physical_type == "BYTE_ARRAY"}
+        return expanding_texts(lambda paths: self._open_in(UNIT, paths), found, texts, num_rows)
+
+    def _wanted_leaves(self, wanted: list[str] | None, groups: list[RowGroup]) -> dict[int, str]:
+        # Paths by position; none where a row group lacks columns, which reading tells.
+        schema, num_columns = self._parquet.metadata.schema, self._parquet.metadata.num_columns
+        if any(len(g.columns) != num_columns for g in groups):
+            return {}
+        paths = {leaf: schema.column(leaf).path for leaf in range(num_columns)}
+        return paths if wanted is None else {leaf: path for leaf, path in paths.items() if path in wanted}
+
+    def _fine_columns(self) -> frozenset[str]:
+        groups = [g for g in range(self._parquet.num_row_groups) if self.count_rows(g, g + 1)][:1]
+        if not self._int96 or not groups:
+            return frozenset()
+        coarse, fine = (
+            next(
+                self._open_in(unit).iter_batches(
+                    batch_size=_PROBED_TIMES, row_groups=groups, columns=self._int96, use_threads=False
+                )
+            )
+            for unit in ("ms", "ns")
+        )
+        return fine_columns(coarse, fine)
+
+    def _check_groups(self) -> None:
+        if len(self._groups) != self._parquet.num_row_groups:
+            raise ValueError("the footer counts its row groups in two ways")
+        # Some writers leave the sum out.
+        if self._parquet.metadata.num_rows not in (0, sum(g.num_rows for g in self._groups)):
+            raise ValueError("the footer counts its rows in two ways")
+        codec = next((c.codec for g in self._groups for c in g.columns if c.codec not in READABLE_CODECS), None)
+        if codec is not None:
+            raise DamagedFileError(
+                "a column is compressed in a way that is not read", where=place(self._file), why=codec_name(codec)
+            )
+
+    def _is_full(self, leaves: range | None) -> bool:
+        # A type of several leaves has no place in an example: that is told later, by name.
+        if leaves is None or len(leaves) != 1:
+            return False
+        position = leaves.start
+        return all(position < len(g.columns) and g.columns[position].num_nulls == 0 for g in self._groups)
+
+    def _leaves(self) -> dict[str, range]:
+        # Where each column is stored; nothing where that is not sure.
+        leaves: dict[str, range] = {}
+        start = 0
+        for column in flatten_schema(self._parquet.schema_arrow, place(self._file)):
+            leaves[column.name] = range(start, start + count_leaves(column.type_))
+            start = leaves[column.name].stop
+        return leaves if start == self._parquet.metadata.num_columns else {}
+
+    def _wanted(self) -> list[str] | None:
+        # Paths of the leaves that are read, None for all there are.
+        found = [
+            position for n, leaf in self._leaves().items() if not is_dropped(n, self._dropped) for position in leaf
+        ]
+        if len(found) in (0, self._parquet.metadata.num_columns):
+            return None
+        return [self._parquet.metadata.schema.column(position).path for position in found]
+
+
+def _read_footer_bytes(raw: BinaryIO, metadata: pq.FileMetaData, file: RawFile) -> bytes:
+    raw.seek(-_TAIL_BYTES, io.SEEK_END)
+    (num_bytes,) = struct.unpack("<I", raw.read(4))
+    # A footer in plain text is signed when columns are encrypted.
+    if num_bytes != metadata.serialized_size:
+        raise _encrypted(file)
+    raw.seek(-_TAIL_BYTES - num_bytes, io.SEEK_END)
+    return raw.read(num_bytes)
+
+
+def _encrypted(file: RawFile) -> DamagedFileError:
+    return DamagedFileError("the Parquet file is encrypted", where=place(file), next_step="Decrypt it first")
+
+
+def _batch_rows(parquet: pq.ParquetFile, groups: list[int], wanted: list[str] | None, batch_bytes: int) -> int:
+    metadata = parquet.metadata
+    num_rows = sum(metadata.row_group(g).num_rows for g in groups)
+    num_bytes = sum(metadata.row_group(g).total_byte_size for g in groups)
+    row_bytes = num_bytes / max(1, num_rows)
+    if wanted is not None:
+        row_bytes = _probe_row_bytes(parquet, groups[:1], wanted)
+    elif num_rows > _PROBED_ROWS:
+        # Repeated values take up little room in the file and much in memory.
+        types = {f.name: f.type for f in parquet.schema_arrow}
+        fixed_bytes = sum(t.bit_width for t in types.values() if pa.types.is_primitive(t)) / 8
+        others = [name for name, t in types.items() if not pa.types.is_primitive(t)]
+        row_bytes = max(row_bytes, fixed_bytes + _probe_row_bytes(parquet, groups[:1], others))
+    return int(min(MAX_BATCH_ROWS, max(1, batch_bytes / max(1.0, row_bytes))))
+
+
+def _probe_row_bytes(parquet: pq.ParquetFile, groups: list[int], columns: list[str]) -> float:
+    if not columns:
+        return 0.0
+    rows = parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups, columns=columns, use_threads=False)
+    first = next(rows, None)
+    return first.nbytes / first.num_rows if first is not None and first.num_rows else 0.0

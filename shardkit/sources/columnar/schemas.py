@@ -1,0 +1,289 @@
+"""What the sources share whose files know their columns: one schema of many files, and batches made to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.errors import BadInputError, NoRowsError, UsageError
+from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    rejected_row,
+    row_identities,
+)
+from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, unite_columns
+from shardkit.sources.columns.bad_values import find_unfit, fit_exactly, without_rows
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, is_dropped
+from shardkit.sources.columns.folder_columns import differing_error, differing_row, folder_column
+from shardkit.sources.columns.partitions import partition_features, partition_values
+from shardkit.sources.columns.row_json import row_as_json
+from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
+from shardkit.sources.files.streams import place, shown
+from shardkit.storage import files as storage
+from shardkit.units import format_size
+
+MAX_BATCH_ROWS = 65_536
+
+_REMOTE_THREADS = 32
+_CORRECT = "Correct the row, or declare the column in a --schema file"
+
+_T = TypeVar("_T")
+
+
+def infer_features(
+    files: Sequence[RawFile], read_columns: Callable[[RawFile], tuple[Column, ...]], dropped: tuple[str, ...] = ()
+) -> Features:
+    """Returns the columns that all files have, and behind them those that their folders name.
+
+    Args:
+        files: Empty ones are passed over.
+        read_columns: Returns the columns of a file from its schema.
+        dropped: Those that are left out.
+
+    Raises:
+        UsageError: If schemas or folders do not go together, or a column has no place in an example.
+        BadInputError: If a schema cannot be read, or all files are empty.
+    """
+    filled = [f for f in files if f.num_bytes]
+    if not filled:
+        raise NoRowsError(why="all input files are empty")
+    where = place(filled[0])
+    schemas = map_files(read_columns, filled)
+    partitions = partition_features(filled)
+    if dropped:
+        names = dict.fromkeys([*(c.name for schema in schemas for c in schema), *(p.name for p in partitions)])
+        check_dropped(dropped, names, where)
+        schemas = [tuple(c for c in schema if not is_dropped(c.name, dropped)) for schema in schemas]
+        partitions = tuple(p for p in partitions if not is_dropped(p.name, dropped))
+    columns = _unite(filled, schemas)
+    found = _features(columns, where)
+    if not found:
+        raise BadInputError("no column is left" if dropped else "the file has no columns", where=where)
+    features = {f.name: f for f in found}
+    for partition in partitions:
+        if partition.name in features:
+            for file in filled:
+                folder_column(partition_values(file)[partition.name], features[partition.name], file, 1)
+    return (*found, *(p for p in partitions if p.name not in features))
+
+
+def _features(columns: Sequence[Column], where: str) -> Features:
+    found: list[Feature] = []
+    refused: list[tuple[str, UsageError]] = []
+    for column in columns:
+        try:
+            found.append(feature_from_arrow(column.name, column.type_, nullable=column.nullable, where=where))
+        except UsageError as error:
+            refused.append((column.name, error))
+    if refused:
+        first = refused[0][1]
+        first.next_step = f"Leave it out with {drop_option([name for name, _ in refused])}, or change it in the source"
+        raise first
+    return tuple(found)
+
+
+def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
+    # Most files have one of few schemas.
+    first_with: dict[tuple[Column, ...], RawFile] = {}
+    for schema, file in zip(schemas, files, strict=True):
+        first_with.setdefault(schema, file)
+    distinct = list(first_with.items())
+    united = distinct[0][0]
+    for number, (schema, file) in enumerate(distinct):
+        try:
+            united = unite_columns(united, files[0].name, schema, file.name)
+        except UsageError:
+            # A type of what was united so far need not be that of the first file: the two that differ are named.
+            for other, other_file in distinct[:number]:
+                unite_columns(other, other_file.name, schema, file.name)
+            raise
+    return united
+
+
+def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> list[_T]:
+    """Returns what a function says of each file; many at a time where the files are remote."""
+    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
+        return [function(f) for f in files]
+    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        return list(threads.map(function, files))
+
+
+def cut_pieces(pieces: Sequence[tuple[int, int]], wanted_bytes: int) -> Iterator[InputSplit]:
+    """Yields splits of a file that can be cut between its pieces only, as if it were the only file.
+
+    Args:
+        pieces: Of each row group, record batch or stripe: bytes by which to cut, and bytes as stored.
+        wanted_bytes: Of the first kind, in a split.
+    """
+    start = num_bytes = 0
+    for stop, (piece_bytes, _) in enumerate(pieces, start=1):
+        num_bytes += piece_bytes
+        if num_bytes >= wanted_bytes or stop == len(pieces):
+            stored = sum(p[1] for p in pieces[start:stop])
+            yield InputSplit(index=0, file_start=0, file_stop=1, start=start, stop=stop, num_bytes=stored)
+            start, num_bytes = stop, 0
+
+
+class RowFitter:
+    """Makes the rows of one split what the features ask for, and sets aside those that cannot be.
+
+    Args:
+        split: Of one file.
+        files: All of them.
+        features: What to make.
+        options: Limits, and whether bad rows are set aside or end the reading.
+        rows_before: Returns how many rows of the file stand before the split; asked for at the first bad row.
+        batch_bytes: Wanted size of a batch in memory.
+    """
+
+    def __init__(
+        self,
+        split: InputSplit,
+        files: Sequence[RawFile],
+        features: Features,
+        options: SourceOptions,
+        *,
+        rows_before: Callable[[], int],
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self._split = split
+        self._file = files[split.file_start]
+        self._features = features
+        self._options = options
+        self._rows_before = rows_before
+        self._batch_bytes = batch_bytes
+        self._partitions = partition_values(self._file)
+        self._first_row: int | None = None
+        self.num_rows = split.row_start
+
+    def fit(self, batch: pa.RecordBatch) -> Iterator[RowBatch]:
+        """Yields the rows of a batch, in one or more batches.
+
+        Raises:
+            BadInputError: At a row that does not fit, unless bad rows are tolerated.
+            UsageError: If no value of a column could fit, or a column says something else than the folders.
+        """
+        if not batch.num_rows:
+            return
+        limit = min(2 * self._batch_bytes, self._options.max_record_bytes)
+        largest = largest_size(batch)
+        if largest is not None and largest <= limit and batch.num_rows <= MAX_BATCH_ROWS:
+            yield self._fit(batch, None)
+            return
+        sizes = row_sizes(batch)
+        for start, stop in cuts(sizes, self._batch_bytes, MAX_BATCH_ROWS):
+            yield self._fit(batch.slice(start, stop - start), sizes[start:stop])
+
+    def position(self, row: int) -> int:
+        """Returns the 1-based number in the file of a 0-based row of the split."""
+        if self._first_row is None:
+            self._first_row = self._rows_before()
+        return self._first_row + row + 1
+
+    def _fit(self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64] | None) -> RowBatch:
+        bad: dict[int, BadInputError] = {}
+        if sizes is not None:
+            for row in np.flatnonzero(sizes > self._options.max_record_bytes).tolist():
+                bad[row] = self._too_large(row, int(sizes[row]))
+        # A row that is too large stands alone, and is not spelled out.
+        are_all_large = len(bad) == batch.num_rows
+        columns = self._plain_columns(batch.slice(0, 0) if are_all_large else batch)
+        try:
+            fitted, rounded = self._fit_columns(columns, None)
+        except UnfitValueError:
+            for feature in self._features:
+                for row, unfit in find_unfit(columns[feature.name], feature).items():
+                    bad.setdefault(row, self._unfit(row, unfit))
+            fitted, rounded = [], {}
+        if bad and not self._options.tolerates_bad_rows:
+            raise bad[min(bad)]
+        is_kept = np.ones(batch.num_rows, dtype=np.bool_)
+        if bad:
+            is_kept[list(bad)] = False
+            fitted, rounded = self._fit_columns(columns, is_kept[:0] if are_all_large else is_kept)
+        rejected = tuple(
+            rejected_row(
+                bad[row],
+                file_index=self._split.file_start,
+                position=f"row {self.position(self.num_rows + row)}",
+                first_byte=None,
+                raw=row_as_json(batch, row),
+            )
+            for row in sorted(bad)
+        )
+        identities = row_identities(self._file, self._split.start, self.num_rows, batch.num_rows)[is_kept]
+        self.num_rows += batch.num_rows
+        made = pa.RecordBatch.from_arrays(fitted, schema=arrow_schema(self._features))
+        return RowBatch(made, identities, self._split.file_start, rounded, rejected)
+
+    def _plain_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        flat = flatten_batch(batch)
+        columns = {}
+        for feature in self._features:
+            column = flat.get(feature.name)
+            if column is None:
+                value = self._partitions[feature.name]
+                column = folder_column(value, feature, self._file, batch.num_rows)
+            elif feature.name in self._partitions:
+                self._check_partition(column, feature)
+            columns[feature.name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return columns
+
+    def _fit_columns(
+        self, columns: dict[str, pa.Array], is_kept: npt.NDArray[np.bool_] | None
+    ) -> tuple[list[pa.Array], dict[str, int]]:
+        fitted, rounded = [], {}
+        for feature in self._features:
+            column = columns[feature.name]
+            found = fit_exactly(column if is_kept is None else without_rows(column, is_kept), feature)
+            fitted.append(found.column)
+            if found.num_rounded:
+                rounded[feature.name] = found.num_rounded
+        return fitted, rounded
+
+    def _check_partition(self, column: pa.Array, feature: Feature) -> None:
+        value = self._partitions[feature.name]
+        row = differing_row(column, value, feature, self._file)
+        if row >= 0:
+            where = place(self._file, row=self.position(self.num_rows + row))
+            raise differing_error(value, column[row], feature, where)
+
+    def _too_large(self, row: int, num_bytes: int) -> BadInputError:
+        return BadInputError(
+            "a row is too large",
+            where=place(self._file, row=self.position(self.num_rows + row)),
+            why=f"{format_size(num_bytes)} is more than the {format_size(self._options.max_record_bytes)} allowed",
+        )
+
+    def _unfit(self, row: int, error: UnfitValueError) -> BadInputError:
+        return BadInputError(
+            f"column {shown(error.column)} does not fit",
+            where=place(self._file, row=self.position(self.num_rows + row)),
+            why=f"expected {error.expected}, got {error.got}",
+            next_step=_CORRECT,
+        )
+
+
+def check_columns(columns: Sequence[Column], features: Features, file: RawFile) -> None:
+    """Checks that a file and its folders still have all columns that were planned for.
+
+    Raises:
+        BadInputError: If not.
+    """
+    names = {c.name for c in columns} | partition_values(file).keys()
+    missing = [f.name for f in features if f.name not in names]
+    if missing:
+        raise BadInputError(
+            "a column is missing", where=place(file), why=f"{', '.join(map(shown, missing))} was there when planned"
+        )

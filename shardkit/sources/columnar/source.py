@@ -1,0 +1,241 @@
+"""The sources whose files know their columns and hold them in pieces: row groups, record batches, stripes, blocks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
+from shardkit.features import Features
+from shardkit.sources.base import BATCH_BYTES, MIN_SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
+from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
+from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files
+from shardkit.sources.files.streams import guard_unchanged, place
+from shardkit.sources.text.splits import numbered
+from shardkit.units import format_size
+
+# With so many splits all workers are busy, and reading some rows in vain to reach others would only cost.
+_ENOUGH_SPLITS = 4
+
+_DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)
+
+
+class Container(ABC):
+    """An open file."""
+
+    @abstractmethod
+    def columns(self) -> tuple[Column, ...]:
+        """Returns what the schema says; a column is not nullable where the file is known to hold no null in it."""
+
+    @abstractmethod
+    def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
+        """Yields the splits of the file, as if it were the only one.
+
+        Args:
+            split_bytes: Wanted size; None chooses by the size of the file.
+        """
+
+    @abstractmethod
+    def batches(self, split: InputSplit, features: Features, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a split, in the batches that come easiest; all columns that the features ask for."""
+
+    @abstractmethod
+    def rows_before(self, start: int) -> int:
+        """Returns how many rows stand in front of the place where a split starts."""
+
+    def num_rows(self, split: InputSplit) -> int | None:
+        """Returns how many rows the file says that a split has that is not cut by rows, None if it does not."""
+        return None
+
+    def num_rows_to_cut(self, split: InputSplit) -> int:
+        """Returns how many rows a split has that costs little to begin anywhere, 0 if it should be read whole."""
+        return 0
+
+
+class CountedContainer(Container):
+    """An open file whose footer counts the rows of its pieces, and which is read without ever holding one whole."""
+
+    @abstractmethod
+    def count_rows(self, start: int, stop: int) -> int:
+        """Returns how many rows some pieces have, half-open."""
+
+    def rows_before(self, start: int) -> int:
+        """Returns how many rows the pieces in front of one have."""
+        return self.count_rows(0, start)
+
+    def num_rows(self, split: InputSplit) -> int:
+        """Returns how many rows the footer says that a split has."""
+        return self.count_rows(split.start, split.stop)
+
+    def num_rows_to_cut(self, split: InputSplit) -> int:
+        """Returns the rows of a split; those in front of a part of it are decoded in vain."""
+        return self.num_rows(split)
+
+
+@dataclass(frozen=True)
+class ColumnarSource(ABC):
+    """One of these formats.
+
+    Attributes:
+        format: Its name.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        batch_bytes: Wanted size of a batch in memory.
+    """
+
+    format: str
+    split_bytes: int | None = None
+    batch_bytes: int = BATCH_BYTES
+
+    kind: ClassVar[str]
+    """What the files are called in messages, such as `Parquet`."""
+
+    @abstractmethod
+    def open_file(self, file: RawFile, options: SourceOptions) -> AbstractContextManager[Container]:
+        """Opens a file; whatever is wrong with it may be raised as Arrow or the system does."""
+
+    def explain(self, error: Exception, file: RawFile) -> ShardkitError | None:
+        """Returns what an error means where the format knows better than "damaged", else None."""
+        return None
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the columns that all files have; nullable where a schema says so and nothing in the file denies it.
+
+        Raises:
+            UsageError: If schemas or partitions do not go together, a column has no place in an example, or a file is
+                of a kind that is not read.
+            BadInputError: If a file is damaged, or all are empty.
+        """
+        return infer_features(files, lambda file: self._columns(file, options), options.drop_columns)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns nothing: a schema says what a file is."""
+        return ()
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the files between their pieces; if there are few, large ones, those by their rows.
+
+        The identity of a row does not depend on that.
+
+        Raises:
+            DamagedFileError: If a file is damaged.
+        """
+        filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
+        found = map_files(lambda file: self._cuts(file, options), [f for _, f in filled])
+        num_splits = sum(map(len, found))
+        max_parts = _ENOUGH_SPLITS // num_splits if num_splits and self.split_bytes is None else 1
+        return numbered(
+            msgspec.structs.replace(part, file_start=i, file_stop=i + 1)
+            for (i, _), splits in zip(filled, found, strict=True)
+            for split, num_rows in splits
+            for part in _cut_rows(split, num_rows, max_parts)
+        )
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split.
+
+        Raises:
+            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
+                since it was listed.
+            DamagedFileError: If the file is damaged.
+        """
+        file = files[split.file_start]
+        with guard_unchanged(file), self._opened(file, options) as container:
+            fitter = RowFitter(
+                split,
+                files,
+                features,
+                options,
+                rows_before=lambda: container.rows_before(split.start),
+                batch_bytes=self.batch_bytes,
+            )
+            is_first = True
+            for batch in _rows_of(container.batches(split, features, self.batch_bytes), split):
+                if is_first:
+                    check_columns(flatten_schema(batch.schema, place(file)), features, file)
+                    is_first = False
+                yield from fitter.fit(batch)
+            num_expected = split.row_stop or container.num_rows(split)
+            if num_expected not in (None, fitter.num_rows):
+                raise DamagedFileError(
+                    "the file is damaged",
+                    where=place(file),
+                    why=f"its footer says {num_expected} rows, {fitter.num_rows} were read",
+                )
+
+    def _columns(self, file: RawFile, options: SourceOptions) -> tuple[Column, ...]:
+        with self._opened(file, options) as container:
+            return container.columns()
+
+    def _cuts(self, file: RawFile, options: SourceOptions) -> list[tuple[InputSplit, int]]:
+        with self._opened(file, options) as container:
+            splits = list(container.cuts(self.split_bytes))
+            return [(s, container.num_rows_to_cut(s) if s.stop - s.start == 1 else 0) for s in splits]
+
+    @contextmanager
+    def _opened(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
+        try:
+            with self.open_file(file, options) as container:
+                yield container
+        except ShardkitError:
+            raise
+        except _DAMAGE as error:
+            if getattr(error, "errno", None):
+                raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+            raise self.explain(error, file) or self._damaged(error, file) from error
+
+    def _damaged(self, error: Exception, file: RawFile) -> DamagedFileError:
+        text = str(error).splitlines()[0].strip() if str(error) else type(error).__name__
+        return DamagedFileError(
+            f"the {self.kind} file is cut off or damaged",
+            where=place(file),
+            why=f"{text.rstrip('.')} ({format_size(file.num_bytes)})",
+        )
+
+
+def _cut_rows(split: InputSplit, num_rows: int, max_parts: int) -> Iterator[InputSplit]:
+    num_parts = min(max_parts, split.num_bytes // MIN_SPLIT_BYTES, num_rows)
+    if num_parts < 2:
+        yield split
+        return
+    for part in range(num_parts):
+        start, stop = (num_rows * p // num_parts for p in (part, part + 1))
+        num_bytes = split.num_bytes * (part + 1) // num_parts - split.num_bytes * part // num_parts
+        yield msgspec.structs.replace(split, row_start=start, row_stop=stop, num_bytes=num_bytes)
+
+
+def _rows_of(batches: Iterator[pa.RecordBatch], split: InputSplit) -> Iterator[pa.RecordBatch]:
+    position = 0
+    for batch in batches:
+        stop = position + batch.num_rows
+        if not split.row_stop:
+            yield batch
+        elif stop > split.row_start:
+            start = max(split.row_start - position, 0)
+            yield batch.slice(start, min(stop, split.row_stop) - position - start)
+        position = stop
+        if split.row_stop and position >= split.row_stop:
+            return
+
+
+def refuse_compressed(file: RawFile, what: str) -> None:
+    """Refuses a file that is compressed as a whole, in a format that is read from its end.
+
+    Args:
+        file: The file.
+        what: It is, such as `a Parquet file`.
+
+    Raises:
+        UsageError: If it is compressed.
+    """
+    if file.compression not in (None, "archive"):
+        raise UsageError(
+            f"{what} inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
+        )

@@ -1,0 +1,130 @@
+"""All the values of a column that do not fit its feature, found without looking at each by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.features import Feature
+from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
+from shardkit.sources.columns.text_values import are_suspect, find_impossible
+from shardkit.sources.files.streams import shown
+
+_MIN_ROWS = 8
+
+
+def fit_exactly(column: pa.Array, feature: Feature) -> Fitted:
+    """Returns what `fit_column` does, and also refuses decimals of more digits than their type has.
+
+    Raises:
+        UnfitValueError: At the first row that does not fit.
+        UsageError: If no value of the column's type could fit.
+    """
+    found = fit_column(column, feature)
+    if pa.types.is_decimal(feature.value_type) and not _is_valid(found.column):
+        good, bad = 0, len(column)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if _is_valid(found.column.slice(good, middle - good)) else (good, middle)
+        raise UnfitValueError(feature.name, good, feature.describe_type(), "a number of more digits")
+    return found
+
+
+def _is_valid(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def find_unfit(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+    """Returns what is wrong with each row that does not fit, by its position in the column."""
+    found: dict[int, UnfitValueError] = {}
+    rows = np.arange(len(column), dtype=np.int64)
+    for is_unfit, got in (_nulls(column, feature), _out_of_range(column, feature)):
+        for row in rows[is_unfit].tolist():
+            value = "null" if got is None else shown(column[row].as_py())
+            found[row] = UnfitValueError(feature.name, row, feature.describe_type(), value)
+    if found:
+        is_left = np.ones(len(column), dtype=np.bool_)
+        is_left[list(found)] = False
+        rows = rows[is_left]
+        column = without_rows(column, is_left)
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    search = _search_texts if is_text and feature.is_scalar else _search
+    for position, error in search(column, feature).items():
+        found[int(rows[position])] = error
+    return found
+
+
+def without_rows(column: pa.Array, is_kept: npt.NDArray[np.bool_]) -> pa.Array:
+    """Returns the rows of a column that are kept."""
+    try:
+        return column.filter(pa.array(is_kept))
+    except pa.ArrowNotImplementedError:
+        # Some kinds of views cannot be filtered.
+        edges = np.flatnonzero(np.diff(is_kept, prepend=False, append=False)).tolist()
+        parts = [column.slice(start, stop - start) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+        return pa.concat_arrays(parts) if parts else column.slice(0, 0)
+
+
+def _search_texts(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+    # What is written as a value must be is passed over, and each other text is looked at once.
+    column = column.cast(pa.string())
+    suspects = np.flatnonzero(are_suspect(column, feature))
+    encoded = column.take(pa.array(suspects)).dictionary_encode("encode")
+    texts, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+    impossible = np.array(find_impossible(texts, feature), dtype=np.int64)
+    got = pc.utf8_trim_whitespace(texts.take(pa.array(impossible))).to_pylist()
+    why = {
+        code: UnfitValueError(feature.name, 0, feature.describe_type(), shown(text))
+        for code, text in zip(impossible.tolist(), got, strict=True)
+    }
+    is_open = np.ones(len(texts), dtype=np.bool_)
+    is_open[impossible] = False
+    others = np.flatnonzero(is_open)
+    for position, error in _search(texts.take(pa.array(others)), feature).items():
+        why[int(others[position])] = error
+    is_unfit = np.isin(codes, np.array(list(why), dtype=np.int64))
+    return {
+        row: UnfitValueError(feature.name, row, why[code].expected, why[code].got)
+        for row, code in zip(suspects[is_unfit].tolist(), codes[is_unfit].tolist(), strict=True)
+    }
+
+
+def _search(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+    # Stretches as long as the rows just seen were sound: the work grows with the bad rows, not with bad times all.
+    found: dict[int, UnfitValueError] = {}
+    start, num_rows = 0, len(column)
+    while start < len(column):
+        try:
+            fit_exactly(column.slice(start, num_rows), feature)
+            start += num_rows
+            num_rows *= 4
+        except UnfitValueError as error:
+            found[start + error.row] = error
+            start += error.row + 1
+            num_rows = max(_MIN_ROWS, error.row)
+    return found
+
+
+def _nulls(column: pa.Array, feature: Feature) -> tuple[npt.NDArray[np.bool_], None]:
+    if feature.nullable or not column.null_count:
+        return np.zeros(len(column), dtype=np.bool_), None
+    return column.is_null().to_numpy(zero_copy_only=False), None
+
+
+def _out_of_range(column: pa.Array, feature: Feature) -> tuple[npt.NDArray[np.bool_], str]:
+    wanted = feature.value_type
+    is_checked = feature.is_scalar and feature.vocabulary is None and pa.types.is_integer(wanted)
+    if not is_checked or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.zeros(len(column), dtype=np.bool_), ""
+    limits = np.iinfo(feature.dtype)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(column.type):
+        # Floats that are not whole; what only a float rounds to the limit is left to the search.
+        return ~((values == np.rint(values)) & (np.abs(values) <= float(limits.max))), ""
+    return (values < int(limits.min)) | (values > int(limits.max)), ""

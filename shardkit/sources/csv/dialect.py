@@ -1,0 +1,292 @@
+"""How one delimited file is written: its delimiter, its columns, and where its data starts."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from shardkit.errors import DamagedFileError, UsageError
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.files.streams import place, printable, read_head, shown
+from shardkit.sources.text.quoting import QuotedRecords
+from shardkit.sources.text_heads import BOM, check_is_text
+from shardkit.units import KiB, MiB, format_size
+
+DELIMITERS = (",", "\t", ";", "|")
+
+_RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
+_SNIFF_BYTES = 64 * KiB
+_HEADER_BYTES = MiB
+_LISTED_FILES, _LISTED_COLUMNS = 5, 10
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """How one delimited file is written.
+
+    Attributes:
+        delimiter: One character.
+        columns: Names, in the order of the file.
+        data_start: Byte where the first data record starts, after decompression.
+        first_line: 1-based line number of that record.
+        other_delimiter: One that the text holds although only one column was found.
+        has_bom: Whether it begins with a byte order mark.
+        unnamed: Those of the columns that the header does not name, called after their positions.
+        starts_blank: Whether blank lines stand before the header.
+    """
+
+    delimiter: str
+    columns: tuple[str, ...]
+    data_start: int
+    first_line: int
+    other_delimiter: str | None = None
+    has_bom: bool = False
+    unnamed: tuple[str, ...] = ()
+    starts_blank: bool = False
+
+    @property
+    def rule(self) -> QuotedRecords:
+        """Where records end."""
+        return QuotedRecords(self.delimiter)
+
+
+# Planning asks for it several times, and so does reading in the same process.
+@functools.lru_cache(maxsize=8192)
+def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
+    """Returns how a file is written, None if it holds nothing but blank lines.
+
+    Raises:
+        UsageError: If the header names a column twice or not at all, or the delimiter is none.
+        DamagedFileError: If the text is not UTF-8, or the header is damaged or does not end.
+    """
+    head = read_head(file, _SNIFF_BYTES)
+    dialect = parse_dialect(head, len(head) < _SNIFF_BYTES, file, options)
+    if dialect is None and len(head) == _SNIFF_BYTES:
+        head = read_head(file, _HEADER_BYTES)
+        dialect = parse_dialect(head, len(head) < _HEADER_BYTES, file, options)
+        if dialect is None and len(head) == _HEADER_BYTES and head.strip():
+            raise DamagedFileError(
+                "the header line does not end", where=place(file), why=f"within {format_size(_HEADER_BYTES)}"
+            )
+    return dialect
+
+
+def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOptions) -> Dialect | None:
+    """Returns how a text with this head is written, None if no record ends in it.
+
+    Args:
+        head: Its first bytes.
+        is_whole: Whether that is all of it.
+        file: For messages.
+        options: Hold the columns of a file without a header, and a delimiter.
+
+    Raises:
+        UsageError, DamagedFileError: As `read_dialect`.
+    """
+    check_is_text(head, file)
+    start = len(BOM) if head.startswith(BOM) else 0
+    text = head[start:]
+    blank = len(text) - len(text.lstrip(b"\r\n"))
+    text = text[blank:]
+    if not text:
+        return None
+    delimiter = _delimiter(text, is_whole, options)
+    rule = QuotedRecords(delimiter)
+    first_line = 1 + rule.count_lines(head[start : start + blank])
+    unnamed: tuple[str, ...] = ()
+    if options.columns is not None:
+        columns, header_bytes, num_header_lines = options.columns, 0, 0
+    else:
+        header_bytes = int(rule.ends(text)[0])
+        if header_bytes == len(text) and not is_whole:
+            return None
+        if rule.open_quote(text[:header_bytes]) is not None:
+            raise DamagedFileError("a quote opened in the header is never closed", where=place(file, line=first_line))
+        columns, unnamed = _header_columns(text[:header_bytes], rule, file, start + blank, first_line)
+        num_header_lines = rule.count_lines(text[:header_bytes])
+    return Dialect(
+        delimiter=delimiter,
+        columns=columns,
+        data_start=start + blank + header_bytes,
+        first_line=first_line + num_header_lines,
+        other_delimiter=_other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
+        has_bom=start > 0,
+        unnamed=unnamed,
+        starts_blank=blank > 0,
+    )
+
+
+def check_columns(columns: tuple[str, ...], where: str, next_step: str) -> None:
+    """Checks that columns have names, each its own.
+
+    Raises:
+        UsageError: If not.
+    """
+    for position, name in enumerate(columns, start=1):
+        if not name.strip():
+            raise UsageError(f"column {position} of {len(columns)} has no name", where=where, next_step=next_step)
+    name, count = Counter(columns).most_common(1)[0]
+    if count > 1:
+        times = "twice" if count == 2 else f"{count} times"
+        raise UsageError(f"column {shown(name)} appears {times}", where=where, next_step=next_step)
+
+
+def check_same_columns(first: tuple[str, ...], first_name: str, other: tuple[str, ...], other_name: str) -> None:
+    """Checks that two files have the same columns, in whatever order.
+
+    Raises:
+        UsageError: If not; says which are in one and not in the other.
+    """
+    missing = [c for c in first if c not in other]
+    extra = [c for c in other if c not in first]
+    if not missing and not extra:
+        return
+    parts = []
+    if missing:
+        parts.append(f"{', '.join(map(shown, missing[:10]))} only in {printable(first_name)}")
+    if extra:
+        parts.append(f"{', '.join(map(shown, extra[:10]))} only in {printable(other_name)}")
+    raise UsageError(
+        f"{printable(first_name)} and {printable(other_name)} have different columns",
+        why="; ".join(parts),
+        next_step="Convert them one by one, or give them the same header",
+    )
+
+
+def check_alike(files: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+    """Checks that files have the same columns, in whatever order.
+
+    Args:
+        files: The name and the columns of each.
+
+    Raises:
+        UsageError: If not; says what each has that the first has not, and the other way round.
+    """
+    first_name, first = files[0]
+    others = [(name, columns) for name, columns in files[1:] if set(columns) != set(first)]
+    if not others:
+        return
+    if len(files) == 2:
+        check_same_columns(first, first_name, others[0][1], others[0][0])
+    parts = [_difference(first, name, columns) for name, columns in others[:_LISTED_FILES]]
+    if len(others) > _LISTED_FILES:
+        parts.append(f"and so on for {len(others) - _LISTED_FILES:,} more files")
+    have = "has" if len(others) == 1 else "have"
+    raise UsageError(
+        f"{len(others):,} of {len(files):,} files {have} other columns than {printable(first_name)}",
+        why="; ".join(parts),
+        next_step="Convert them one by one, or give them the same header",
+    )
+
+
+def _difference(first: tuple[str, ...], name: str, columns: tuple[str, ...]) -> str:
+    missing = [c for c in first if c not in columns]
+    extra = [c for c in columns if c not in first]
+    parts = [f"lacks {_listed(missing)}"] if missing else []
+    parts += [f"has {_listed(extra)} besides"] if extra else []
+    return f"{printable(name)} {' and '.join(parts)}"
+
+
+def _listed(columns: list[str]) -> str:
+    more = f" and {len(columns) - _LISTED_COLUMNS:,} more" if len(columns) > _LISTED_COLUMNS else ""
+    return ", ".join(map(shown, columns[:_LISTED_COLUMNS])) + more
+
+
+def _header_columns(
+    header: bytes, rule: QuotedRecords, file: RawFile, offset: int, line: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    try:
+        header.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(
+            "the header is not UTF-8",
+            where=place(file, line=line),
+            why=f"not UTF-8 at byte {offset + error.start}",
+            next_step="Name its encoding with --encoding",
+        ) from error
+    if b"\0" in header:
+        raise DamagedFileError("a NUL byte stands in the header", where=place(file, line=line))
+    written = tuple(field.decode() for field in rule.fields(header))
+    if not any(name.strip() for name in written):
+        raise UsageError(
+            "the header names no column",
+            where=place(file, line=line),
+            next_step="Name the columns in the header line; --columns A,B,... is for files without a header",
+        )
+    columns = _with_all_names(written)
+    check_columns(
+        columns,
+        place(file, line=line),
+        "Name each column once in the header line; --columns A,B,... is for files without a header",
+    )
+    return columns, tuple(name for name, given in zip(columns, written, strict=True) if not given.strip())
+
+
+def _with_all_names(written: tuple[str, ...]) -> tuple[str, ...]:
+    # As data frames write their index: a column without a name.
+    names = []
+    for position, name in enumerate(written, start=1):
+        made = f"unnamed_{position}"
+        while made in written:
+            made += "_"
+        names.append(name if name.strip() else made)
+    return tuple(names)
+
+
+def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
+    if options.delimiter is not None:
+        valid = len(options.delimiter) == 1 and options.delimiter.isascii() and options.delimiter not in '"\r\n\0'
+        if not valid:
+            raise UsageError(
+                f"{options.delimiter!r} is not a delimiter",
+                why="it must be one ASCII character and no quote",
+                next_step="Give one character, such as --delimiter ';' or --delimiter tab",
+            )
+        return options.delimiter
+    if options.format == "tsv":
+        return "\t"
+    return sniff_delimiter(text, is_whole, len(options.columns) if options.columns else None)
+
+
+def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None) -> str:
+    """Returns the delimiter that cuts the first records most evenly; a comma if none does.
+
+    Args:
+        text: Starts with a record.
+        is_whole: Whether its last record is whole.
+        num_columns: How many fields there must be, if known.
+    """
+    scores = {d: _score(text, is_whole, d, num_columns) for d in DELIMITERS}
+    best = max(DELIMITERS, key=lambda d: scores[d])
+    return best if scores[best] > (0.0, 0) else ","
+
+
+def _score(text: bytes, is_whole: bool, delimiter: str, num_columns: int | None) -> tuple[float, int]:
+    if delimiter.encode() not in text:
+        return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
+    rule = QuotedRecords(delimiter)
+    widths = rule.widths(_whole_records(text, is_whole, rule))
+    expected = num_columns or (int(widths[0]) if len(widths) else 1)
+    if expected < 2:
+        return (0.0, 0)
+    return (float((widths == expected).mean()), expected)
+
+
+def _other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | None:
+    sample = _whole_records(text, is_whole, rule)
+    for delimiter in (*DELIMITERS, *_RARE_DELIMITERS):
+        widths = QuotedRecords(delimiter).widths(sample)
+        if delimiter == rule.delimiter or not len(widths):
+            continue
+        # The rare ones are common in text.
+        is_rare = delimiter in _RARE_DELIMITERS
+        if (widths > 1).all() and (widths == widths[0]).all() if is_rare else (widths > 1).sum() * 2 > len(widths):
+            return delimiter
+    return None
+
+
+def _whole_records(text: bytes, is_whole: bool, rule: QuotedRecords) -> bytes:
+    text = text[:_SNIFF_BYTES]
+    return text if is_whole else text[: rule.last_end(text) or len(text)]

@@ -1,0 +1,100 @@
+"""Numbers that would lose how they are written, such as 00123 and +5, which a sample makes strings."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.features import Feature
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.files.streams import shown
+from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, as_array
+from shardkit.units import KiB
+
+# Small enough to stay in the cache.
+_SCAN_BYTES = 128 * KiB
+_ZERO, _NINE, _PLUS, _MINUS = b"09+-"
+_SPACES = (0x20, 0x09)
+_QUOTE = 0x22
+_IN_TIMES = b"/:-"
+_PATTERN = r"^[ \t]*([-+]?0[0-9xX]|\+)"
+
+_Bytes = npt.NDArray[np.uint8]
+_Flags = npt.NDArray[np.bool_]
+
+
+def is_unpadded(feature: Feature, leading_zeros: tuple[str, ...]) -> bool:
+    """Whether such numbers are refused in a column.
+
+    Args:
+        feature: The column.
+        leading_zeros: Columns in which they are allowed.
+    """
+    is_number = feature.dtype.startswith(("int", "uint", "float"))
+    return is_number and feature.vocabulary is None and feature.name not in leading_zeros
+
+
+def find_padded(texts: pa.Array) -> pa.Array:
+    """Returns which of the texts would lose a leading zero, a plus sign or a hexadecimal spelling as numbers."""
+    return pc.fill_null(pc.match_substring_regex(texts, _PATTERN), False)
+
+
+def padded_error(feature: Feature, row: int, text: str) -> UnfitValueError:
+    """Returns the error for such a number in a row of a batch, counted from 0."""
+    return UnfitValueError(feature.name, row, f"{feature.describe_type()} as in the first rows", shown(text))
+
+
+def may_hold_padded(data: Text, delimiter: str) -> bool:
+    """Whether a field of a block may be such a number; True for hardly any block that has none."""
+    values, cut = as_array(data), ord(delimiter)
+    head = np.concatenate([np.full(2, NEWLINE, dtype=np.uint8), values[:3]])
+    pieces = (values[start : start + _SCAN_BYTES + 3] for start in range(0, len(values), _SCAN_BYTES))
+    has_pluses = bool((values == _PLUS).any())
+    return any(len(_found(piece, cut, has_pluses)) for piece in (head, *pieces))
+
+
+def _found(values: _Bytes, cut: int, has_pluses: bool) -> npt.NDArray[np.int64]:
+    # Positions from 2 on: those of the first two bytes are told with the bytes before them.
+    if len(values) < 4:
+        return np.empty(0, dtype=np.int64)
+    before, here, behind = values[1:-2], values[2:-1], values[3:]
+    # Line ends, spaces, quotes, signs and the comma are below the point; digits and letters are above the slash.
+    starts = before < ord(".")
+    if cut >= ord("."):
+        starts |= before == cut
+    zeros = here == _ZERO
+    zeros &= starts
+    zeros &= behind >= _ZERO
+    if cut >= _ZERO:
+        zeros &= behind != cut
+    if has_pluses:
+        zeros |= (here == _PLUS) & starts
+    if not zeros.any():
+        return np.empty(0, dtype=np.int64)
+    # Dates and times have many zeros behind a hyphen or a space, each with a digit before.
+    earlier = values[:-3]
+    zeros &= (earlier < ord(".")) | (earlier == cut) | _is_any(before, (cut, NEWLINE, RETURN, _QUOTE))
+    places = np.flatnonzero(zeros) + 2
+    return places[_start_numbers(values, places, cut)] if len(places) else places
+
+
+def _start_numbers(values: _Bytes, places: npt.NDArray[np.int64], cut: int) -> _Flags:
+    before, earlier, behind = values[places - 1], values[places - 2], values[places + 1]
+    starts = _is_any(before, (cut, NEWLINE, RETURN, _QUOTE))
+    inner = _is_any(before, (*_SPACES, _PLUS, _MINUS))
+    starts |= inner & _is_any(earlier, (cut, NEWLINE, RETURN, _QUOTE, *_SPACES))
+    # Times and dates go on with what no number has.
+    later = values[np.minimum(places + 2, len(values) - 1)]
+    is_zero = values[places] == _ZERO
+    has_digit = (behind >= _ZERO) & (behind <= _NINE) & ~_is_any(later, tuple(_IN_TIMES))
+    fits: _Flags = starts & (~is_zero | has_digit | _is_any(behind, tuple(b"xX")))
+    return fits
+
+
+def _is_any(values: _Bytes, wanted: tuple[int, ...]) -> _Flags:
+    found: _Flags = values == wanted[0]
+    for value in wanted[1:]:
+        found |= values == value
+    return found

@@ -1,0 +1,366 @@
+"""Delimited text: CSV, TSV and their relatives, with or without a header line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
+from shardkit.features import Features, make_feature
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+)
+from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
+from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
+from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.csv.bad_records import is_utf8, sift
+from shardkit.sources.csv.csv_misfits import ColumnMisfit, find_line, misfit_notes
+from shardkit.sources.csv.dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
+from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank
+from shardkit.sources.files.streams import guard_unchanged, place, printable, shown
+from shardkit.sources.text.blocks import TextBlock
+from shardkit.sources.text.line_numbers import LineNumbers
+from shardkit.sources.text.quoting import QuotedRecords
+from shardkit.sources.text.rejected_records import BatchMaker, error_at
+from shardkit.sources.text.splits import numbered, read_blocks, split_file
+from shardkit.sources.text.type_inference import (
+    Evidence,
+    are_numbers,
+    column_notes,
+    count_from_zero,
+    data_like_name,
+    decide,
+    examine,
+    find_misfit,
+    is_data_like,
+    unite,
+)
+from shardkit.storage import files as storage
+
+_T = TypeVar("_T")
+_REMOTE_THREADS = 32
+_LISTED_COLUMNS = 5
+_FEW_ROWS = 10
+
+
+@dataclass(frozen=True)
+class CsvSource:
+    """Delimited text.
+
+    Attributes:
+        format: `csv` or `tsv`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        block_bytes: Wanted text of a batch.
+    """
+
+    format: str = "csv"
+    split_bytes: int | None = None
+    block_bytes: int = BATCH_BYTES
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the columns of the header, in the order of the first file, with types from the heads of the files.
+
+        Behind them stand those that folders name, such as `year=2013`.
+
+        Raises:
+            UsageError: If files have different columns, or a header is wrong or seems to be missing.
+            BadInputError: If a file is no text, or all are empty.
+        """
+        written = self._dialects(files, options)
+        _refuse_headerless(*written[0], options)
+        check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
+        if options.drop_columns:
+            own = (name for _, dialect in written for name in dialect.columns)
+            names = dict.fromkeys([*own, *folder_names(files)])
+            check_dropped(options.drop_columns, names, place(written[0][0]))
+        columns = _kept(written[0][1], options)
+        if not columns:
+            raise BadInputError("no column is left", where=place(written[0][0]))
+        sampled = sample_files(written)
+        found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_evidence, *sampled[i], options))
+        heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
+        features = tuple(decide(name, unite(evidence[name] for evidence in heads)) for name in columns)
+        return with_folder_columns(features, files, options.drop_columns)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns notes on a byte order mark, a delimiter or names that may be wrong, and numbers that stay text."""
+        notes = []
+        written = self._dialects(files, options)
+        marked = [file for file, dialect in written if dialect.has_bom]
+        if marked:
+            notes.append(f"the byte order mark that {printable(marked[0].name)} begins with is left out")
+        for file, dialect in written:
+            if dialect.other_delimiter is not None:
+                notes.append(
+                    f"only one column was found in {printable(file.name)}, though its lines hold "
+                    f"{dialect.other_delimiter!r}; --delimiter tells which it is"
+                )
+                break
+        unnamed = next(((file, dialect.unnamed) for file, dialect in written if dialect.unnamed), None)
+        if unnamed is not None:
+            listed = ", ".join(map(shown, unnamed[1][:_LISTED_COLUMNS]))
+            more = ", ..." if len(unnamed[1]) > _LISTED_COLUMNS else ""
+            notes.append(
+                f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
+                "--rename and --drop-columns take these names"
+            )
+        head = _attempt(_read_head, *written[0], options)
+        if isinstance(head, DamagedFileError):
+            return tuple(notes)
+        evidence = _named(head.evidence, written[0][1])
+        names_itself = options.columns is None and not options.has_header and not count_from_zero(list(evidence))
+        if names_itself and (name := data_like_name(evidence)) is not None:
+            notes.append(
+                f"the first line of {printable(written[0][0].name)} names the columns, though it may be data, such as "
+                f"{shown(name)}; --columns A,B,... is for files without a header"
+            )
+        kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
+        misfits = _find_misfits(sample_files(written), list(kept), options)
+        return (*notes, *column_notes(kept, head.evidence, options.null_values), *misfit_notes(misfits))
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the files at the ends of records; a compressed file is one split.
+
+        Raises:
+            DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated: then
+                reading tells.
+        """
+        return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split.
+
+        Raises:
+            BadInputError: At the first row that does not fit, unless bad rows are tolerated, or if the file changed
+                since it was listed.
+            DamagedFileError: If a quote is never closed, a record is too long, or the header is damaged.
+        """
+        file = files[split.file_start]
+        with guard_unchanged(file):
+            dialect = read_dialect(file, self._with_format(options))
+            if dialect is None:
+                return
+            folders = FolderColumns(file, features, dialect.columns)
+            _check_header(_kept(dialect, options), folders.stored, file)
+            start = split.start or dialect.data_start
+            if split.stop and start >= split.stop:
+                return
+            yield from map(folders.fill, self._read_rows(split, file, dialect, folders.stored, options))
+
+    def _read_rows(
+        self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        rule, nulls = dialect.rule, options.null_values
+        parser = CsvParser(dialect, features, nulls, options.max_field_bytes, options.leading_zeros)
+        maker = BatchMaker(
+            file, split.file_start, split.start, LineNumbers(file, rule), tolerates_bad_rows=options.tolerates_bad_rows
+        )
+        start = split.start or dialect.data_start
+        for block in read_blocks(file, rule, options, start=start, stop=split.stop, block_bytes=self.block_bytes):
+            try:
+                parsed = parser.parse(block.data)
+            except RECORD_ERRORS:
+                data = bytes(block.data)
+                sifted = sift(block, data, dialect, features, nulls, options.max_field_bytes, options.leading_zeros)
+                yield maker.sifted(block, data, sifted)
+            else:
+                yield maker.clean(block, *parsed)
+
+    def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
+        split_bytes = self.split_bytes or choose_split_bytes(file.num_bytes)
+        if file.compression is None and file.num_bytes <= split_bytes:
+            # No record end is looked for, so the delimiter does not matter.
+            return split_file(file, file_index, QuotedRecords(","), options, split_bytes)
+        dialect = read_dialect(file, self._with_format(options))
+        return [] if dialect is None else split_file(file, file_index, dialect.rule, options, split_bytes)
+
+    def _dialects(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[tuple[RawFile, Dialect]]:
+        options = self._with_format(options)
+        if options.columns is not None:
+            check_columns(options.columns, "--columns", "Give each column one name")
+        filled = [f for f in files if f.num_bytes]
+        dialects = _undamaged(_on_threads(filled, lambda i: _attempt(read_dialect, filled[i], options)), options)
+        written = [(f, d) for f, d in zip(filled, dialects, strict=True) if d is not None]
+        if not written:
+            raise NoRowsError(
+                why="the input files hold nothing but blank lines" if filled else "all input files are empty"
+            )
+        return written
+
+    def _with_format(self, options: SourceOptions) -> SourceOptions:
+        return msgspec.structs.replace(options, format=self.format)
+
+
+def _refuse_headerless(file: RawFile, dialect: Dialect, options: SourceOptions) -> None:
+    if options.columns is not None or options.has_header:
+        return
+    head = _attempt(_read_head, file, dialect, options)
+    if isinstance(head, DamagedFileError):
+        return
+    evidence = _named(head.evidence, dialect)
+    if dialect.columns[0] in dialect.unnamed and count_from_zero(list(evidence)):
+        # As data frames without names are written with their index.
+        return
+    if are_numbers(evidence):
+        why = "are numbers, as values are"
+    elif dialect.starts_blank and data_like_name(evidence) is not None:
+        why = "look like the values below them, and the line before is blank"
+    elif is_data_like(evidence):
+        why = "look like the values below them"
+    else:
+        return
+    names = ", ".join(map(shown, dialect.columns[:_LISTED_COLUMNS]))
+    more = ", ..." if len(dialect.columns) > _LISTED_COLUMNS else ""
+    raise UsageError(
+        "the header line seems to be missing",
+        where=place(file, line=dialect.first_line - 1),
+        why=f"{names}{more} {why}",
+        next_step="Name the columns with --columns A,B,...; or say with --header that these are their names",
+    )
+
+
+def _kept(dialect: Dialect, options: SourceOptions) -> tuple[str, ...]:
+    return tuple(name for name in dialect.columns if not is_dropped(name, options.drop_columns))
+
+
+def _check_header(columns: tuple[str, ...], features: Features, file: RawFile) -> None:
+    names = tuple(f.name for f in features)
+    if set(names) != set(columns):
+        try:
+            check_same_columns(names, "the other files", columns, file.name)
+        except UsageError as error:
+            raise BadInputError(error.what, where=place(file), why=error.why) from error
+
+
+def _named(evidence: dict[str, Evidence], dialect: Dialect) -> dict[str, Evidence]:
+    # A name that was made up tells nothing.
+    return {name: found for name, found in evidence.items() if name not in dialect.unnamed}
+
+
+class _Head(NamedTuple):
+    columns: dict[str, pa.Array]
+    evidence: dict[str, Evidence]
+
+
+# Asked for the features, and for the notes of what a column is text for.
+@functools.lru_cache(maxsize=64)
+def _read_evidence(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, Evidence]:
+    return _read_head(file, dialect, options).evidence
+
+
+def _find_misfits(
+    written: list[tuple[RawFile, Dialect]], columns: list[str], options: SourceOptions
+) -> list[ColumnMisfit]:
+    # The file of each column in which it turns into text, with what the files before say of it.
+    turned: dict[str, tuple[int, Evidence]] = {}
+    seen: dict[str, Evidence] = dict.fromkeys(columns, Evidence())
+    for index, (file, dialect) in enumerate(written):
+        evidence = _attempt(_read_evidence, file, dialect, options)
+        if isinstance(evidence, DamagedFileError):
+            continue
+        for name in columns:
+            both = unite((seen[name], evidence[name]))
+            if name not in turned and both.kinds and decide(name, both).dtype == "string":
+                turned[name] = index, seen[name]
+            seen[name] = both
+    found = []
+    for name, (index, before) in turned.items():
+        if seen[name].num_leading_zeros:
+            continue
+        file, dialect = written[index]
+        values = _read_head(file, dialect, options).columns[name]
+        # One wrong date makes text of all dates, so the first few are asked.
+        if seen[name].kinds == {"text"} and examine(values[:_FEW_ROWS]).kinds <= {"text"}:
+            continue
+        misfit = find_misfit(values, options.null_values, before if before.kinds else None)
+        if misfit is not None:
+            block = _read_block(file, dialect, options)
+            line = None if block is None else find_line(bytes(block.data), dialect, name, misfit.value)
+            found.append(ColumnMisfit(name, misfit, file, line))
+    return found
+
+
+def _read_block(file: RawFile, dialect: Dialect, options: SourceOptions) -> TextBlock | None:
+    start = dialect.data_start
+    blocks = read_blocks(file, dialect.rule, options, start=start, stop=0, block_bytes=HEAD_BYTES, is_head=True)
+    return next(blocks, None)
+
+
+def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head:
+    block = _read_block(file, dialect, options)
+    data, nulls = b"" if block is None else bytes(block.data), options.null_values
+    empty = pa.array([], pa.string())
+    nothing = _Head(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
+    if block is None or is_blank(data):
+        return nothing
+    try:
+        if is_utf8(data) and not (options.tolerates_bad_rows and b"\0" in data):
+            return _examine_head(data, dialect, nulls)
+    except pa.ArrowInvalid:
+        # There is not one row with the right number of fields.
+        pass
+    features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
+    bad = sift(block, data, dialect, features, nulls).bad
+    if bad and not options.tolerates_bad_rows:
+        raise error_at(bad[0].problem, file, dialect.first_line + bad[0].num_lines)
+    bounds = zip([0, *(b.stop for b in bad)], [*(b.start for b in bad), len(data)], strict=True)
+    good = b"".join(data[start:stop] for start, stop in bounds)
+    return nothing if is_blank(good) else _examine_head(good, dialect, nulls)
+
+
+@functools.lru_cache(maxsize=1)
+def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> _Head:
+    # Asked twice of the first file, for the features and for the notes.
+    table = pacsv.read_csv(
+        pa.BufferReader(data),
+        pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
+        # Rows that do not fit say nothing about types; reading them is what tells the user.
+        pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"),
+        pacsv.ConvertOptions(
+            column_types=dict.fromkeys(dialect.columns, pa.string()),
+            null_values=["", *null_values],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    ).slice(0, HEAD_ROWS)
+    empty = pa.array([], pa.string())
+    columns = {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
+    return _Head(columns, {name: examine(values, null_values) for name, values in columns.items()})
+
+
+def _attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileError:
+    try:
+        return work(*arguments)
+    except DamagedFileError as error:
+        return error
+
+
+def _undamaged(found: list[_T | DamagedFileError], options: SourceOptions) -> list[_T | None]:
+    # None for damaged files, which tolerance leaves to reading, unless all of them are.
+    damage = [item for item in found if isinstance(item, DamagedFileError)]
+    if damage and (not options.tolerates_bad_rows or len(damage) == len(found)):
+        raise damage[0]
+    return [None if isinstance(item, DamagedFileError) else item for item in found]
+
+
+def _on_threads(files: list[RawFile], work: Callable[[int], _T]) -> list[_T]:
+    # Stores answer slowly, so many are asked at once; local files gain nothing from that.
+    if len(files) < 2 or all(storage.is_local(f.path) for f in files):
+        return [work(i) for i in range(len(files))]
+    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        return list(threads.map(work, range(len(files))))

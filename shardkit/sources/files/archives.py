@@ -1,0 +1,299 @@
+"""Archives among the inputs, listed as the folders that they stand for.
+
+A ZIP archive, and a tar that is no WebDataset, becomes its members. A tar is a WebDataset unless it holds tables, or
+images or sounds in folders; these too are one if most members share their names up to the first dot with a neighbour,
+as `1.jpg` and `1.cls` do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.file_types import compression_of, has_image_suffix
+from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions
+from shardkit.sources.files.archive_members import remember_head
+from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
+from shardkit.sources.files.streams import (
+    ByteStream,
+    open_raw,
+    open_stored,
+    open_stream,
+    place,
+    printable,
+    read_exactly,
+    read_head,
+    shown,
+)
+from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
+from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, unsafe_name
+from shardkit.sources.files.zip_directory import NoDirectoryError, ZipEntry, ZipError, read_directory
+from shardkit.sources.webdataset.samples import cut_name
+from shardkit.units import KiB
+
+ARCHIVE_HEAD_BYTES = BLOCK_BYTES
+MAX_MEMBERS = 1_000_000
+
+_LOOKED_AT_MEMBERS = 1_000
+_HEAD_BYTES = 16
+_REMEMBERED_BYTES = 64 * KiB
+_ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
+# ZIP archives that are documents, programs, models or arrays to everybody.
+_OTHER_ZIPS = re.compile(
+    r"\.(npz|docx|xlsx|xlsm|pptx|odt|ods|odp|epub|jar|war|apk|whl|egg|keras|pt|pth|ckpt|kmz|vsix)", re.IGNORECASE
+)
+_COMPRESSED = re.compile(r"\.(gz|zst|zstd|bz2)$", re.IGNORECASE)
+_TABLES = re.compile(
+    r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|npz|sqlite3?|db3?|tar)",
+    re.IGNORECASE,
+)
+_IDX = re.compile(r"-idx[1-9]-ubyte$")
+_IN_CLASSES = re.compile(r"\.(jpe?g|png|webp|gif|bmp|wav|flac|ogg|mp3)", re.IGNORECASE)
+
+
+class Members(NamedTuple):
+    """What an archive holds.
+
+    Attributes:
+        files: Its members, named within the archive, sorted unless it can be read from front to back only.
+        note: What a user should know; empty if nothing.
+    """
+
+    files: tuple[RawFile, ...]
+    note: str = ""
+
+
+def expand_archive(file: RawFile, head: bytes, options: SourceOptions) -> Members | None:
+    """Returns the members of an archive, None for anything else and for a WebDataset.
+
+    Hidden members are passed over. Names with `..`, absolute ones, links, devices and names that come twice are
+    refused, and nothing is extracted: a member is a place in the archive.
+
+    Args:
+        file: What may be an archive.
+        head: Its first bytes as stored, ARCHIVE_HEAD_BYTES of them.
+        options: Their format may say that a tar is a WebDataset, or is none.
+
+    Raises:
+        BadInputError: If the archive holds what is not read.
+        DamagedFileError: If it is damaged, or becomes too large.
+        StorageError: If the store fails.
+    """
+    suffix = _suffix_of(file.name).lower()
+    if file.compression is None and (head.startswith(_ZIP_STARTS) or suffix == ".zip"):
+        return None if _OTHER_ZIPS.fullmatch(suffix) else _zip_members(file, is_sure=head.startswith(_ZIP_STARTS))
+    head = head if file.compression is None else _decompressed_head(file)
+    if not is_tar(head, file.name) or options.format == "webdataset":
+        return None
+    return _tar_members(file, options)
+
+
+def _decompressed_head(file: RawFile) -> bytes:
+    try:
+        return read_head(file, ARCHIVE_HEAD_BYTES)
+    except DamagedFileError:
+        # Whatever it is, whoever reads it will tell.
+        return b""
+
+
+def _zip_members(file: RawFile, *, is_sure: bool) -> Members | None:
+    with open_raw(file) as raw:
+        try:
+            entries = read_directory(raw, file.num_bytes, MAX_MEMBERS)
+        except NoDirectoryError as error:
+            if not is_sure or _suffix_of(file.name).lower() != ".zip":
+                return None
+            raise _damaged("ZIP", file, str(error)) from error
+        except ZipError as error:
+            raise _refused("ZIP", file, str(error)) from error
+    if any(e.name == "[Content_Types].xml" for e in entries):
+        return None
+    for entry in entries:
+        if (unsafe := unsafe_name(entry.name)) is not None:
+            raise _refused("ZIP", file, f"{shown(entry.name)}: {unsafe}")
+    found = [_zip_member(file, e) for e in entries if not _is_hidden(e.name)]
+    return _checked(file, sorted(map(_with_compression, found), key=_name_of), "ZIP")
+
+
+def _zip_member(file: RawFile, entry: ZipEntry) -> RawFile:
+    if entry.num_bytes > largest_expansion(entry.num_stored_bytes, file.max_expansion):
+        where = f"{place(file)}, member {shown(entry.name)}"
+        raise expansion_error(where, entry.num_stored_bytes, file.max_expansion)
+    member = ArchiveMember(
+        kind="zip",
+        start=entry.start,
+        num_stored_bytes=entry.num_stored_bytes,
+        is_deflated=entry.is_deflated,
+        crc32=entry.crc32,
+        archive_num_bytes=file.num_bytes,
+    )
+    return msgspec.structs.replace(
+        file, name=entry.name, num_bytes=entry.num_bytes, compression="archive", member=member
+    )
+
+
+def _with_compression(file: RawFile) -> RawFile:
+    # As in folders, images are not opened for it.
+    if has_image_suffix(file.name) or file.num_bytes == 0:
+        return file
+    try:
+        with open_stored(file) as stream:
+            compression = compression_of(read_exactly(stream, _HEAD_BYTES))
+    except DamagedFileError:
+        # Told when the member is read.
+        return file
+    return file if compression is None else msgspec.structs.replace(file, compression=compression)
+
+
+def _are_samples(names: Sequence[str]) -> bool:
+    plain = [_COMPRESSED.sub("", name) for name in names]
+    suffixes = [_suffix_of(name) for name in plain]
+    if any(map(_TABLES.fullmatch, suffixes)) or any(map(_IDX.search, plain)):
+        return False
+    keys = [parts[0] for name in names if (parts := cut_name(name)) is not None]
+    lengths = [len(list(group)) for _, group in itertools.groupby(keys)]
+    num_grouped = sum(length for length in lengths if length > 1)
+    if 2 * num_grouped > len(names):
+        return True
+    return not any("/" in name and _IN_CLASSES.fullmatch(suffix) for name, suffix in zip(names, suffixes, strict=True))
+
+
+def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:
+    found = _Found(file, is_judged=options.format is not None)
+    try:
+        with open_stream(file, is_read_through=file.compression is not None) as stream:
+            tar = _tar_of(file, stream)
+            for member in tar.members():
+                found.add(member, tar)
+    except _WebDatasetError:
+        return None
+    except (TarDamageError, DamagedFileError) as error:
+        # Judged by what is in front of the damage, which is told once the archive is read.
+        if found.is_webdataset():
+            return None
+        raise (_damaged("tar", file, str(error)) if isinstance(error, TarDamageError) else error) from error
+    return None if found.is_webdataset() else found.members()
+
+
+class _WebDatasetError(Exception):
+    pass
+
+
+class _Found:
+    # The members of a tar, and the first of their names for telling whether it is a WebDataset.
+    def __init__(self, file: RawFile, *, is_judged: bool) -> None:
+        self._file = file
+        self._is_judged = is_judged
+        self._names: list[str] = []
+        self._num_looked_at = 0
+        self._files: list[RawFile] = []
+        self._refusal: BadInputError | None = None
+
+    def is_webdataset(self) -> bool:
+        return not self._is_judged and _are_samples(self._names)
+
+    def add(self, member: TarMember, tar: TarStream) -> None:
+        if self._num_looked_at == _LOOKED_AT_MEMBERS:
+            if self.is_webdataset():
+                raise _WebDatasetError
+            self._is_judged = True
+        self._num_looked_at += 1
+        if self._refusal is None and member.refusal is not None:
+            self._refusal = _refused("tar", self._file, f"{shown(member.name)} is refused: {member.refusal}")
+        if self._is_judged:
+            self._check()
+        if _is_hidden(member.name):
+            return
+        if len(self._files) == MAX_MEMBERS:
+            raise _refused("tar", self._file, f"it has more than the {MAX_MEMBERS:,} members that are read")
+        if not self._is_judged:
+            self._names.append(member.name)
+        if self._refusal is None:
+            self._files.append(_tar_member(self._file, member, tar))
+
+    def members(self) -> Members:
+        self._check()
+        if self._file.compression is None:
+            self._files.sort(key=_name_of)
+        return _checked(self._file, self._files, "tar")
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+
+def _tar_of(file: RawFile, stream: ByteStream) -> TarStream:
+    if file.compression is not None:
+        return TarStream(stream)
+    return TarStream(stream, cast(BinaryIO, stream), file.num_bytes)
+
+
+def _tar_member(file: RawFile, member: TarMember, tar: TarStream) -> RawFile:
+    place_in = ArchiveMember(
+        kind="tar",
+        start=member.data_start,
+        num_stored_bytes=member.num_bytes,
+        archive_num_bytes=file.num_bytes,
+        archive_compression=file.compression,
+    )
+    head = tar.read(_HEAD_BYTES if file.compression is None else _REMEMBERED_BYTES)
+    remember_head(file, place_in, head)
+    compression = None if has_image_suffix(member.name) else compression_of(head)
+    if compression is None and file.compression is not None:
+        compression = "archive"
+    return msgspec.structs.replace(
+        file, name=member.name, num_bytes=member.num_bytes, compression=compression, member=place_in
+    )
+
+
+def _checked(file: RawFile, members: list[RawFile], kind: str) -> Members:
+    counts = Counter(m.name for m in members)
+    repeated = next((name for name, count in counts.items() if count > 1), None)
+    if repeated is not None:
+        raise _refused(kind, file, f"it has {shown(repeated)} {counts[repeated]} times")
+    if not members:
+        return Members((), f"{printable(file.name)} is an empty archive: 0 rows")
+    if kind == "ZIP":
+        return Members(tuple(members))
+    return Members(
+        tuple(members),
+        f"{printable(file.name)} is read as a folder of {len(members):,} files; "
+        "--format webdataset makes a row of each group of members that are called alike",
+    )
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith("__MACOSX/") or any(part.startswith(".") for part in name.split("/"))
+
+
+def _suffix_of(name: str) -> str:
+    stem, dot, suffix = name.rpartition("/")[2].rpartition(".")
+    return f"{dot}{suffix}" if stem and dot else ""
+
+
+def _name_of(file: RawFile) -> str:
+    return file.name
+
+
+def _refused(kind: str, file: RawFile, why: str) -> BadInputError:
+    return BadInputError(
+        f"the {kind} archive is refused",
+        where=place(file),
+        why=why,
+        next_step="Pack it anew with plain files only, or unpack it and name the folder",
+    )
+
+
+def _damaged(kind: str, file: RawFile, why: str) -> DamagedFileError:
+    return DamagedFileError(
+        f"the {kind} archive is cut off or damaged",
+        where=place(file),
+        why=why,
+        next_step="Fetch or make it anew, or leave it out",
+    )

@@ -1,0 +1,390 @@
+"""Raw files as streams of bytes, decompressed on the way, and the check that a file stayed what it was."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol, cast
+
+import pyarrow as pa
+from isal import igzip_lib, isal_zlib
+
+from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
+from shardkit.sources.base import ArchiveMember, RawFile
+from shardkit.sources.files.archive_members import archive_of, is_range, open_member, open_range
+from shardkit.sources.files.expansion_limit import ExpansionGuard
+from shardkit.sources.files.read_ahead import read_ahead
+from shardkit.sources.files.transcoding import TranscodedStream
+from shardkit.storage import files as storage
+from shardkit.units import KiB, MiB, format_size
+
+_SHOWN_CHARACTERS = 80
+_COMPRESSED_BYTES = 256 * KiB
+_MAX_HELD_BYTES = 256 * MiB
+_GZIP_WINDOW = 16 + 15
+_GZIP_MAGIC = b"\x1f\x8b"
+_BZ2_MAGIC = b"BZh"
+_CUT_OFF = "Compressed file ended before the end-of-stream marker was reached"
+_DAMAGED = cast(type[Exception], igzip_lib.IsalError)
+
+
+class ByteStream(Protocol):
+    """What is read from front to back."""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        ...
+
+
+def printable(name: str) -> str:
+    """Returns a name as it is, or quoted and escaped if a terminal could not show it."""
+    return name if name.isprintable() else repr(name)
+
+
+def shown(value: object) -> str:
+    """Returns a value of the user's data for a message: quoted, escaped, and cut if long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters)"
+
+
+def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> str:
+    """Returns where something is, such as `a.csv, line 17`."""
+    name = printable(file.name)
+    if line is not None:
+        return f"{name}, line {line}"
+    return name if row is None else f"{name}, row {row}"
+
+
+@contextmanager
+def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False) -> Iterator[ByteStream]:
+    """Opens a raw file for reading from front to back, decompressed, and as UTF-8 if it has another encoding.
+
+    Args:
+        file: The file.
+        start: Byte to start at, counted in what is read.
+        is_read_through: Whether all of it will be read, so that a thread may decompress or fetch what follows.
+
+    Raises:
+        BadInputError: If the file vanished since it was listed.
+        DamagedFileError: If its compressed content is damaged, or not in its encoding.
+        StorageError: If the store fails.
+    """
+    with _translated(file), _open_stored(file) as raw, _decompressed(raw, file) as found:
+        stream = found if file.encoding is None else TranscodedStream(found, file.encoding, place(file))
+        if start and is_seekable(file):
+            raw.seek(start)
+        elif start:
+            _skip(stream, start)
+        if is_read_through and (file.compression is not None or not storage.is_local(file.path)):
+            with read_ahead(stream) as ahead:
+                yield ahead
+        else:
+            yield stream
+
+
+def is_seekable(file: RawFile) -> bool:
+    """Whether what `open_stream` reads are the bytes as they are stored, so that reading may start anywhere."""
+    return file.compression is None and file.encoding is None
+
+
+def open_raw(file: RawFile) -> BinaryIO:
+    """Opens a raw file as it is stored; seekable.
+
+    What an archive holds compressed is held in memory.
+
+    Raises:
+        BadInputError: If it vanished since it was listed.
+        DamagedFileError: If it is a member of an archive, and damaged.
+        UsageError: If it would have to be held in memory and is too large for that.
+        StorageError: If the store fails.
+    """
+    if file.member is not None:
+        return _open_raw_member(file, file.member)
+    try:
+        return storage.open_read(file.path)
+    except FileNotFoundError as error:
+        raise changed(file, "it is no longer there") from error
+    except OSError as error:
+        raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+
+
+def _open_raw_member(file: RawFile, member: ArchiveMember) -> BinaryIO:
+    with _translated(file):
+        if is_range(member):
+            return open_range(open_raw(archive_of(file, member)), file, member)
+        if file.num_bytes > _MAX_HELD_BYTES:
+            raise UsageError(
+                "the file is too large to be read inside of its archive",
+                where=place(file),
+                why=f"its format is read in any order, for which at most {format_size(_MAX_HELD_BYTES)} are held",
+                next_step="Unpack the archive first",
+            )
+        with open_member(file, member, _open_archive) as stream:
+            return io.BytesIO(stream.read())
+
+
+@contextmanager
+def open_stored(file: RawFile) -> Iterator[ByteStream]:
+    """Opens a raw file as it is stored, for reading from front to back; members of archives are never held whole.
+
+    Raises:
+        BadInputError, DamagedFileError, StorageError: As `open_stream`.
+    """
+    with _translated(file), _open_stored(file) as raw:
+        yield cast(ByteStream, raw)
+
+
+@contextmanager
+def _open_stored(file: RawFile) -> Iterator[BinaryIO]:
+    # A member of a plain tar can be sought in.
+    if file.member is None or (file.member.kind == "tar" and is_range(file.member)):
+        with open_raw(file) as raw:
+            yield raw
+    else:
+        with open_member(file, file.member, _open_archive) as stream:
+            yield cast(BinaryIO, stream)
+
+
+@contextmanager
+def _open_archive(archive: RawFile) -> Iterator[ByteStream]:
+    with open_raw(archive) as raw, _decompressed(raw, archive) as stream:
+        yield stream
+
+
+def read_exactly(stream: ByteStream, num_bytes: int) -> bytes:
+    """Returns `num_bytes` bytes, or fewer where the stream ends."""
+    first = stream.read(num_bytes)
+    if len(first) == num_bytes or not first:
+        return first
+    parts, missing = [first], num_bytes - len(first)
+    while missing and (part := stream.read(missing)):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def _skip(stream: ByteStream, num_bytes: int) -> None:
+    while num_bytes and (part := stream.read(min(num_bytes, _COMPRESSED_BYTES))):
+        num_bytes -= len(part)
+
+
+def read_head(file: RawFile, num_bytes: int) -> bytes:
+    """Returns the first `num_bytes` bytes after decompression, or all there are.
+
+    Raises:
+        BadInputError, StorageError: As `open_stream`.
+    """
+    with open_stream(file) as stream:
+        return read_exactly(stream, num_bytes)
+
+
+@contextmanager
+def guard_unchanged(file: RawFile) -> Iterator[None]:
+    """Checks, after the file was read, that it still is what was listed.
+
+    A file that changed explains whatever went wrong in it, so the change is reported rather than the damage.
+
+    Raises:
+        BadInputError: If its size or version differs, or it is gone.
+    """
+    try:
+        yield
+    except BadInputError:
+        check_unchanged(file)
+        raise
+    check_unchanged(file)
+
+
+def check_unchanged(file: RawFile) -> None:
+    """Checks that a file still has the size and version that it was listed with.
+
+    Raises:
+        BadInputError: If not.
+    """
+    try:
+        now = storage.stat_file(file.path)
+    except (UsageError, FileNotFoundError) as error:
+        raise changed(file, "it is no longer there") from error
+    compare_listed(file, now.num_bytes, now.version)
+
+
+def compare_listed(file: RawFile, num_bytes: int, version: str) -> None:
+    """Checks that a file was listed with this size and version.
+
+    Raises:
+        BadInputError: If not.
+    """
+    listed = file.num_bytes if file.member is None else file.member.archive_num_bytes
+    if num_bytes != listed:
+        raise changed(file, f"it had {listed} bytes and now has {num_bytes}")
+    if version != file.version:
+        raise changed(file, "it was written to")
+
+
+def changed(file: RawFile, why: str) -> DamagedFileError:
+    """Returns the error that a file is no longer what was listed."""
+    return DamagedFileError(
+        "the file changed during conversion",
+        where=place(file),
+        why=why,
+        next_step="Run the command again once nothing writes to it any more",
+    )
+
+
+@contextmanager
+def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
+    if file.compression in (None, "archive"):
+        yield cast(ByteStream, raw)
+        return
+    guard = ExpansionGuard(file, place(file))
+    if file.compression == "gzip":
+        yield GuardedStream(GzipStream(raw), guard)
+    elif file.compression == "bz2":
+        yield GuardedStream(_Bz2Stream(raw), guard)
+    else:
+        with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
+            yield GuardedStream(cast(ByteStream, frames), guard)
+
+
+class GuardedStream:
+    """What a file becomes, counted."""
+
+    def __init__(self, stream: ByteStream, guard: ExpansionGuard) -> None:
+        self._stream = stream
+        self._guard = guard
+
+    def read(self, num_bytes: int, /) -> bytes:
+        data = self._stream.read(num_bytes)
+        self._guard.add(len(data))
+        return data
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        num_bytes = self._stream.readinto(buffer) or 0
+        self._guard.add(num_bytes)
+        return num_bytes
+
+
+class GzipStream:
+    """The content of a gzip file of any number of members, decompressed without holding up other threads.
+
+    Args:
+        raw: The file.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._rest = b""
+        self._member: Any = None
+        self._num_members = 0
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end.
+
+        Raises:
+            EOFError: If the file is cut off.
+            zlib.error: If it is damaged.
+        """
+        while self._member is not None or self._begin():
+            data = self._rest or self._raw.read(_COMPRESSED_BYTES)
+            try:
+                found: bytes = self._member.decompress(data, num_bytes)
+            except _DAMAGED as error:
+                raise zlib.error(str(error)) from error
+            if self._member.eof:
+                self._rest, self._member = self._member.unused_data, None
+            else:
+                self._rest = self._member.unconsumed_tail
+                if not data and not found:
+                    raise EOFError(_CUT_OFF)
+            if found:
+                return found
+        return b""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _begin(self) -> bool:
+        # Behind a member there may be another one, or zeros that fill a block of a tape.
+        while data := self._rest or self._raw.read(_COMPRESSED_BYTES):
+            self._rest = data.lstrip(b"\0") if self._num_members else data
+            if self._rest:
+                if self._num_members and not self._rest.startswith(_GZIP_MAGIC[: len(self._rest)]):
+                    raise _followed(self._rest, self._raw)
+                self._member = isal_zlib.decompressobj(_GZIP_WINDOW)
+                self._num_members += 1
+                return True
+        return False
+
+
+class _Bz2Stream:
+    # As `bz2.BZ2File`, which passes over what follows the last stream, whatever it is.
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._stream = bz2.BZ2Decompressor()
+        self._rest = b""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        while not self._stream.eof or self._begin():
+            data, self._rest = self._rest, b""
+            if self._stream.needs_input and not data:
+                data = self._raw.read(_COMPRESSED_BYTES)
+                if not data:
+                    raise EOFError(_CUT_OFF)
+            found = self._stream.decompress(data, num_bytes)
+            if found:
+                return found
+        return b""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _begin(self) -> bool:
+        # Behind a stream there may be another one, or zeros.
+        rest = self._stream.unused_data
+        while not (rest := rest.lstrip(b"\0")):
+            rest = self._raw.read(_COMPRESSED_BYTES)
+            if not rest:
+                return False
+        self._rest = rest
+        if not self._rest.startswith(_BZ2_MAGIC[: len(self._rest)]):
+            raise _followed(self._rest, self._raw)
+        self._stream = bz2.BZ2Decompressor()
+        return True
+
+
+def _followed(rest: bytes, raw: BinaryIO) -> zlib.error:
+    num_bytes = len(rest)
+    while data := raw.read(_COMPRESSED_BYTES):
+        num_bytes += len(data)
+    follow = "byte follows" if num_bytes == 1 else "bytes follow"
+    return zlib.error(f"{num_bytes:,} other {follow} the end of its compressed content")
+
+
+@contextmanager
+def _translated(file: RawFile) -> Iterator[None]:
+    try:
+        yield
+    except ShardkitError:
+        raise
+    except (EOFError, OSError, zlib.error) as error:
+        if file.compression is None or getattr(error, "errno", None):
+            raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
+        raise DamagedFileError(
+            f"the {file.compression} file is cut off or damaged", where=place(file), why=_first_lower(str(error))
+        ) from error
+
+
+def _first_lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,232 @@
+"""JSON that is not one object a line: arrays of objects, and objects one behind the other, laid out in any way."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+from typing import Any
+
+import msgspec
+
+from shardkit.errors import DamagedFileError
+from shardkit.features import Features
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
+from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, read_head
+from shardkit.sources.json.bad_lines import parse_line, readers
+from shardkit.sources.json.decoder import try_decode
+from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
+from shardkit.sources.json.type_sample import Rows, infer_features
+from shardkit.sources.json.value_modes import Mode, written_modes
+from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
+from shardkit.sources.text.line_numbers import LineNumbers, line_at
+from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, Sifted
+from shardkit.sources.text.splits import numbered
+from shardkit.sources.text_heads import BOM, check_is_text
+from shardkit.units import KiB, MiB, format_size
+
+_RULE = Lines()
+_BEGINNING_BYTES = 64 * KiB
+_SCAN_BYTES = 2 * MiB
+# An object whose brace is alone in its line belongs to no JSON Lines.
+_RECOGNIZED = re.compile(rb"\s*(\[\s*\{|\{[ \t\r]*\n)")
+_EMPTY = re.compile(rb"\s*\[\s*\]\s*")
+_CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class JsonArraySource:
+    """Arrays of objects, and objects one behind the other.
+
+    Attributes:
+        format: `json`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        block_bytes: Wanted text of a batch.
+    """
+
+    format: str = "json"
+    split_bytes: int | None = None
+    block_bytes: int = BATCH_BYTES
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file begins with an array of objects, or with an object that has a line for its brace.
+
+        An empty array may be anything: the name decides.
+        """
+        text = head.removeprefix(BOM)
+        if _EMPTY.fullmatch(text):
+            return _CALLED_JSON.search(name) is not None
+        return _RECOGNIZED.match(text) is not None
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the keys that the heads of the files hold, as for JSON Lines.
+
+        Raises:
+            UsageError: If a key holds values that do not go together, or that no example can hold.
+            BadInputError: If a head is no JSON, or there are no objects.
+        """
+        features = infer_features(
+            sample_files([f for f in files if f.num_bytes]),
+            lambda file: [_head_rows(file, options)],
+            tolerates_bad_rows=options.tolerates_bad_rows,
+            dropped=options.drop_columns,
+            others=folder_names(files),
+        )
+        return with_folder_columns(features, files, options.drop_columns)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns nothing: JSON says what it is."""
+        return ()
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the files behind elements, for which large ones are read once; a compressed file is one split.
+
+        Raises:
+            DamagedFileError: If elements cannot be told apart or one is too long, unless bad rows are tolerated: then
+                reading tells.
+        """
+        return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
+
+    def _split_one(self, file: RawFile, file_index: int, options: SourceOptions) -> list[InputSplit]:
+        whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
+        split_bytes = self.split_bytes or choose_split_bytes(file.num_bytes)
+        if not file.num_bytes:
+            return []
+        if not is_seekable(file) or file.num_bytes <= split_bytes:
+            return [whole]
+        try:
+            bounds = [0, *_find_cuts(file, options, split_bytes), file.num_bytes]
+        except DamagedFileError:
+            if not options.tolerates_bad_rows:
+                raise
+            bounds = [0, file.num_bytes]
+        return [
+            # The last one is read up to the end, which tells whether the array is closed.
+            msgspec.structs.replace(whole, start=a, stop=b if b < file.num_bytes else 0, num_bytes=b - a)
+            for a, b in pairwise(bounds)
+        ]
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the objects of one split.
+
+        Raises:
+            BadInputError: At the first element that does not fit, unless bad rows are tolerated, or if the file changed
+                since it was listed.
+            DamagedFileError: If elements cannot be told apart, one is too long, or the text ends too early.
+        """
+        file = files[split.file_start]
+        with guard_unchanged(file):
+            folders = FolderColumns(file, features)
+            modes = _modes(file, folders.stored)
+            decoder, sieve = readers(folders.stored, modes, options)
+            tolerates = options.tolerates_bad_rows
+            lines = LineNumbers(file, _RULE)
+            maker = BatchMaker(
+                file,
+                split.file_start,
+                split.start,
+                lines,
+                tolerates_bad_rows=tolerates,
+                rows_before=lambda: _count_elements(file, options, split.start),
+            )
+            for elements in _read_elements(file, options, self.block_bytes, start=split.start, stop=split.stop):
+                data = elements.as_lines()
+                block = TextBlock(memoryview(elements.data), elements.offset, elements.is_last)
+                parsed = try_decode(decoder, data)
+                if parsed is None:
+                    places = elements.offset + elements.starts
+                    sifted = sieve.sift(data, 0, only_first=not tolerates, offsets=places)
+                    yield folders.fill(maker.sifted(block, elements.data, _in_place(sifted, elements)))
+                else:
+                    yield folders.fill(maker.clean(block, *parsed))
+
+
+def _in_place(sifted: Sifted, elements: Elements) -> Sifted:
+    numbers = [bad.number for bad in sifted.bad]
+    starts, stops = elements.starts[numbers], elements.stops[numbers]
+    lines = _RULE.lines_before(elements.data, starts)
+    places = zip(sifted.bad, starts.tolist(), stops.tolist(), lines.tolist(), strict=True)
+    bad = [BadRecord(b.number, start, stop, num_lines, b.problem) for b, start, stop, num_lines in places]
+    return sifted._replace(bad=bad)
+
+
+def _find_cuts(file: RawFile, options: SourceOptions, split_bytes: int) -> Iterator[int]:
+    # The last split takes what would be less than a quarter of one.
+    last_cut, cut = file.num_bytes - split_bytes // 4, 0
+    scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
+    state = state_behind_element(read_head(file, _BEGINNING_BYTES).removeprefix(BOM))
+    with guard_unchanged(file):
+        for elements in _read_elements(file, options, scan_bytes):
+            end = elements.offset + len(elements.data)
+            if end - cut > split_bytes - scan_bytes and end < last_cut and elements.state == state:
+                cut = end
+                yield cut
+            if cut + split_bytes - scan_bytes >= last_cut:
+                break
+
+
+def _count_elements(file: RawFile, options: SourceOptions, stop: int) -> int:
+    # Only for messages: all up to the split is read again.
+    if not stop:
+        return 0
+    return sum(len(elements.starts) for elements in _read_elements(file, options, _SCAN_BYTES, stop=stop))
+
+
+def _read_elements(
+    file: RawFile, options: SourceOptions, block_bytes: int, *, start: int = 0, stop: int = 0, is_head: bool = False
+) -> Iterator[Elements]:
+    head = read_head(file, _BEGINNING_BYTES)
+    check_is_text(head, file)
+    state = state_behind_element(head.removeprefix(BOM)) if start else State()
+    start = start or (len(BOM) if head.startswith(BOM) else 0)
+    try:
+        with open_stream(file, start, is_read_through=not is_head) as stream:
+            yield from iter_elements(
+                stream,
+                offset=start,
+                max_record_bytes=options.max_record_bytes,
+                block_bytes=block_bytes,
+                state=state,
+                stop=stop or None,
+            )
+    except FrameError as error:
+        line = line_at(file, _RULE, error.offset)
+        raise DamagedFileError(
+            "the file is not valid JSON", where=place(file, line=line), why=f"at byte {error.offset}, {error.why}"
+        ) from error
+    except RecordTooLongError as error:
+        line = line_at(file, _RULE, error.offset)
+        raise DamagedFileError(
+            "an object is too long",
+            where=place(file, line=line),
+            why=f"it has more than the {format_size(options.max_record_bytes)} that a record may have, or never ends",
+        ) from error
+
+
+def _head_rows(file: RawFile, options: SourceOptions) -> Rows:
+    rows: Rows = []
+    for elements in islice(_read_elements(file, options, HEAD_BYTES, is_head=True), 1):
+        texts = elements.as_lines().split(b"\n")[:HEAD_ROWS]
+        for row, (text, start) in enumerate(zip(texts, elements.starts.tolist(), strict=False), start=1):
+            value, problem = parse_line(text, elements.offset + start)
+            if problem is None:
+                rows.append((place(file, row=row), value))
+            elif not options.tolerates_bad_rows:
+                line = line_at(file, _RULE, elements.offset + start)
+                where = f"{place(file, row=row)}, line {line}"
+                raise problem.error(where)
+    return rows
+
+
+@functools.lru_cache(maxsize=64)
+def _modes(file: RawFile, features: Features) -> dict[str, Mode]:
+    rows: list[dict[str, Any]] = []
+    options = SourceOptions(tolerates_bad_rows=True)
+    rows = [row for _, row in _head_rows(file, options)]
+    return written_modes(features, rows)

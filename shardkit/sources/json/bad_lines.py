@@ -1,0 +1,248 @@
+"""The lines of a block of JSON that do not fit, told apart from those that do."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit.features import Feature, Features
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.dropped_columns import is_dropped
+from shardkit.sources.files.streams import shown
+from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, whole_lines
+from shardkit.sources.json.keys import repeated_key
+from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep
+from shardkit.sources.json.value_modes import Mode
+from shardkit.sources.text.blocks import NEWLINE, Positions, as_array, with_end
+from shardkit.sources.text.rejected_records import BadRecord, Problem, Sifted, without_line_end
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
+_SHOWN_DIGITS = 40
+_CORRECT = "Correct the row, or declare the column's type in a --schema file"
+
+
+class JsonSieve:
+    """Tells the lines of one file apart.
+
+    Args:
+        features: The columns that are wanted.
+        modes: How they are written.
+        allows_duplicate_keys: Whether an object may hold a key twice.
+        dropped: Keys that are no columns and may hold anything.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        modes: Mapping[str, Mode],
+        *,
+        allows_duplicate_keys: bool = False,
+        dropped: tuple[str, ...] = (),
+    ) -> None:
+        self._features = features
+        self._allows_duplicate_keys = allows_duplicate_keys
+        self._dropped = dropped
+        self._decoder = RowDecoder(features, modes, allows_duplicate_keys=allows_duplicate_keys, dropped=dropped)
+        self._by_feature: dict[str, RowDecoder] = {}
+        self._modes = modes
+
+    def sift(self, data: bytes, offset: int, *, only_first: bool, offsets: Positions | None = None) -> Sifted:
+        """Returns the rows of a block that fit, and what is wrong with each of the others.
+
+        Args:
+            data: Whole lines.
+            offset: Where they stand in the file.
+            only_first: Whether it is enough to know the first that is bad.
+            offsets: Where each line stands in the file, if it is not all of a piece.
+        """
+        batches: list[pa.RecordBatch] = []
+        num_rounded: Counter[str] = Counter()
+        bad: list[BadRecord] = []
+        num_lines = num_rows = 0
+        for start, stop in whole_lines(data):
+            piece = data[start:stop]
+            rest = None if offsets is None else offsets[num_rows:]
+            batch, rounded, found = self._sift_piece(piece, offset + start, only_first, rest)
+            batches.append(batch)
+            num_rounded.update(rounded)
+            bad += (_moved(b, num_rows, start, num_lines) for b in found)
+            if bad and only_first:
+                break
+            num_lines += piece.count(b"\n")
+            num_rows += len(batch) + len(found)
+        columns = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(len(self._features))]
+        return Sifted(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), dict(num_rounded), bad)
+
+    def _sift_piece(self, data: bytes, offset: int, only_first: bool, offsets: Positions | None) -> Sifted:
+        lines = list(_filled_lines(data))
+        rows, numbers, bad = [], [], set()
+        for number, (_, start, stop) in enumerate(lines):
+            try:
+                rows.append(self._decoder.decode_line(data[start:stop]))
+                numbers.append(number)
+            except LINE_ERRORS:
+                bad.add(number)
+        parsed, unfit = self._decoder.fit_most(rows)
+        bad |= {numbers[position] for position in unfit}
+        good = [number for number in range(len(lines)) if number not in bad]
+        texts = [data[start:stop] for _, start, stop in (lines[number] for number in good)]
+        repeated = self._decoder.repeated_keys(texts, parsed[0])
+        if repeated:
+            bad |= {good[position] for position in repeated}
+            kept = [row for row, number in zip(rows, numbers, strict=True) if number not in bad]
+            parsed = self._decoder.fit(kept)
+        found = []
+        problems = {good[position]: _repeated(key) for position, key in repeated.items()}
+        for number in sorted(bad)[: 1 if only_first else None]:
+            num_lines, start, stop = lines[number]
+            place = offset + start if offsets is None else int(offsets[number])
+            problem = problems.get(number) or self.explain(data[start:stop], place)
+            found.append(BadRecord(number, start, stop, num_lines, problem))
+        return Sifted(*parsed, found)
+
+    def explain(self, line: bytes, offset: int) -> Problem:
+        """Returns what is wrong with a line that does not fit.
+
+        Args:
+            line: Its bytes.
+            offset: Where it stands in the file.
+        """
+        row, problem = parse_line(line, offset)
+        if problem is not None:
+            return problem
+        values = dict(flatten(row))
+        for feature in self._features:
+            problem = self._misfit(line, feature, values)
+            if problem is not None:
+                return problem
+        names = {f.name for f in self._features}
+        others = (path for path in values if path not in names and not is_dropped(path, self._dropped))
+        unknown = next(others, None)
+        if unknown is not None:
+            why = "no row that the features were inferred from has it"
+            return Problem(f"the key {shown(unknown)} is no column", why, _CORRECT)
+        repeated = None if self._allows_duplicate_keys else repeated_key(line)
+        return Problem("a line cannot be read", None) if repeated is None else _repeated(repeated)
+
+    def _misfit(self, line: bytes, feature: Feature, values: dict[str, Any]) -> Problem | None:
+        decoder = self._by_feature.get(feature.name)
+        if decoder is None:
+            decoder = self._by_feature[feature.name] = RowDecoder(
+                (feature,), self._modes, is_strict=False, allows_duplicate_keys=self._allows_duplicate_keys
+            )
+        try:
+            decoder.fit([decoder.decode_line(line)])
+            return None
+        except LINE_ERRORS as error:
+            expected = feature.describe_type()
+            got = shown(values[feature.name]) if feature.name in values else "an object"
+            if isinstance(error, UnfitValueError):
+                expected, got = error.expected, error.got
+            elif isinstance(error, OverflowError):
+                got += ", which is out of range"
+        return Problem(f"column {shown(feature.name)} does not fit", f"expected {expected}, got {got}", _CORRECT)
+
+
+def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonSieve]:
+    """Returns what decodes the lines of one file, and what tells them apart where that fails."""
+    allows = options.allows_duplicate_keys
+    dropped = options.drop_columns
+    decoder = RowDecoder(features, modes, allows_duplicate_keys=allows, dropped=dropped)
+    return decoder, JsonSieve(features, modes, allows_duplicate_keys=allows, dropped=dropped)
+
+
+def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:
+    """Returns the object of a line, or why it is none.
+
+    Args:
+        text: The line.
+        offset: Where it stands in the file.
+    """
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        why = f"not UTF-8 at byte {offset + error.start}"
+        return None, Problem("the text is not UTF-8", why, "Name its encoding with --encoding")
+    if is_too_deep(text):
+        return None, _not_json(f"it is nested deeper than {MAX_DEPTH} levels")
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return None, _no_number(text) or _not_json(_reason(text, str(error)))
+    if not isinstance(value, dict):
+        got = _NAMES.get(type(value), "null")
+        return None, Problem("a line is no JSON object", f"expected an object, got {got}")
+    return value, None
+
+
+def _filled_lines(data: bytes) -> Iterator[tuple[int, int, int]]:
+    # Number, start and stop of each line that is not blank.
+    ends = with_end(np.flatnonzero(as_array(data) == NEWLINE) + 1, len(data)).tolist()
+    start = 0
+    for number, end in enumerate(ends):
+        stop = without_line_end(data, start, end)
+        if data[start:stop].strip():
+            yield number, start, stop
+        start = end
+
+
+def _moved(bad: BadRecord, num_rows: int, num_bytes: int, num_lines: int) -> BadRecord:
+    return bad._replace(
+        number=bad.number + num_rows,
+        start=bad.start + num_bytes,
+        stop=bad.stop + num_bytes,
+        num_lines=bad.num_lines + num_lines,
+    )
+
+
+def _repeated(key: str) -> Problem:
+    next_step = "Correct the row, or let the last value count with --allow-duplicate-keys"
+    return Problem(f"the key {shown(key)} appears twice", None, next_step)
+
+
+def _not_json(why: str) -> Problem:
+    return Problem("a line is not valid JSON", why)
+
+
+class _NoNumber(str):
+    """What stands for a number and is none, or none that a float holds."""
+
+
+def _no_number(text: bytes) -> Problem | None:
+    # What other programs write for numbers that JSON does not know, or that are too large.
+    try:
+        value = json.loads(text, parse_constant=_NoNumber, parse_float=_float, parse_int=len)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    for path, found in flatten(value):
+        for item in found if isinstance(found, list) else (found,):
+            if isinstance(item, _NoNumber):
+                fault = "out of range for a float64" if item[-1].isdigit() else "no number that JSON knows"
+                why = f"column {shown(path)} holds {item[:_SHOWN_DIGITS]}, which is {fault}"
+                return Problem("a line is not valid JSON", why, "Write null, or a finite number, in its place")
+    return None
+
+
+def _float(text: str) -> float | _NoNumber:
+    return _NoNumber(text) if math.isinf(float(text)) else 0.0
+
+
+def _reason(text: bytes, message: str) -> str:
+    if text.strip() == b"{" or (message == "Input data was truncated" and not _SURROGATE.search(text)):
+        return "unexpected end of the line"
+    if _SURROGATE.search(text) and ("truncated" in message or "surrogate" in message):
+        return "a string holds half of a surrogate pair"
+    message = message.removeprefix("JSON is malformed: ").split(" - at ")[0]
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,214 @@
+"""JSON Lines: one object a line."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from shardkit.errors import DamagedFileError
+from shardkit.features import Features
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
+from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
+from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, read_exactly, read_head
+from shardkit.sources.json.bad_lines import parse_line, readers
+from shardkit.sources.json.decoder import try_decode
+from shardkit.sources.json.type_sample import Rows, infer_features
+from shardkit.sources.json.value_modes import Mode, written_modes
+from shardkit.sources.text.blocks import Lines
+from shardkit.sources.text.line_numbers import LineNumbers
+from shardkit.sources.text.rejected_records import BatchMaker, error_at
+from shardkit.sources.text.splits import numbered, read_blocks, split_file
+from shardkit.sources.text_heads import BOM, check_is_text
+from shardkit.units import KiB
+
+_RULE = Lines()
+_NUM_WINDOWS = 8
+_WINDOW_BYTES = 128 * KiB
+_BEGINNING_BYTES = 64 * KiB
+_ONLY_BLANK = "the input files hold nothing but blank lines"
+_NO_OBJECT = "there is no object in the input files"
+_ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
+
+
+@dataclass(frozen=True)
+class JsonLinesSource:
+    """JSON Lines.
+
+    Attributes:
+        format: `jsonl`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        block_bytes: Wanted text of a batch.
+    """
+
+    format: str = "jsonl"
+    split_bytes: int | None = None
+    block_bytes: int = BATCH_BYTES
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the keys that the heads of the files hold, and places evenly spread over large files.
+
+        Behind them stand the columns that folders name, such as `year=2013`.
+        Where bad rows are tolerated, lines that are no objects and damaged files are passed over, and less than half of
+        the objects may be of another shape than the others.
+
+        Raises:
+            UsageError: If a key holds values that do not go together, or that no example can hold.
+            BadInputError: If a head is no JSON Lines, or all files are empty.
+        """
+        features = infer_features(
+            sample_files([f for f in files if f.num_bytes]),
+            lambda f: _sample(f, options),
+            tolerates_bad_rows=options.tolerates_bad_rows,
+            dropped=options.drop_columns,
+            others=folder_names(files),
+            nothing=_NO_OBJECT if options.tolerates_bad_rows else _ONLY_BLANK,
+        )
+        return with_folder_columns(features, files, options.drop_columns)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns nothing: JSON says what it is."""
+        return ()
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the files at the ends of lines; a compressed file is one split.
+
+        Raises:
+            DamagedFileError: If a line is too long, unless bad rows are tolerated: then reading tells.
+        """
+        return numbered(
+            chain.from_iterable(split_file(f, i, _RULE, options, self.split_bytes) for i, f in enumerate(files))
+        )
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split.
+
+        Raises:
+            BadInputError: At the first line that does not fit, unless bad rows are tolerated, or if the file changed
+                since it was listed.
+            DamagedFileError: If a line is too long, or the file is no JSON Lines.
+        """
+        file = files[split.file_start]
+        with guard_unchanged(file):
+            folders = FolderColumns(file, features)
+            beginning = _beginning(file, folders.stored)
+            start = split.start or beginning.start
+            if split.stop and start >= split.stop:
+                return
+            rows = self._read_rows(split, start, file, folders.stored, beginning.modes, options)
+            yield from map(folders.fill, rows)
+
+    def _read_rows(
+        self,
+        split: InputSplit,
+        start: int,
+        file: RawFile,
+        features: Features,
+        modes: dict[str, Mode],
+        options: SourceOptions,
+    ) -> Iterator[RowBatch]:
+        tolerates = options.tolerates_bad_rows
+        decoder, sieve = readers(features, modes, options)
+        maker = BatchMaker(file, split.file_start, split.start, LineNumbers(file, _RULE), tolerates_bad_rows=tolerates)
+        for block in read_blocks(file, _RULE, options, start=start, stop=split.stop, block_bytes=self.block_bytes):
+            data = bytes(block.data)
+            parsed = try_decode(decoder, data)
+            if parsed is None:
+                yield maker.sifted(block, data, sieve.sift(data, block.offset, only_first=not tolerates))
+            else:
+                yield maker.clean(block, *parsed)
+
+
+class _Beginning(NamedTuple):
+    # Where the first line starts, and how the columns are written.
+    start: int
+    modes: dict[str, Mode]
+
+
+@functools.lru_cache(maxsize=64)
+def _beginning(file: RawFile, features: Features) -> _Beginning:
+    head = read_head(file, _BEGINNING_BYTES)
+    check_is_text(head, file)
+    _refuse_array(head, file)
+    start = len(BOM) if head.startswith(BOM) else 0
+    return _Beginning(start, written_modes(features, _first_objects(file, head, start)))
+
+
+def _first_objects(file: RawFile, head: bytes, start: int) -> Iterator[dict[str, object]]:
+    # Of the whole sample only if the head does not tell enough.
+    if len(head) < _BEGINNING_BYTES:
+        yield from (row for _, row in _parsed_rows(head[start:], file))
+        return
+    end = head.rfind(b"\n") + 1
+    yield from (row for _, row in _parsed_rows(head[start:end], file))
+    with open_stream(file, end) as stream:
+        more = read_exactly(stream, HEAD_BYTES)
+    yield from (row for _, row in _parsed_rows(more[: more.rfind(b"\n") + 1], file))
+    for rows in _window_rows(file):
+        yield from (row for _, row in rows)
+
+
+def _sample(file: RawFile, options: SourceOptions) -> Iterator[Rows]:
+    yield _head_rows(file, options)
+    yield from _window_rows(file)
+
+
+def _head_rows(file: RawFile, options: SourceOptions) -> Rows:
+    head = read_head(file, _BEGINNING_BYTES)
+    check_is_text(head, file)
+    _refuse_array(head, file)
+    start = len(BOM) if head.startswith(BOM) else 0
+    blocks = read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES, is_head=True)
+    block = next(blocks, None)
+    rows: Rows = []
+    if block is None:
+        return rows
+    data = bytes(block.data)
+    blocks.close()
+    offset = start
+    for line, text in enumerate(data.split(b"\n"), start=1):
+        if len(rows) == HEAD_ROWS:
+            break
+        if text.strip():
+            row, problem = parse_line(text, offset)
+            if problem is None:
+                rows.append((place(file, line=line), row))
+            elif not options.tolerates_bad_rows:
+                raise error_at(problem, file, line)
+        offset += len(text) + 1
+    return rows
+
+
+def _window_rows(file: RawFile) -> Iterator[Rows]:
+    # Keys that appear late would otherwise be unknown; reading tells what does not parse.
+    if not is_seekable(file) or file.num_bytes <= HEAD_BYTES + _NUM_WINDOWS * _WINDOW_BYTES:
+        return
+    for number in range(1, _NUM_WINDOWS + 1):
+        start = HEAD_BYTES + (file.num_bytes - HEAD_BYTES - _WINDOW_BYTES) * number // _NUM_WINDOWS
+        with open_stream(file, start) as stream:
+            data = read_exactly(stream, _WINDOW_BYTES)
+        first, last = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        yield list(_parsed_rows(data[first:last], file, start)) if first else []
+
+
+def _parsed_rows(data: bytes, file: RawFile, start: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
+    for text in data.split(b"\n"):
+        row, problem = parse_line(text, 0) if text.strip() else (None, None)
+        if row is not None and problem is None:
+            yield f"{place(file)}, behind byte {start}", row
+
+
+def _refuse_array(head: bytes, file: RawFile) -> None:
+    if _ARRAY.match(head.removeprefix(BOM)):
+        raise DamagedFileError(
+            "the file is a JSON array",
+            where=place(file),
+            why="JSON Lines is expected: one object a line",
+            next_step="Read it with --format json",
+        )

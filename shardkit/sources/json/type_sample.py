@@ -1,0 +1,162 @@
+"""Which features the objects of a sample have; a few that do not go with the others may be left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
+from shardkit.features import Features
+from shardkit.sources.base import RawFile
+from shardkit.sources.columns.dropped_columns import check_dropped, without_keys
+from shardkit.sources.json.type_inference import ShapeObserver, flatten, why_no_name
+
+Row = dict[str, Any]
+# With the place where each stands.
+Rows = list[tuple[str, Row]]
+
+_EXACT_INTEGER = 2**53
+# One in so many rows may be bad; beyond that the sample is not understood.
+_FEW = 10
+
+
+def infer_features(
+    files: Iterable[RawFile],
+    sample: Callable[[RawFile], Iterable[Rows]],
+    *,
+    tolerates_bad_rows: bool,
+    dropped: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+    nothing: str = "there is no object in the input files",
+) -> Features:
+    """Returns the features that the objects of some files have.
+
+    Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
+    that are seen of a file are such. Where bad rows are tolerated, less than half may, a tenth may also hold what no
+    example can, and damaged files are passed over.
+
+    Args:
+        files: Those that are looked at.
+        sample: Gives the objects of one file, some at a time.
+        tolerates_bad_rows: Whether bad rows are tolerated.
+        dropped: Keys that are left out.
+        others: Columns that stand elsewhere, and may be left out too.
+        nothing: What to say if no object is found.
+
+    Raises:
+        UsageError: If a key holds values that do not go together, or that no example can hold.
+        BadInputError: If there are no objects, or none has a key.
+    """
+    parts: list[list[Rows]] = []
+    damage: DamagedFileError | None = None
+    for file in files:
+        try:
+            parts.append(list(sample(file)))
+        except DamagedFileError as error:
+            if not tolerates_bad_rows:
+                raise
+            damage = damage or error
+    if not any(map(any, parts)):
+        raise damage or NoRowsError(why=nothing if parts else "all input files are empty")
+    rows = [row for part in parts for found in part for _, row in found] if dropped else []
+    seen = {name for row in rows for name in without_keys(row, dropped)}
+    features = _reconcile(parts, tolerates_bad_rows)
+    check_dropped(dropped, [*(f.name for f in features), *seen, *others], "the rows that were looked at")
+    if not features:
+        raise BadInputError("no column is left" if dropped else "the objects have no keys")
+    return features
+
+
+def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
+    try:
+        return _observe(chain.from_iterable(parts))
+    except UsageError:
+        by_file = [list(chain.from_iterable(found)) for found in parts]
+        rows = list(chain.from_iterable(by_file))
+        usual = _usual(rows, tolerates_bad_rows)
+        num_other = len(rows) - len(usual)
+        if tolerates_bad_rows and 2 * len(usual) > len(rows):
+            # What an example could hold is a bad row at worst; a column that none can hold, the user may leave out.
+            num_other = sum(map(_is_unfit, rows))
+        if num_other * _FEW > len(rows):
+            raise
+        if not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found):
+            raise
+        return _observe([usual])
+
+
+def _is_other(found: Rows, usual: Rows) -> bool:
+    # Rows are told apart by their places, which name the file.
+    places = {place for place, _ in usual}
+    return not any(place in places for place, _ in found)
+
+
+def _observe(parts: Iterable[Rows]) -> Features:
+    observer = ShapeObserver()
+    for rows in parts:
+        observer.add(rows)
+    return observer.features()
+
+
+def _usual(rows: Rows, may_be_unfit: bool) -> Rows:
+    # Those whose values are all of the kind that is the most frequent under their key; what no example can hold is left
+    # in where that is to be an error.
+    kinds = [{key: kind for key, kind in _kinds(row) if kind is not None} for _, row in rows]
+    counts: dict[str, Counter[str]] = {}
+    for found in kinds:
+        for key, kind in found.items():
+            counts.setdefault(key, Counter())[kind] += 1
+    most = {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
+    usual: Rows = []
+    for row, found in zip(rows, kinds, strict=True):
+        if "unfit" in found.values():
+            is_usual = not may_be_unfit
+        else:
+            is_usual = all(kind == most[key] for key, kind in found.items())
+        if is_usual:
+            usual.append(row)
+    return usual
+
+
+def _kinds(row: Row) -> Iterator[tuple[str, str | None]]:
+    # Keys of objects and of values, for one may stand where others have the other; None says nothing.
+    for path, value in flatten(row):
+        yield path, _kind(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and not _is_small(value):
+            # Under a key of its own: small integers go with floats and with large ones.
+            yield f"{path}\0number", "large" if isinstance(value, int) else "float"
+        parents = path.split("/")[:-1]
+        for number in range(1, len(parents) + 1):
+            yield "/".join(parents[:number]), "object"
+    if any(map(why_no_name, _keys(row))):
+        yield "\0keys", "unfit"
+
+
+def _is_unfit(row: tuple[str, Row]) -> bool:
+    return any(kind == "unfit" for _, kind in _kinds(row[1]))
+
+
+def _kind(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        kinds = {_kind(item) for item in value}
+        if len(kinds) > 1 or kinds & {None, "object", "unfit"} or any(isinstance(item, list) for item in value):
+            return "unfit"
+        return f"list of {kinds.pop()}" if kinds else None
+    if isinstance(value, dict):
+        return "object"
+    return {bool: "bool", str: "string"}.get(type(value), "number")
+
+
+def _is_small(value: float) -> bool:
+    return isinstance(value, int) and -_EXACT_INTEGER <= value <= _EXACT_INTEGER
+
+
+def _keys(row: Row) -> Iterator[str]:
+    for key, value in row.items():
+        yield key
+        if isinstance(value, dict):
+            yield from _keys(value)

@@ -1,0 +1,104 @@
+"""Files that are one row each, and the folders that say what class they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardkit.errors import UsageError
+from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes
+from shardkit.sources.files.streams import place, printable
+from shardkit.units import format_count, format_size
+
+_MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 512, 4096
+_MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
+
+
+def class_of(file: RawFile) -> str | None:
+    """Returns the first folder of a file below the input, None if it lies in none."""
+    folder, slash, _ = file.name.partition("/")
+    return folder if slash else None
+
+
+def classes_of(files: tuple[RawFile, ...], kind: str) -> tuple[str, ...]:
+    """Returns the names of the class folders, none if all files lie in one folder.
+
+    Args:
+        files: The files.
+        kind: What one is, for messages, such as `an image`.
+
+    Raises:
+        UsageError: If some files lie in folders and others do not.
+    """
+    classes = {class_of(f) for f in files}
+    if classes == {None}:
+        return ()
+    if None in classes:
+        lost = next(f for f in files if class_of(f) is None)
+        raise UsageError(
+            f"{kind} lies in no class folder, while others do",
+            where=place(lost),
+            why="the first folder below the input is the class, as in cats/1.jpg and dogs/2.jpg",
+            next_step="Move it to a folder, name the folder that holds the class folders, or give --labels",
+        )
+    return tuple(sorted(c for c in classes if c is not None))
+
+
+def class_notes(files: tuple[RawFile, ...], kinds: str) -> tuple[str, ...]:
+    """Returns a note if the files are of one class or of none.
+
+    Args:
+        files: The files.
+        kinds: What they are, such as `images`.
+    """
+    classes = {class_of(f) for f in files}
+    if len(classes) > 1:
+        return ()
+    if classes == {None}:
+        return (f"the {kinds} lie in no class folders and get no label",)
+    what = "the only file is" if len(files) == 1 else f"all {format_count(len(files))} {kinds} are"
+    return (f"{what} of one class, {printable(str(classes.pop()))}",)
+
+
+def split_files(files: tuple[RawFile, ...], split_bytes: int | None) -> list[InputSplit]:
+    """Cuts a list of files into splits of about `split_bytes`; None chooses by the size of all."""
+    # The identity of a file is its name, so all files may count here.
+    wanted = split_bytes or choose_split_bytes(sum(f.num_bytes for f in files))
+    max_files = max(_MIN_SPLIT_FILES, min(len(files) // 32, _MAX_SPLIT_FILES))
+    splits: list[InputSplit] = []
+    start, num_bytes = 0, 0
+    for stop, file in enumerate(files, start=1):
+        num_bytes += file.num_bytes
+        if num_bytes >= wanted or stop - start == max_files or stop == len(files):
+            splits.append(InputSplit(index=len(splits), file_start=start, file_stop=stop, num_bytes=num_bytes))
+            start, num_bytes = stop, 0
+    return splits
+
+
+def cut_batches(
+    split: InputSplit, files: tuple[RawFile, ...], batch_bytes: int, max_file_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the files of a split in batches of about `batch_bytes`, half-open; a file that is too large is alone."""
+    start, num_bytes = split.file_start, 0
+    for index in range(split.file_start, split.file_stop):
+        if files[index].num_bytes > max_file_bytes:
+            if index > start:
+                yield start, index
+            yield index, index + 1
+            start, num_bytes = index + 1, 0
+            continue
+        num_bytes += files[index].num_bytes
+        if num_bytes >= batch_bytes:
+            yield start, index + 1
+            start, num_bytes = index + 1, 0
+    if start < split.file_stop:
+        yield start, split.file_stop
+
+
+def max_file_bytes(max_record_bytes: int, batch_bytes: int) -> int:
+    """Returns the most bytes of a file that becomes a value, among others in a batch."""
+    return min(max_record_bytes, _MAX_COLUMN_BYTES - batch_bytes)
+
+
+def too_large(limit: int) -> str:
+    """Returns why a file is refused."""
+    return f"it has more than the {format_size(limit)} that a record may have"

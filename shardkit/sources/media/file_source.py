@@ -1,0 +1,284 @@
+"""The sources whose files are a row each, such as images: in class folders, with labels beside them, or neither."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.errors import BadInputError
+from shardkit.features import Feature, Features, make_feature
+from shardkit.file_types import HEAD_BYTES, text_kind
+from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
+from shardkit.sources.files.streams import place, read_head
+from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
+from shardkit.sources.media.class_folders import (
+    class_notes,
+    class_of,
+    classes_of,
+    cut_batches,
+    max_file_bytes,
+    split_files,
+    too_large,
+)
+from shardkit.sources.media.labels import FileLabels, load_labels
+from shardkit.sources.media.rows import WholeRows
+
+Samples = npt.NDArray[np.floating[Any]]
+
+_TYPE_BYTES = 16
+# Rows are large and few: of smaller batches the statistics and the like would cost as much as their bytes.
+_BATCH_BYTES = 2 * BATCH_BYTES
+
+
+class Words(NamedTuple):
+    """What messages call the files of a source.
+
+    Attributes:
+        one: Such as `an image`.
+        many: Such as `images`.
+        content: What they hold, such as `the image`.
+        expected: What they should hold, such as `an image`.
+        none: What is said if no file does.
+    """
+
+    one: str
+    many: str
+    content: str
+    expected: str
+    none: str
+
+
+class Found(NamedTuple):
+    """What a file turned out to hold.
+
+    Attributes:
+        numbers: What its header says, in the order of the source's `numbers`.
+        samples: Its content, decoded to numbers; None leaves its bytes as they are.
+    """
+
+    numbers: Sequence[int]
+    samples: Samples | None = None
+
+
+@dataclass(frozen=True)
+class MediaSource(ABC):
+    """One of these formats.
+
+    The class of a file is the first folder below the input. Files that all lie in one folder have none, and where
+    labels are given, those take the place of the folders.
+
+    Attributes:
+        format: Its name.
+        split_bytes: Wanted size of a split; None chooses by the size of all files.
+        batch_bytes: Wanted size of a batch.
+    """
+
+    format: str
+    split_bytes: int | None = None
+    batch_bytes: int = _BATCH_BYTES
+
+    words: ClassVar[Words]
+    content: ClassVar[str]
+    """Name of the feature that holds the files, and of their media types."""
+    numbers: ClassVar[tuple[str, ...]]
+    """Names of the features behind the file name, all int64."""
+    unusable: ClassVar[type[Exception]]
+    """What `examine` raises where a file is of no use; its text says why."""
+
+    @abstractmethod
+    def media_type(self, head: bytes, name: str) -> str | None:
+        """Returns the media type by the first bytes, None if the source does not read such files."""
+
+    @abstractmethod
+    def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
+        """Returns what a file holds."""
+
+    def check_options(self, options: SourceOptions) -> None:
+        """Raises a UsageError if the options cannot be met."""
+        return
+
+    def content_feature(self, media_type: str, options: SourceOptions) -> Feature:
+        """Returns the feature that holds the files."""
+        return make_feature(self.content, "bytes", media_type=media_type)
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the features of a file and its labels.
+
+        Raises:
+            UsageError: If some files lie in class folders and others do not, labels and files do not go together, or
+                an optional package is not installed.
+            BadInputError: If a file is of another kind, unless bad rows are tolerated.
+        """
+        if not files:
+            raise BadInputError(f"there are no {self.words.many}")
+        self.check_options(options)
+        labels = self._labels(files, options)
+        classes = classes_of(files, self.words.one) if labels is None else ()
+        media_types = self._media_types(files, options)
+        media_type = media_types.pop() if len(media_types) == 1 else f"{self.content}/*"
+        return (
+            self.content_feature(media_type, options),
+            *((make_feature("label", "int64", vocabulary=classes),) if classes else ()),
+            make_feature("filename", "string"),
+            *(make_feature(name, "int64") for name in self.numbers),
+            *(labels.features if labels is not None else ()),
+        )
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns notes on classes, and on labels and files that do not go together."""
+        labels = self._labels(files, options)
+        return class_notes(files, self.words.many) if labels is None else labels.notes
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the list of files."""
+        return split_files(files, self.split_bytes)
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the files of one split.
+
+        Raises:
+            BadInputError: At the first file that is of no use or too large, unless bad rows are tolerated; or that
+                changed since it was listed.
+        """
+        reader = _Reader(self, files, self._labels(files, options, features), features, options)
+        limit = max_file_bytes(options.max_record_bytes, self.batch_bytes)
+        for start, stop in cut_batches(split, files, self.batch_bytes, limit):
+            if files[start].num_bytes > limit:
+                yield reader.refuse(start, too_large(limit))
+            else:
+                yield from reader.read(start, stop)
+
+    def refusal(self, file: RawFile, why: str) -> BadInputError:
+        """Returns the error for a file that is of no use."""
+        what = f"{self.words.content} cannot be used"
+        return BadInputError(what, where=place(file), why=why, next_step="Remove the file or replace it")
+
+    def _labels(
+        self, files: tuple[RawFile, ...], options: SourceOptions, known: Features | None = None
+    ) -> FileLabels | None:
+        return load_labels(files, options, (self.content, "filename", *self.numbers), self.words.many, known)
+
+    def _media_types(self, files: tuple[RawFile, ...], options: SourceOptions) -> set[str]:
+        found: set[str] = set()
+        for file, head in zip(files, read_heads(files, _TYPE_BYTES), strict=True):
+            media_type = self.media_type(head, file.name)
+            if media_type is not None:
+                found.add(media_type)
+            elif not options.tolerates_bad_rows:
+                raise self.refusal(file, not_expected(read_head(file, HEAD_BYTES), self.words.expected))
+        if not found:
+            raise BadInputError(f"there are no {self.words.many}", why=self.words.none)
+        return found
+
+
+def not_expected(head: bytes, expected: str) -> str:
+    """Returns what is wrong with a file of another kind, by its first bytes."""
+    return f"content is {text_kind(head)}, not {expected}"
+
+
+class _Reader:
+    """Reads the files of one split.
+
+    Args:
+        source: Knows what they are.
+        files: All files.
+        labels: Theirs, if any.
+        features: What is wanted.
+        options: Say how they are read, and what is refused.
+    """
+
+    def __init__(
+        self,
+        source: MediaSource,
+        files: tuple[RawFile, ...],
+        labels: FileLabels | None,
+        features: Features,
+        options: SourceOptions,
+    ) -> None:
+        self._source = source
+        self._files = files
+        self._labels = labels
+        self._options = options
+        self._rows = WholeRows(files, features, options)
+
+    def refuse(self, index: int, why: str) -> RowBatch:
+        """Returns a batch without rows, of one file that is not read."""
+        file = self._files[index]
+        self._rows.reject(index, self._source.refusal(file, why), read_head(file, MAX_RAW_BYTES))
+        return self._rows.nothing()
+
+    def read(self, start: int, stop: int) -> Iterator[RowBatch]:
+        """Yields some files; in several batches where what they hold takes up much more room than they do."""
+        whole = read_whole_files(self._files[start:stop])
+        content, bounds = memoryview(whole.data).cast("B"), whole.offsets.tolist()
+
+        def raw_of(index: int) -> bytes:
+            first, last = bounds[index - start], bounds[index - start + 1]
+            return bytes(content[first : min(last, first + MAX_RAW_BYTES)])
+
+        found: list[Found] = []
+        indices: list[int] = []
+        num_bytes = 0
+        for index, first, last in zip(range(start, stop), bounds, bounds[1:], strict=False):
+            file = self._files[index]
+            try:
+                one = self._source.examine(content[first:last], file.name, self._options)
+            except self._source.unusable as error:
+                self._rows.reject(index, self._source.refusal(file, str(error)), raw_of(index))
+                continue
+            num_bytes += last - first if one.samples is None else one.samples.nbytes
+            found.append(one)
+            indices.append(index)
+            if num_bytes >= self._source.batch_bytes and index + 1 < stop:
+                yield self._batch(whole, start, found, indices, raw_of)
+                found, indices, num_bytes = [], [], 0
+        yield self._batch(whole, start, found, indices, raw_of)
+
+    def _batch(
+        self,
+        whole: WholeFiles,
+        start: int,
+        found: Sequence[Found],
+        indices: Sequence[int],
+        raw_of: Callable[[int], bytes],
+    ) -> RowBatch:
+        if not found:
+            return self._rows.nothing()
+        positions = np.array(indices, np.int64)
+        samples = [one.samples.reshape(-1) for one in found if one.samples is not None]
+        column = _as_lists(samples) if samples else _as_bytes(whole, positions - start)
+        return self._rows.batch(self._columns(column, found, positions), indices, raw_of)
+
+    def _columns(
+        self, content: pa.Array, found: Sequence[Found], positions: npt.NDArray[np.int64]
+    ) -> Mapping[str, pa.Array]:
+        files = [self._files[i] for i in positions.tolist()]
+        columns = {
+            self._source.content: content,
+            "label": pa.array([class_of(f) for f in files], pa.string()),
+            "filename": pa.array([f.name for f in files], pa.string()),
+        }
+        for position, name in enumerate(self._source.numbers):
+            columns[name] = pa.array([one.numbers[position] for one in found], pa.int64())
+        if self._labels is not None:
+            columns |= self._labels.take(positions)
+        return columns
+
+
+def _as_bytes(whole: WholeFiles, positions: npt.NDArray[np.int64]) -> pa.Array:
+    offsets = pa.py_buffer(whole.offsets.astype(np.int32))
+    contents = pa.Array.from_buffers(pa.binary(), len(whole.offsets) - 1, [None, offsets, whole.data])
+    return contents if len(positions) == len(contents) else contents.take(pa.array(positions))
+
+
+def _as_lists(samples: Sequence[Samples]) -> pa.Array:
+    offsets = np.cumsum([0, *map(len, samples)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.concatenate(samples)))

@@ -1,0 +1,237 @@
+"""Labels of files that are one row each: columns by the name of the file, and how names are matched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.errors import UsageError
+from shardkit.features import Features
+from shardkit.sources.files.streams import shown
+
+Positions = npt.NDArray[np.int64]
+Simplify = Callable[[str], str]
+
+_Find = Callable[[Sequence[str], Sequence[str]], Positions]
+
+_LISTED_NAMES = 3
+_SEVERAL = -2
+
+
+class LabelColumns(Protocol):
+    """What is known of some files."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the files, each once."""
+        ...
+
+    @property
+    def features(self) -> Features:
+        """What the columns hold."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one sentence each."""
+        ...
+
+    def take(self, positions: Positions) -> dict[str, pa.Array]:
+        """Returns the columns of some of the names by their positions; null where that is -1."""
+        ...
+
+
+class LabelTable(NamedTuple):
+    """Labels that are held as columns.
+
+    Attributes:
+        names: Names of the files, each once.
+        features: What the columns hold.
+        columns: By name of the feature.
+        notes: What a user should know.
+        key: What the column of the names is called; empty if it is none of a table.
+    """
+
+    names: Sequence[str]
+    features: Features
+    columns: dict[str, pa.Array]
+    notes: tuple[str, ...] = ()
+    key: str = ""
+
+    def take(self, positions: Positions) -> dict[str, pa.Array]:
+        """Returns the columns of some of the names by their positions; null where that is -1."""
+        wanted = pa.array(positions, mask=positions < 0)
+        return {name: column.take(wanted) for name, column in self.columns.items()}
+
+
+class Matching(NamedTuple):
+    """Which label each file has.
+
+    Attributes:
+        positions: Of the label of each file, -1 where there is none.
+        notes: On files without labels, and labels without files.
+    """
+
+    positions: Positions
+    notes: tuple[str, ...]
+
+
+def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: str) -> Matching:
+    """Returns which label each file has.
+
+    A label may be written as the file is called below the input, or with fewer or more folders before that, and without
+    its extension. The fullest name that agrees with a file counts. Only if none does, folders are looked past.
+
+    Args:
+        files: Names of the files below the input.
+        labels: Names in the labels.
+        where: Place of the labels, for messages.
+        kinds: What the files are, such as `images`.
+
+    Raises:
+        UsageError: If no label belongs to a file, one belongs to several, or several to one.
+    """
+    positions = np.full(len(files), -1, np.int64)
+    for simplify, find in ((_path, _equal), (_path, _ending), (_bare, _equal), (_bare, _ending)):
+        _match(files, labels, positions, simplify, find, where)
+    for simplify in (_last_part, _stem):
+        if not (positions >= 0).any():
+            _match(files, labels, positions, simplify, _equal, where)
+    if not (positions >= 0).any():
+        why = f"the names are written like {shown(labels[0])} and {shown(files[0])}" if labels and files else None
+        raise UsageError(
+            f"none of the labels belongs to one of the {kinds}" if labels else "there are no labels",
+            where=where,
+            why=why,
+            next_step="Give the labels of these files, or correct the names in them",
+        )
+    is_used = np.zeros(len(labels), np.bool_)
+    is_used[positions[positions >= 0]] = True
+    unused = np.flatnonzero(~is_used)
+    notes = (
+        *_some(
+            [files[i] for i in np.flatnonzero(positions < 0)[:_LISTED_NAMES]], (positions < 0).sum(), kinds, "label"
+        ),
+        *_some([labels[i] for i in unused[:_LISTED_NAMES]], len(unused), "labels", "file among the inputs"),
+    )
+    return Matching(positions, notes)
+
+
+def check_header(files: Sequence[str], key: str, where: str) -> None:
+    """Checks that the first line of labels names their columns, by the name of that which holds the names of the files.
+
+    Raises:
+        UsageError: If that is the name of a file itself.
+    """
+    last = _last_part(key)
+    if "." in last and any(f.endswith(last) and _last_part(f) == last for f in files):
+        raise UsageError(
+            "the labels do not name their columns",
+            where=where,
+            why=f"their first line is the label of {shown(last)}",
+            next_step="Put a line of names above it, such as file,label",
+        )
+
+
+def _match(
+    files: Sequence[str], labels: Sequence[str], positions: Positions, simplify: Simplify, find: _Find, where: str
+) -> None:
+    """Finds labels that are not taken yet for files that have none yet, and writes their positions down."""
+    wanted = np.flatnonzero(positions < 0)
+    if not len(wanted):
+        return
+    is_free = np.ones(len(labels), np.bool_)
+    is_free[positions[positions >= 0]] = False
+    free = np.flatnonzero(is_free)
+    found = find([simplify(files[i]) for i in wanted.tolist()], [simplify(labels[i]) for i in free.tolist()])
+    if (found == _SEVERAL).any():
+        raise UsageError(
+            f"several labels are for {shown(files[int(wanted[np.argmax(found == _SEVERAL)])])}",
+            where=where,
+            why="their names differ in the folder or the extension only",
+            next_step="Write the names in the labels as the files are called",
+        )
+    is_found = found >= 0
+    if not is_found.any():
+        return
+    name, count = Counter(found[is_found].tolist()).most_common(1)[0]
+    if count > 1:
+        clash = [files[i] for i in wanted[found == name][:2].tolist()]
+        raise UsageError(
+            f"the label {shown(labels[int(free[name])])} belongs to {count} files",
+            where=where,
+            why=f"among them {shown(clash[0])} and {shown(clash[1])}",
+            next_step="Write the names in the labels as the files are called, with folder and extension",
+        )
+    positions[wanted[is_found]] = free[found[is_found]]
+
+
+def _equal(files: Sequence[str], labels: Sequence[str]) -> Positions:
+    by_name = _by_name(labels)
+    return np.fromiter((by_name.get(f, -1) for f in files), np.int64, len(files))
+
+
+def _ending(files: Sequence[str], labels: Sequence[str]) -> Positions:
+    """Returns the labels that a file ends in, the longest first, and else those that end in the file."""
+    by_name = _by_name(labels)
+    longer: dict[int, dict[str, int]] = {}
+    found = np.full(len(files), -1, np.int64)
+    for position, file in enumerate(files):
+        rest = file
+        while rest not in by_name and "/" in rest:
+            rest = rest.partition("/")[2]
+        label = by_name.get(rest, -1)
+        if label == -1:
+            depth = file.count("/")
+            if depth not in longer:
+                longer[depth] = _by_name([_tail(name, depth) for name in labels])
+            label = longer[depth].get(file, -1)
+        found[position] = label
+    return found
+
+
+def _by_name(names: Sequence[str]) -> dict[str, int]:
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        positions[name] = _SEVERAL if name in positions else position
+    return positions
+
+
+def _tail(name: str, depth: int) -> str:
+    return name.split("/", name.count("/") - depth)[-1] if name.count("/") > depth else name
+
+
+def _some(names: list[str], count: int, kinds: str, what: str) -> tuple[str, ...]:
+    if not count:
+        return ()
+    more = ", ..." if count > len(names) else ""
+    verb = "has" if count == 1 else "have"
+    return (
+        f"{count:,} {kinds if count > 1 else kinds.removesuffix('s')} {verb} no {what}: "
+        f"{', '.join(map(shown, names))}{more}",
+    )
+
+
+def _path(name: str) -> str:
+    return name.replace("\\", "/").removeprefix("./")
+
+
+def _last_part(name: str) -> str:
+    return _path(name).rpartition("/")[2]
+
+
+def _bare(name: str) -> str:
+    folder, slash, last = _path(name).rpartition("/")
+    stem, dot, suffix = last.rpartition(".")
+    # An identifier may hold a point; an extension is short.
+    is_extension = dot and stem and 1 <= len(suffix) <= 5 and suffix.isalnum() and not suffix.isdigit()
+    return f"{folder}{slash}{stem if is_extension else last}"
+
+
+def _stem(name: str) -> str:
+    return _last_part(_bare(name))

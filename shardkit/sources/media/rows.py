@@ -1,0 +1,87 @@
+"""Batches of rows that are a file each, and the files that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shardkit.errors import BadInputError
+from shardkit.features import Features, arrow_schema
+from shardkit.sources.base import RawFile, RejectedRow, RowBatch, SourceOptions, file_identities, rejected_row
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.files.streams import place
+
+
+class WholeRows:
+    """Gathers what was read of some files.
+
+    Args:
+        files: All files.
+        features: What is wanted.
+        options: Say whether files that do not fit are handed over.
+    """
+
+    def __init__(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> None:
+        self._files = files
+        self._features = features
+        self._options = options
+        self._rejected: list[RejectedRow] = []
+
+    def reject(self, index: int, error: BadInputError, raw: bytes) -> None:
+        """Takes note of a file that does not fit.
+
+        Args:
+            index: Position in the list of files.
+            error: Why.
+            raw: The start of its content.
+
+        Raises:
+            BadInputError: The error, if bad rows are not tolerated.
+        """
+        if not self._options.tolerates_bad_rows:
+            raise error
+        self._rejected.append(rejected_row(error, file_index=index, position="", first_byte=None, raw=raw))
+
+    def batch(
+        self, columns: Mapping[str, pa.Array], indices: Sequence[int], raw_of: Callable[[int], bytes]
+    ) -> RowBatch:
+        """Returns the rows of some files, and hands over what was rejected so far.
+
+        Args:
+            columns: By name of the feature; a value for each of the files.
+            indices: Positions of these files in the list of files.
+            raw_of: Gives the start of the content of a file by its position in the list.
+
+        Raises:
+            BadInputError: If a value does not fit, unless bad rows are tolerated.
+        """
+        tolerates = self._options.tolerates_bad_rows
+        try:
+            fitted = fit_rows(
+                lambda a, b: {name: column.slice(a, b - a) for name, column in columns.items()},
+                len(indices),
+                self._features,
+                tolerates_bad_rows=tolerates,
+            )
+        except UnfitValueError as error:
+            raise unfit_error(error, place(self._files[indices[error.row]])) from error
+        for position, unfit in fitted.unfit:
+            index = indices[position]
+            self.reject(index, unfit_error(unfit, place(self._files[index])), raw_of(index))
+        kept = np.array(indices, np.int64)[fitted.kept]
+        return self._rows(fitted.batch, kept, fitted.num_rounded)
+
+    def nothing(self) -> RowBatch:
+        """Returns a batch without rows, which hands over what was rejected so far."""
+        empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features))
+        return self._rows(empty, np.zeros(0, np.int64), {})
+
+    def _rows(self, batch: pa.RecordBatch, kept: npt.NDArray[np.int64], num_rounded: Mapping[str, int]) -> RowBatch:
+        rejected = sorted(self._rejected, key=lambda row: row.file_index)
+        self._rejected = []
+        names = [self._files[i].name for i in kept.tolist()]
+        return RowBatch(batch, file_identities(names), kept, num_rounded, rejected)

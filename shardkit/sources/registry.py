@@ -1,0 +1,269 @@
+"""Which source reads a set of files, by what is in them.
+
+A source is imported when it is asked for: all of them together would take longer than converting a small file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib.metadata import entry_points
+from typing import NamedTuple, cast
+
+from shardkit import file_types as sniff
+from shardkit.errors import DamagedFileError, NoRowsError, UsageError
+from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions
+from shardkit.sources.columns.sampling import sample_files
+from shardkit.sources.files.streams import place, printable, read_head
+from shardkit.sources.plugins import OfferedSource
+from shardkit.sources.text_heads import check_is_decompressed
+
+ENTRY_POINTS = "shardkit.sources"
+ROW_FILE_FORMATS = ("images", "audio")
+"""Formats whose files are a row each."""
+
+_CLASSES = {
+    "csv": "csv.source.CsvSource",
+    "tsv": "csv.source.CsvSource",
+    "jsonl": "json.lines_source.JsonLinesSource",
+    "json": "json.array_source.JsonArraySource",
+    "parquet": "columnar.parquet.ParquetSource",
+    "arrow": "columnar.arrow_ipc.ArrowSource",
+    "orc": "columnar.orc.OrcSource",
+    "avro": "avro.source.AvroSource",
+    "text": "text.source.TextSource",
+    "images": "media.image_source.ImageSource",
+    "audio": "media.audio_source.AudioSource",
+    "webdataset": "webdataset.source.WebDatasetSource",
+    "numpy": "arrays.numpy_source.NumpySource",
+    "idx": "arrays.idx_source.IdxSource",
+    "sqlite": "sqlite.source.SqliteSource",
+    "tfrecord": "tfrecord.source.TfrecordSource",
+}
+# Asked in this order whether a file is theirs; what nobody takes is told apart by `sniff`.
+_RECOGNIZING_BINARY = ("sqlite", "arrow", "orc", "avro", "tfrecord", "webdataset", "idx", "numpy", "audio")
+_RECOGNIZING_TEXT = ("json", "text")
+_CONTROLS = bytes((*range(9), *range(14, 32)))
+_GLANCE_BYTES = 512
+_TEXT_SUFFIXES = frozenset({".csv", ".tsv", ".json", ".jsonl", ".ndjson"})
+_BINARY_SUFFIXES = frozenset(
+    {".parquet", ".arrow", ".feather", ".orc", ".avro", ".tfrecord", ".npy", ".npz", ".wav", ".flac", ".ogg", ".mp3"}
+)
+_TITLES = {
+    "parquet": "Parquet",
+    "arrow": "Arrow",
+    "orc": "ORC",
+    "avro": "Avro",
+    "tfrecord": "TFRecord",
+    "sqlite": "SQLite",
+    "webdataset": "a tar archive",
+    "numpy": "NumPy",
+    "idx": "IDX",
+}
+_SNIFFED_FILES = 64
+
+
+def source_for(format: str) -> Source:
+    """Returns the source of a format: one of shardkit's own, or one that an installed package offers.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if format in _CLASSES:
+        return _own(format)
+    offered = _offered().get(format)
+    if offered is None:
+        known = ", ".join((*_CLASSES, *_offered()))
+        raise UsageError(f"there is no format {format!r}", next_step=f"Known are {known}")
+    return offered
+
+
+@functools.cache
+def _own(format: str) -> Source:
+    module, _, name = _CLASSES[format].rpartition(".")
+    return cast(Source, getattr(importlib.import_module(f"shardkit.sources.{module}"), name)(format=format))
+
+
+@functools.cache
+def _offered() -> dict[str, RecognizingSource]:
+    """Returns the sources of other packages, by format: their entry points in the group `shardkit.sources`."""
+    found: dict[str, RecognizingSource] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            source = entry.load()()
+            format_name = source.format
+        except Exception as error:
+            raise UsageError(
+                f"the source {entry.name!r} of an installed package cannot be loaded",
+                where=entry.value,
+                why=f"{type(error).__name__}: {error}",
+                next_step="Repair or uninstall that package",
+            ) from error
+        if format_name in _CLASSES or format_name in found:
+            raise UsageError(
+                f"an installed package offers the format {format_name!r}, which is there already",
+                where=entry.value,
+                next_step="Uninstall that package, or give its format another name",
+            )
+        found[format_name] = OfferedSource(source, format_name, entry.value)
+    return found
+
+
+class Choice(NamedTuple):
+    """Which source reads some files.
+
+    Attributes:
+        source: The one that does.
+        refused: Files that it should not be given, each with the reason; only where bad rows are tolerated.
+    """
+
+    source: Source
+    refused: tuple[tuple[RawFile, str], ...] = ()
+
+
+def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
+    """Returns the source that reads the files; see `choose`."""
+    return choose(files, options).source
+
+
+def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
+    """Returns the source that reads the files: the one that is asked for, or what their content says.
+
+    Column names, a header and a delimiter ask for CSV. Where bad rows are tolerated, files that are of no format that
+    is read, or something else than they are called, are refused as long as there are others.
+
+    Raises:
+        UsageError: If files are of different formats, or of none that is read.
+        BadInputError: If there is nothing to read.
+        DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
+    """
+    if options.format is not None:
+        return Choice(source_for(options.format))
+    if options.columns is not None or options.delimiter is not None or options.has_header:
+        return Choice(source_for("csv"))
+    if options.text_record != "line":
+        return Choice(source_for("text"))
+    filled = [f for f in files if f.num_bytes]
+    if not filled:
+        raise NoRowsError(why="all input files are empty")
+    looked = [(file, _kind_of(file, options)) for file in _worth_a_look(filled)]
+    known = [(file, kind) for file, kind in looked if kind.format is not None]
+    if not known:
+        raise next(kind.error for _, kind in looked if kind.error is not None)
+    if options.tolerates_bad_rows:
+        # Files that are what they are called tell what the others were meant to be.
+        known = [(file, kind) for file, kind in known if kind.fault is None] or known
+    first, first_format = known[0][0], known[0][1].format or ""
+    for file, kind in known[1:]:
+        if kind.format != first_format:
+            raise UsageError(
+                "the inputs are of different formats",
+                why=f"{printable(first.name)} is {first_format}, {printable(file.name)} is {kind.format}",
+                next_step="Choose some with --include GLOB or --exclude GLOB, or say which it is with --format",
+            )
+    return Choice(source_for(first_format), _refused(filled, looked, first_format, options))
+
+
+def _refused(
+    files: list[RawFile], looked: list[tuple[RawFile, _Kind]], format: str, options: SourceOptions
+) -> tuple[tuple[RawFile, str], ...]:
+    # Files that are a row each are refused when they are read, as rows.
+    odd = {_suffix_in(file) for file, kind in looked if kind.refusal(format)}
+    if not odd or format in ROW_FILE_FORMATS:
+        return ()
+    kinds = {file.name: kind for file, kind in looked}
+    alike = [file for file in files if _suffix_in(file) in odd]
+    found = [(file, (kinds.get(file.name) or _kind_of(file, options)).refusal(format)) for file in alike]
+    return tuple((file, reason) for file, reason in found if reason)
+
+
+def _worth_a_look(files: list[RawFile]) -> list[RawFile]:
+    # Files that are called alike are of one kind; a sample of each kind is opened, which spares a million requests.
+    by_suffix: dict[str, list[RawFile]] = {}
+    for file in files:
+        by_suffix.setdefault(_suffix_in(file), []).append(file)
+    chosen = {f.name for group in by_suffix.values() for f in sample_files(group, _SNIFFED_FILES)}
+    return [f for f in files if f.name in chosen]
+
+
+def _suffix_in(file: RawFile) -> str:
+    return file.name.rpartition(".")[2] if "." in file.name else ""
+
+
+class _Kind(NamedTuple):
+    # What a file is, in spite of which name, or why it is nothing that is read.
+    format: str | None
+    fault: str | None = None
+    error: DamagedFileError | UsageError | None = None
+
+    def refusal(self, format: str) -> str | None:
+        # What may be damage is left to reading, which tells more.
+        if isinstance(self.error, UsageError) and sniff.UNKNOWN not in self.error.what:
+            return self.error.what
+        return self.fault if self.format not in (None, format) else None
+
+
+def _kind_of(file: RawFile, options: SourceOptions) -> _Kind:
+    try:
+        head = read_head(file, sniff.HEAD_BYTES)
+        found = _format_of(head, file)
+    except (DamagedFileError, UsageError) as error:
+        if not options.tolerates_bad_rows:
+            raise
+        return _Kind(None, error=error)
+    return _Kind(found, naming_fault(head, file.name, None) if file.compression in (None, "archive") else None)
+
+
+def _format_of(head: bytes, file: RawFile) -> str:
+    for format in _RECOGNIZING_BINARY if _has_controls(head) else _RECOGNIZING_TEXT:
+        if cast(RecognizingSource, _own(format)).recognizes(head, file.name):
+            return format
+    for source in _offered().values():
+        if source.recognizes(head, file.name):
+            return source.format
+    found = sniff.format_of(head, file.name)
+    if found is None:
+        check_is_decompressed(head, file)
+        raise _unread(file, sniff.foreign_format(head) or sniff.UNKNOWN)
+    return found
+
+
+def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
+    """Returns what a file is in spite of its name, such as `is called .csv but is Parquet`; None if they agree.
+
+    Args:
+        head: The first bytes as stored.
+        name: Of the file.
+        compression: What the bytes are compressed with.
+    """
+    suffix = sniff.suffix_of(name)
+    if suffix in sniff.COMPRESSED_SUFFIXES:
+        return None if compression else f"is called {suffix} but is not compressed"
+    if compression is not None:
+        return f"is called {suffix} but is compressed with {compression}" if suffix in _TEXT_SUFFIXES else None
+    if suffix in _TEXT_SUFFIXES and _has_controls(head):
+        found = _binary_format(head, name)
+        return f"is called {suffix} but is {found}" if found else None
+    if suffix in _BINARY_SUFFIXES and not _has_controls(head):
+        return f"is called {suffix} but is text"
+    return None
+
+
+def _binary_format(head: bytes, name: str) -> str | None:
+    # Named as a kind of file; images and what nobody reads have errors of their own.
+    for format in ("parquet",) if sniff.format_of(head, name) == "parquet" else _RECOGNIZING_BINARY:
+        if format == "parquet" or cast(RecognizingSource, _own(format)).recognizes(head, name):
+            return _TITLES.get(format, format)
+    return None
+
+
+def _has_controls(head: bytes) -> bool:
+    return len(head[:_GLANCE_BYTES].translate(None, _CONTROLS)) < len(head[:_GLANCE_BYTES])
+
+
+def _unread(file: RawFile, kind: str) -> UsageError:
+    return UsageError(
+        f"the file is {kind}, which is not read",
+        where=place(file),
+        next_step="Convert it to CSV, JSON Lines or Parquet first, or leave it out with --exclude GLOB",
+    )

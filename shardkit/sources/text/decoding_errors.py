@@ -1,0 +1,111 @@
+"""What keeps bytes from being text: another encoding, a NUL, too many of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit import file_types as sniff
+from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.sources.base import RawFile
+from shardkit.sources.files.streams import place
+from shardkit.sources.text_heads import check_is_text
+from shardkit.units import format_size
+
+_MARKS = (
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+
+
+class TextFault(NamedTuple):
+    """Why some bytes are no text.
+
+    Attributes:
+        what: In words.
+        why: More of it; None where the position says it.
+        position: Byte where it stands.
+        next_step: What to do.
+    """
+
+    what: str
+    why: str | None
+    position: int
+    next_step: str | None = None
+
+    def as_error(self, file: RawFile, *, line: int | None = None, first_byte: int = 0) -> BadInputError:
+        """Returns the error for text that starts at a byte of a file."""
+        why = self.why or f"not UTF-8 at byte {first_byte + self.position}"
+        return BadInputError(self.what, where=place(file, line=line), why=why, next_step=self.next_step)
+
+
+def find_faults(texts: pa.Array, max_record_bytes: int) -> dict[int, TextFault]:
+    """Returns what is wrong with each of some texts, by its position; in order, and empty if all are well.
+
+    Args:
+        texts: Of the type `binary`, without nulls.
+        max_record_bytes: Longest text.
+    """
+    faults: dict[int, TextFault] = {}
+    too_long = pc.greater(pc.binary_length(texts), min(max_record_bytes, 2**31 - 1)).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(too_long).tolist():
+        faults[row] = too_long_fault(max_record_bytes)
+    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    values = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]] if len(texts) else None
+    if values is None or not len(values):
+        return faults
+    if not values.min():
+        zeros = np.flatnonzero(values == 0) + offsets[0]
+        rows = np.searchsorted(offsets, zeros, side="right") - 1
+        found, first = np.unique(rows, return_index=True)
+        for row, position in zip(found.tolist(), (zeros[first] - offsets[found]).tolist(), strict=True):
+            why = f"at byte {position} of it; it is damaged, binary, or UTF-16 or UTF-32"
+            faults.setdefault(row, TextFault("a NUL byte stands in the text", why, position))
+    try:
+        texts.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        wide = np.flatnonzero(values >= 0x80) + offsets[0]
+        for row in np.unique(np.searchsorted(offsets, wide, side="right") - 1).tolist():
+            if fault := _not_utf8(texts[row].as_py()):
+                faults.setdefault(row, fault)
+    return dict(sorted(faults.items()))
+
+
+def too_long_fault(max_record_bytes: int) -> TextFault:
+    """Returns what is wrong with a text that has too many bytes."""
+    why = f"it has more than the {format_size(max_record_bytes)} that a record may have"
+    return TextFault("a text is too long", why, 0, "Check that it is text with line ends, or raise --max-record-size")
+
+
+def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
+    """Returns the error for a file that begins with the mark of UTF-16 or UTF-32, or that is no text at all."""
+    found = next((name for mark, name in _MARKS if head.startswith(mark)), None)
+    if found is not None:
+        return DamagedFileError(
+            f"the text is {found}, not UTF-8",
+            where=place(file),
+            why="not UTF-8 at byte 0",
+            next_step=f"Add --encoding {found.lower()}",
+        )
+    try:
+        check_is_text(head, file)
+    except DamagedFileError as error:
+        return error
+    foreign = sniff.foreign_format(head)
+    return (
+        None if foreign is None else DamagedFileError("the file is no text", where=place(file), why=f"it is {foreign}")
+    )
+
+
+def _not_utf8(text: bytes) -> TextFault | None:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        next_step = "Name the encoding with --encoding, such as latin-1"
+        return TextFault("the text is not UTF-8", None, error.start, next_step)
+    return None

@@ -1,0 +1,188 @@
+"""Text files that are one row each, read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.features import Features
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    MAX_RAW_BYTES,
+    InputSplit,
+    RawFile,
+    RejectedRow,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    file_identities,
+    rejected_row,
+)
+from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, read_exactly
+from shardkit.sources.files.whole_files import read_whole_files
+from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
+from shardkit.sources.text.splits import BOM
+from shardkit.units import KiB
+
+_MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 256, 4096
+_FIRST_BYTES = 4 * KiB
+_MAX_COLUMN_BYTES = 2**31 - 1 - 2 * BATCH_BYTES  # Arrow counts the bytes of a batch with 32 bits.
+
+_Content = tuple[int, bytes | memoryview]
+
+
+def split_documents(files: tuple[RawFile, ...], split_bytes: int | None) -> list[InputSplit]:
+    """Returns the list of files cut into splits.
+
+    Args:
+        files: All of them; the identity of a row is the name of its file, so all may count here.
+        split_bytes: Wanted size of a split; None chooses by the size of all files.
+    """
+    wanted = split_bytes or choose_split_bytes(sum(f.num_bytes for f in files))
+    max_files = max(_MIN_SPLIT_FILES, min(len(files) // 32, _MAX_SPLIT_FILES))
+    splits: list[InputSplit] = []
+    start, num_bytes = 0, 0
+    for stop, file in enumerate(files, start=1):
+        num_bytes += file.num_bytes
+        if num_bytes >= wanted or stop - start == max_files or stop == len(files):
+            if num_bytes:
+                splits.append(InputSplit(index=len(splits), file_start=start, file_stop=stop, num_bytes=num_bytes))
+            start, num_bytes = stop, 0
+    return splits
+
+
+def read_documents(
+    split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions, batch_bytes: int
+) -> Iterator[RowBatch]:
+    """Yields the files of one split, those that are empty left out.
+
+    Raises:
+        BadInputError: At the first file that is no text or too long, unless bad rows are tolerated; or that changed
+            since it was listed.
+    """
+    documents = _Documents(files, features, options)
+    held: list[_Content] = []
+    num_bytes = 0
+    for content in documents.contents(split, batch_bytes):
+        if content is not None:
+            held.append(content)
+            num_bytes += len(content[1])
+        if num_bytes + sum(len(r.raw) for r in documents.rejected) >= batch_bytes:
+            yield documents.batch(held)
+            held, num_bytes = [], 0
+    if held or documents.rejected:
+        yield documents.batch(held)
+
+
+class _Documents:
+    """Reads files and makes rows of them.
+
+    Args:
+        files: All inputs.
+        features: What is wanted.
+        options: Say how long a file may be, and whether bad ones are tolerated.
+    """
+
+    def __init__(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> None:
+        self._files = files
+        self._features = features
+        self._options = options
+        self._max_bytes = min(options.max_record_bytes, _MAX_COLUMN_BYTES)
+        self.rejected: list[RejectedRow] = []
+
+    def contents(self, split: InputSplit, batch_bytes: int) -> Iterator[_Content | None]:
+        """Yields the position and the content of each file that can be read, without the mark of UTF-8.
+
+        Of a file that was rejected, None.
+        """
+        plain: list[int] = []
+        num_bytes = 0
+        for index in range(split.file_start, split.file_stop):
+            file = self._files[index]
+            if not file.num_bytes:
+                continue
+            if is_seekable(file) and file.num_bytes <= self._max_bytes:
+                plain.append(index)
+                num_bytes += file.num_bytes
+                if num_bytes < batch_bytes:
+                    continue
+            yield from self._read_plain(plain)
+            plain, num_bytes = [], 0
+            if not is_seekable(file) or file.num_bytes > self._max_bytes:
+                yield from self._read_stream(index)
+        yield from self._read_plain(plain)
+
+    def batch(self, contents: Sequence[_Content]) -> RowBatch:
+        """Returns the rows of some files, with whatever was rejected since the last ones."""
+        good: list[_Content] = []
+        texts = pa.array([text for _, text in contents], pa.binary())
+        faults = find_faults(texts, self._max_bytes)
+        for row, (index, text) in enumerate(contents):
+            if row in faults:
+                fault = faults[row]
+                self._reject(fault.as_error(self._files[index]), index, bytes(text[:MAX_RAW_BYTES]))
+            else:
+                good.append((index, text))
+        if faults:
+            texts = pa.array([text for _, text in good], pa.binary())
+        names = [self._files[index].name for index, _ in good]
+        columns = {"text": texts.view(pa.string()), "filename": pa.array(names, pa.string())}
+        fitted = fit_rows(
+            lambda start, stop: {name: column.slice(start, stop - start) for name, column in columns.items()},
+            len(names),
+            self._features,
+            tolerates_bad_rows=True,
+        )
+        for row, unfit in fitted.unfit:
+            index, text = good[row]
+            self._reject(unfit_error(unfit, place(self._files[index])), index, bytes(text[:MAX_RAW_BYTES]))
+        kept = fitted.kept.tolist()
+        rejected, self.rejected = self.rejected, []
+        return RowBatch(
+            fitted.batch,
+            file_identities([names[row] for row in kept]),
+            np.array([good[row][0] for row in kept], dtype=np.int64),
+            fitted.num_rounded,
+            rejected,
+        )
+
+    def _read_plain(self, indices: list[int]) -> Iterator[_Content | None]:
+        if not indices:
+            return
+        data, offsets = read_whole_files([self._files[i] for i in indices])
+        view = memoryview(data).cast("B")
+        for position, index in enumerate(indices):
+            yield from self._checked(index, view[offsets[position] : offsets[position + 1]])
+
+    def _read_stream(self, index: int) -> Iterator[_Content | None]:
+        file = self._files[index]
+        try:
+            with guard_unchanged(file), open_stream(file) as stream:
+                text = read_exactly(stream, self._max_bytes + 1)
+        except DamagedFileError as error:
+            # The file is the row, so it is known how many are lost.
+            self._reject(error, index, b"")
+            yield None
+            return
+        if len(text) > self._max_bytes:
+            self._reject(too_long_fault(self._max_bytes).as_error(file), index, text[:MAX_RAW_BYTES])
+            yield None
+        else:
+            yield from self._checked(index, text)
+
+    def _checked(self, index: int, text: bytes | memoryview) -> Iterator[_Content | None]:
+        error = other_encoding(bytes(text[:_FIRST_BYTES]), self._files[index])
+        if error is not None:
+            self._reject(error, index, bytes(text[:MAX_RAW_BYTES]))
+            yield None
+        else:
+            yield index, text[len(BOM) :] if bytes(text[: len(BOM)]) == BOM else text
+
+    def _reject(self, error: BadInputError, index: int, raw: bytes) -> None:
+        if not self._options.tolerates_bad_rows:
+            raise error
+        self.rejected.append(rejected_row(error, file_index=index, position="", first_byte=None, raw=raw))

@@ -1,0 +1,265 @@
+"""Plain text: a line, a paragraph or a whole file is a row.
+
+Only a line feed ends a line, with a carriage return before it or not: no form feed, U+0085 or U+2028 does. A line that
+is empty is no row. A paragraph is a run of lines that are not empty, joined by the line ends that stand between them;
+a line of blanks is not empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from shardkit import file_types as sniff
+from shardkit.errors import BadInputError, NoRowsError
+from shardkit.features import Features, arrow_schema, make_feature
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    MAX_RAW_BYTES,
+    InputSplit,
+    RawFile,
+    RejectedRow,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    rejected_row,
+    row_identities,
+)
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.row_casting import FittedRows, fit_rows, unfit_error
+from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
+from shardkit.sources.csv.dialect import sniff_delimiter
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, printable, read_head
+from shardkit.sources.text.blocks import Lines, Positions, as_array
+from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
+from shardkit.sources.text.documents import read_documents, split_documents
+from shardkit.sources.text.quoting import QuotedRecords
+from shardkit.sources.text.records import (
+    LINES,
+    PARAGRAPHS,
+    Records,
+    TextPart,
+    TextRule,
+    find_cuts,
+    read_parts,
+    take_texts,
+)
+from shardkit.sources.text.splits import BOM, line_at, numbered
+
+_NAME = re.compile(r"[^/]\.txt(\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
+_RULES = {"line": LINES, "paragraph": PARAGRAPHS}
+_MAX_COLUMN_BYTES = 2**31 - 1 - 2 * BATCH_BYTES  # Arrow counts the bytes of a batch with 32 bits.
+_TABLE_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Plain text.
+
+    Attributes:
+        format: `text`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        block_bytes: Wanted text of a batch.
+    """
+
+    format: str = "text"
+    split_bytes: int | None = None
+    block_bytes: int = BATCH_BYTES
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file is called `.txt` and holds text, but neither JSON nor a table."""
+        if _NAME.search(name) is None or sniff.format_of(head, name) != "csv":
+            return False
+        return not looks_like_table(head)
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the one column `text`, and `filename` where a file is a row.
+
+        Raises:
+            BadInputError: If a file is no text, or all are empty.
+        """
+        filled = [f for f in files if f.num_bytes]
+        if not filled:
+            raise NoRowsError(why="all input files are empty")
+        for file in sample_files(filled):
+            if error := other_encoding(read_head(file, sniff.HEAD_BYTES), file):
+                raise error
+        text = make_feature("text", "string", media_type="text")
+        return (text, make_feature("filename", "string")) if options.text_record == "file" else (text,)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns notes on empty lines, and on a table that is read as text."""
+        first = next((f for f in files if f.num_bytes), None)
+        if first is None or options.text_record == "file":
+            return ()
+        head = read_head(first, HEAD_BYTES)
+        notes = []
+        if looks_like_table(head):
+            notes.append(f"{printable(first.name)} looks like a table; --format csv reads its columns")
+        found = LINES.find(as_array(head))
+        num_empty = found.num_lines + (head[-1:] != b"\n") - len(found.starts)
+        if num_empty and options.text_record == "line":
+            lines = found.num_lines + (head[-1:] != b"\n")
+            notes.append(f"empty lines are no rows: {num_empty:,} of the first {lines:,} of {printable(first.name)}")
+        return tuple(notes)
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts the files at the ends of records, or the list of files where each is a row."""
+        if options.text_record == "file":
+            return split_documents(files, self.split_bytes)
+        rule = _RULES[options.text_record]
+        return numbered(chain.from_iterable(self._split_one(f, i, rule) for i, f in enumerate(files)))
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split.
+
+        Raises:
+            BadInputError: At the first row that is not UTF-8, holds a NUL, or is too long, unless bad rows are
+                tolerated; or if the file changed since it was listed.
+            DamagedFileError: If the text is in another encoding, or damaged where it was compressed.
+        """
+        if options.text_record == "file":
+            yield from read_documents(split, files, features, options, self.block_bytes)
+            return
+        file = files[split.file_start]
+        with guard_unchanged(file):
+            if not split.start and (error := other_encoding(read_head(file, sniff.HEAD_BYTES), file)):
+                raise error
+            yield from _SplitReader(file, split, features, options).batches(self.block_bytes)
+
+    def _split_one(self, file: RawFile, file_index: int, rule: TextRule) -> list[InputSplit]:
+        if not file.num_bytes:
+            return []
+        whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
+        if not is_seekable(file):
+            return [whole]
+        with guard_unchanged(file):
+            cuts = find_cuts(file, rule, self.split_bytes or choose_split_bytes(file.num_bytes))
+        return [
+            InputSplit(
+                index=0, file_start=file_index, file_stop=file_index + 1, start=start, stop=stop, num_bytes=stop - start
+            )
+            for start, stop in pairwise([0, *cuts, file.num_bytes])
+        ]
+
+
+class _SplitReader:
+    """Reads one part of one file.
+
+    Args:
+        file: The file.
+        split: The part.
+        features: What is wanted.
+        options: Say what a record is, how long it may be, and whether bad ones are tolerated.
+    """
+
+    def __init__(self, file: RawFile, split: InputSplit, features: Features, options: SourceOptions) -> None:
+        self._file = file
+        self._split = split
+        self._features = features
+        self._options = options
+        self._rule = _RULES[options.text_record]
+        self._max_record_bytes = min(options.max_record_bytes, _MAX_COLUMN_BYTES)
+        self._num_rows = 0
+        self._num_lines = 0
+        self._first_line: int | None = None
+
+    def batches(self, block_bytes: int) -> Iterator[RowBatch]:
+        """Yields the rows."""
+        start, stop = self._split.start, self._split.stop
+        if not start and read_head(self._file, len(BOM)) == BOM:
+            start = len(BOM)
+        if stop and start >= stop:
+            return
+        with open_stream(self._file, start, is_read_through=True) as stream:
+            for part in read_parts(
+                stream,
+                self._rule,
+                offset=start,
+                stop=stop or None,
+                max_record_bytes=self._max_record_bytes,
+                block_bytes=block_bytes,
+            ):
+                if part.num_skipped_lines is not None:
+                    yield self._skipped(part, part.num_skipped_lines)
+                else:
+                    yield self._batch(part)
+
+    def _skipped(self, part: TextPart, num_lines: int) -> RowBatch:
+        error = too_long_fault(self._max_record_bytes).as_error(self._file, line=self._line(0))
+        rejected = [self._refuse(error, 0, part.offset, bytes(part.data))]
+        self._num_rows, self._num_lines = self._num_rows + 1, self._num_lines + num_lines
+        empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features))
+        return RowBatch(empty, np.zeros(0, dtype=np.uint64), self._split.file_start, rejected=rejected)
+
+    def _batch(self, part: TextPart) -> RowBatch:
+        records = self._rule.find(as_array(part.data))
+        texts = take_texts(as_array(part.data), records)
+        rejected = []
+        good = np.arange(len(texts))
+        faults = find_faults(texts, self._max_record_bytes)
+        for row, fault in faults.items():
+            start, line = int(records.starts[row]), self._line(int(records.lines[row]))
+            error = fault.as_error(self._file, line=line, first_byte=part.offset + start)
+            rejected.append(self._refuse_row(error, row, part, records))
+        if faults:
+            good = np.delete(good, list(faults))
+            texts = texts.take(pa.array(good))
+        fitted = self._fit(texts, good, records)
+        for position, unfit in fitted.unfit:
+            row = int(good[position])
+            where = place(self._file, line=self._line(int(records.lines[row])))
+            rejected.append(self._refuse_row(unfit_error(unfit, where), row, part, records))
+        identities = row_identities(self._file, self._split.start, self._num_rows, len(records.starts))
+        self._num_rows, self._num_lines = self._num_rows + len(records.starts), self._num_lines + records.num_lines
+        identities = identities[good[fitted.kept]] if rejected else identities
+        return RowBatch(fitted.batch, identities, self._split.file_start, fitted.num_rounded, rejected)
+
+    def _fit(self, texts: pa.Array, rows: Positions, records: Records) -> FittedRows:
+        strings = texts.view(pa.string())
+        tolerates = self._options.tolerates_bad_rows
+        try:
+            return fit_rows(
+                lambda start, stop: {"text": strings.slice(start, stop - start)},
+                len(strings),
+                self._features,
+                tolerates_bad_rows=tolerates,
+            )
+        except UnfitValueError as error:
+            line = self._line(int(records.lines[rows[error.row]]))
+            raise unfit_error(error, place(self._file, line=line)) from error
+
+    def _refuse_row(self, error: BadInputError, row: int, part: TextPart, records: Records) -> RejectedRow:
+        start, stop = int(records.starts[row]), int(records.stops[row])
+        raw = bytes(part.data[start : min(stop, start + MAX_RAW_BYTES)])
+        return self._refuse(error, int(records.lines[row]), part.offset + start, raw)
+
+    def _refuse(self, error: BadInputError, line: int, first_byte: int, raw: bytes) -> RejectedRow:
+        if not self._options.tolerates_bad_rows:
+            raise error
+        position = f"line {self._line(line)}"
+        index = self._split.file_start
+        return rejected_row(error, file_index=index, position=position, first_byte=first_byte, raw=raw)
+
+    def _line(self, line: int) -> int:
+        # Of a line of the present part, 1-based in the file. What lies before the split is counted if need be.
+        if self._first_line is None:
+            self._first_line = line_at(self._file, Lines(), self._split.start) if self._split.start else 1
+        return self._first_line + self._num_lines + line
+
+
+def looks_like_table(head: bytes) -> bool:
+    """Whether one delimiter cuts nearly all lines into the same number of fields, as no prose is."""
+    lines = head.removeprefix(BOM)[: head.rfind(b"\n") + 1] or head
+    delimiter = sniff_delimiter(lines, True)
+    widths = QuotedRecords(delimiter).widths(lines)
+    num_cuts = lines.count(delimiter.encode())
+    is_prose = delimiter in ",;" and lines.count(f"{delimiter} ".encode()) * 2 > num_cuts
+    return len(widths) > 1 and widths[0] > 1 and not is_prose and bool((widths == widths[0]).mean() >= _TABLE_SHARE)

@@ -1,0 +1,138 @@
+"""Text files cut into input splits at the ends of records."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator
+
+import msgspec
+
+from shardkit.errors import DamagedFileError
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place
+from shardkit.sources.text.blocks import RecordRule, RecordTooLongError, TextBlock, iter_blocks
+from shardkit.sources.text.line_numbers import line_at as line_at
+from shardkit.sources.text_heads import BOM as BOM
+from shardkit.units import MiB, format_size
+
+_SCAN_BYTES = 2 * MiB
+
+
+def split_file(
+    file: RawFile, file_index: int, rule: RecordRule, options: SourceOptions, split_bytes: int | None = None
+) -> list[InputSplit]:
+    """Returns the splits of one text file, without their final index.
+
+    A compressed or transcoded file is one split, with `stop` 0. A large one is read once, to find where records end.
+    Without `split_bytes` the size of the file decides. Where bad rows are tolerated, a damaged file is one split too,
+    and reading it tells of the damage.
+
+    Raises:
+        DamagedFileError: If a record is too long or a quote is never closed, unless bad rows are tolerated.
+    """
+    whole = InputSplit(index=0, file_start=file_index, file_stop=file_index + 1, num_bytes=file.num_bytes)
+    if file.num_bytes == 0:
+        return []
+    if not is_seekable(file):
+        return [whole]
+    split_bytes = split_bytes or choose_split_bytes(file.num_bytes)
+    if file.num_bytes <= split_bytes:
+        return [_part(whole, 0, file.num_bytes)]
+    try:
+        bounds = [0, *_find_cuts(file, rule, options, split_bytes), file.num_bytes]
+    except DamagedFileError:
+        if not options.tolerates_bad_rows:
+            raise
+        bounds = [0, file.num_bytes]
+    return [_part(whole, start, stop) for start, stop in itertools.pairwise(bounds)]
+
+
+def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
+    """Returns splits with their positions filled in."""
+    return [msgspec.structs.replace(s, index=index) for index, s in enumerate(splits)]
+
+
+def read_blocks(
+    file: RawFile,
+    rule: RecordRule,
+    options: SourceOptions,
+    *,
+    start: int,
+    stop: int,
+    block_bytes: int,
+    is_head: bool = False,
+) -> Generator[TextBlock, None, None]:
+    """Yields the blocks of a part of a file.
+
+    Args:
+        file: The file.
+        rule: Where records end.
+        options: Holds the longest record.
+        start: Byte where a record starts, after decompression.
+        stop: Byte to stop at, 0 for the end of the file.
+        block_bytes: Wanted size of a block.
+        is_head: Whether only the first block is wanted.
+
+    Raises:
+        DamagedFileError: If a record is too long, or a quote is open at the end.
+    """
+    try:
+        with open_stream(file, start, is_read_through=not is_head) as stream:
+            blocks = iter_blocks(
+                stream,
+                rule,
+                offset=start,
+                stop=stop or None,
+                max_record_bytes=options.max_record_bytes,
+                block_bytes=block_bytes,
+            )
+            for block in blocks:
+                if block.is_last and (position := rule.open_quote(block.data)) is not None:
+                    before = line_at(file, rule, block.offset)
+                    raise _never_closed(file, before + rule.count_lines(block.data[:position]))
+                yield block
+    except RecordTooLongError as error:
+        line = line_at(file, rule, error.offset)
+        raise _too_long(file, rule, line, error, options.max_record_bytes) from error
+
+
+def _part(whole: InputSplit, start: int, stop: int) -> InputSplit:
+    return msgspec.structs.replace(whole, start=start, stop=stop, num_bytes=stop - start)
+
+
+def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_bytes: int) -> Iterator[int]:
+    # The last split takes what would be less than a quarter of one. Nothing but the ends of blocks is looked for:
+    # lines are counted when a message needs their number.
+    last_cut, cut = file.num_bytes - split_bytes // 4, 0
+    with guard_unchanged(file):
+        with open_stream(file) as stream:
+            start = len(BOM) if stream.read(len(BOM)) == BOM else 0
+        scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
+        for block in read_blocks(file, rule, options, start=start, stop=file.num_bytes, block_bytes=scan_bytes):
+            end = block.offset + len(block.data)
+            if end - cut > split_bytes - scan_bytes and end < last_cut:
+                cut = end
+                yield cut
+            if cut + split_bytes - scan_bytes >= last_cut:
+                break
+
+
+def _never_closed(file: RawFile, line: int) -> DamagedFileError:
+    return DamagedFileError(
+        f"a quote opened at line {line} is never closed",
+        where=place(file),
+        why="everything behind it would be one field",
+        next_step="Close the quote, or double it if it is part of the text",
+    )
+
+
+def _too_long(file: RawFile, rule: RecordRule, line: int, error: RecordTooLongError, limit: int) -> DamagedFileError:
+    why = f"it has more than the {format_size(limit)} that a record may have"
+    if rule.open_quote(error.head) is not None:
+        why += "; a quote that opens in it is perhaps never closed"
+    return DamagedFileError(
+        "a record is too long",
+        where=place(file, line=line),
+        why=why,
+        next_step="Check that it is text with line ends",
+    )

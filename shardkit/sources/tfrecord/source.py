@@ -1,0 +1,277 @@
+"""TFRecords of `tf.train.Example` and `tf.train.SequenceExample`, plain or compressed with gzip or zlib."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
+from shardkit.features import Features
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RejectedRow,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    rejected_row,
+    row_identities,
+)
+from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.files.streams import guard_unchanged, printable, read_exactly, shown
+from shardkit.sources.tfrecord.blocks import (
+    Form,
+    RecordBlock,
+    byte_place,
+    count_records,
+    find_cuts,
+    find_records,
+    form_of,
+    is_record_header,
+    is_zlib_of_records,
+    max_length,
+    open_records,
+    read_blocks,
+)
+from shardkit.sources.tfrecord.feature_shapes import FileShape, check_alike, features_of, never_filled, observe
+from shardkit.sources.tfrecord.rows import BlockDecoder
+from shardkit.units import KiB
+
+_NUM_WINDOWS = 8
+_WINDOW_BYTES = 256 * KiB
+_MAX_SHAPES = 64
+_MAX_HEADS = 16
+
+
+@dataclass(frozen=True)
+class TfrecordSource:
+    """TFRecords of Examples or SequenceExamples.
+
+    A feature list becomes a list of any length: the values of its steps, one step after the other.
+
+    Attributes:
+        format: `tfrecord`.
+        split_bytes: Wanted size of a split; None chooses by the size of the file.
+        block_bytes: Wanted size of the records of a batch.
+    """
+
+    format: str = "tfrecord"
+    split_bytes: int | None = None
+    block_bytes: int = BATCH_BYTES
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file begins with a record, or with a zlib stream that does."""
+        return is_record_header(head) or is_zlib_of_records(head)
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns the features that the heads of the files hold, and places evenly spread over large files.
+
+        Raises:
+            UsageError: If a feature is of different kinds in different files, or has no place in an example.
+            BadInputError: If a head holds no Examples, or all files are empty.
+        """
+        shapes = self._shapes(files, options)
+        if not any(s.num_records for s in shapes):
+            raise NoRowsError(why="no file holds an Example")
+        check_alike(shapes)
+        features = features_of(shapes)
+        if not features:
+            raise BadInputError("the records hold no features", where=shapes[0].name)
+        return features
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns notes on feature lists with several values a step, and on features that not all files hold."""
+        notes = []
+        shapes = [s for s in self._shapes(files, options) if s.num_records]
+        steps = {name: seen.most for shape in shapes for name, seen in shape.lists.items() if seen.most > 1}
+        for name, size in sorted(steps.items()):
+            notes.append(f"the feature list {shown(name)} has {size} values a step and is read as one list of them")
+        names = sorted({name for shape in shapes for name in shape.features})
+        for name in names:
+            without = next((s for s in shapes if name not in s.features), None)
+            if without is not None:
+                notes.append(f"feature {shown(name)} is in none of the records looked at in {without.name}")
+        empty = [f"feature {shown(n)} is empty in all records looked at and is left out" for n in never_filled(shapes)]
+        return (*notes, *empty)
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Cuts plain files at records; a compressed file is one split, and so is one whose records cannot be followed.
+
+        Raises:
+            BadInputError: If a file changed since it was listed.
+        """
+        splits: list[InputSplit] = []
+        for file_index, file in enumerate(files):
+            for start, stop in self._cuts(file, options) if file.num_bytes else ():
+                splits.append(
+                    InputSplit(
+                        index=len(splits),
+                        file_start=file_index,
+                        file_stop=file_index + 1,
+                        start=start,
+                        stop=stop,
+                        num_bytes=stop - start or file.num_bytes,
+                    )
+                )
+        return splits
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the rows of one split.
+
+        Raises:
+            BadInputError: At the first record that does not fit, unless bad rows are tolerated, or if the file changed
+                since it was listed.
+            DamagedFileError: If a length is damaged or a record cut off, so that what follows is lost.
+        """
+        file = files[split.file_start]
+        with guard_unchanged(file):
+            form = form_of(file)
+            decoder = BlockDecoder(features, _head_shape(file, options), max_length(options))
+            reader = _SplitReader(file, form, split, options, self.block_bytes)
+            first_row = 0
+            with open_records(file, form, split.start, is_read_through=True) as stream:
+                blocks = read_blocks(
+                    stream, file, form, options, start=split.start, stop=split.stop, block_bytes=self.block_bytes
+                )
+                for block in blocks:
+                    identities = row_identities(file, split.start, first_row, len(block.starts))
+                    for rows in decoder.decode(block):
+                        rejected = [reader.reject(block, row, first_row, why) for row, why in rows.unfit]
+                        yield RowBatch(rows.batch, identities[rows.rows], split.file_start, rows.num_rounded, rejected)
+                    first_row += len(block.starts)
+
+    def _cuts(self, file: RawFile, options: SourceOptions) -> list[tuple[int, int]]:
+        wanted = self.split_bytes or choose_split_bytes(file.num_bytes)
+        if form_of(file) != "plain":
+            return [(0, 0)]
+        if file.num_bytes <= wanted:
+            return [(0, file.num_bytes)]
+        with guard_unchanged(file):
+            try:
+                cuts = find_cuts(file, options, wanted, self.block_bytes)
+            except DamagedFileError:
+                # Whoever reads it from the start comes to the damage, and knows what to do about it.
+                return [(0, file.num_bytes)]
+        return list(itertools.pairwise(cuts))
+
+    def _shapes(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[FileShape]:
+        shapes = []
+        for file in sample_files([f for f in files if f.num_bytes]):
+            with guard_unchanged(file):
+                shapes.append(_sampled_shape(file, options))
+        return shapes
+
+
+class _SplitReader:
+    """Says where rows of a split stand, and what becomes of those that do not fit.
+
+    Args:
+        file, form, split, options: What is read.
+        block_bytes: Of the blocks that rows are counted in.
+    """
+
+    def __init__(self, file: RawFile, form: Form, split: InputSplit, options: SourceOptions, block_bytes: int) -> None:
+        self._file = file
+        self._form = form
+        self._split = split
+        self._options = options
+        self._block_bytes = block_bytes
+        self._rows_before: int | None = None
+
+    def reject(self, block: RecordBlock, row: int, first_row: int, why: str) -> RejectedRow:
+        """Returns what becomes of a row of a block.
+
+        Raises:
+            BadInputError: If bad rows are not tolerated.
+        """
+        if self._rows_before is None:
+            start = self._split.start
+            self._rows_before = count_records(self._file, self._options, start, self._block_bytes) if start else 0
+        number = self._rows_before + first_row + row + 1
+        error = _bad_record(self._file, self._form, block, row, number, why)
+        if not self._options.tolerates_bad_rows:
+            raise error
+        return rejected_row(
+            error,
+            file_index=self._split.file_start,
+            position=f"row {number}",
+            first_byte=block.first_byte(row),
+            raw=block.record(row),
+        )
+
+
+# What `infer` saw, `notes` need not read again; and what one split of a file saw, no other split.
+@functools.lru_cache(maxsize=_MAX_SHAPES)
+def _sampled_shape(file: RawFile, options: SourceOptions) -> FileShape:
+    form = form_of(file)
+    shape = FileShape(printable(file.name))
+    for row, block in _head(file, form, options, is_strict=not options.tolerates_bad_rows):
+        bad = observe(block, shape)
+        if bad and not options.tolerates_bad_rows:
+            position, why = bad[0]
+            raise _bad_record(file, form, block, position, row + position + 1, f"it {why}")
+    for block in _windows(file, form):
+        observe(block, shape)
+    return shape
+
+
+@functools.lru_cache(maxsize=_MAX_HEADS)
+def _head_shape(file: RawFile, options: SourceOptions) -> FileShape:
+    shape = FileShape(printable(file.name))
+    for _, block in _head(file, form_of(file), options):
+        observe(block, shape)
+    return shape
+
+
+def _head(
+    file: RawFile, form: Form, options: SourceOptions, *, is_strict: bool = False
+) -> Iterator[tuple[int, RecordBlock]]:
+    # Records of the head that are short enough, and the number of those before. Reading tells what is damaged.
+    num_rows = num_bytes = 0
+    limit = max_length(options)
+    with open_records(file, form) as stream:
+        stop = file.num_bytes if form == "plain" else 0
+        blocks = read_blocks(stream, file, form, options, start=0, stop=stop, block_bytes=HEAD_BYTES)
+        try:
+            for block in blocks:
+                yield num_rows, _shortened(block, HEAD_ROWS - num_rows, limit)
+                num_rows += len(block.starts)
+                num_bytes += len(block.data)
+                if num_rows >= HEAD_ROWS or num_bytes >= HEAD_BYTES:
+                    return
+        except DamagedFileError:
+            if is_strict:
+                raise
+
+
+def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number: int, why: str) -> BadInputError:
+    return BadInputError(
+        "a record does not fit",
+        where=byte_place(file, block.first_byte(row), is_compressed=form != "plain", row=number),
+        why=why,
+        next_step="Leave the record out, or declare the feature in a --schema file",
+    )
+
+
+def _shortened(block: RecordBlock, num_rows: int, limit: int) -> RecordBlock:
+    keep = np.flatnonzero(block.lengths[:num_rows] <= limit)
+    return block._replace(starts=block.starts[keep], lengths=block.lengths[keep], is_damaged=block.is_damaged[keep])
+
+
+def _windows(file: RawFile, form: Form) -> Iterator[RecordBlock]:
+    # Features that appear late would otherwise be unknown.
+    if form != "plain" or file.num_bytes <= HEAD_BYTES + _NUM_WINDOWS * _WINDOW_BYTES:
+        return
+    for number in range(1, _NUM_WINDOWS + 1):
+        start = HEAD_BYTES + (file.num_bytes - HEAD_BYTES - _WINDOW_BYTES) * number // _NUM_WINDOWS
+        with open_records(file, form, start) as stream:
+            block = find_records(read_exactly(stream, _WINDOW_BYTES))
+        if block is not None:
+            yield block

@@ -1,0 +1,255 @@
+"""WebDataset: tar archives whose neighbouring members, called alike up to the first dot, are one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
+from shardkit.features import Features
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RejectedRow,
+    RowBatch,
+    SourceOptions,
+    rejected_row,
+    row_identities,
+)
+from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.sampling import sample_files
+from shardkit.sources.files.streams import guard_unchanged, open_stream, place, printable, read_head, shown
+from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
+from shardkit.sources.files.tar_stream import TarDamageError, TarStream
+from shardkit.sources.webdataset.columns import build_batch, extension_of, infer_columns, required_extensions
+from shardkit.sources.webdataset.samples import MAX_EXTENSIONS, Sample, SeenKeys, read_samples
+from shardkit.units import MiB
+
+_HEAD_SAMPLES = 1_000
+_HEAD_BYTES, _MIN_HEAD_BYTES = 32 * MiB, MiB
+_MAX_BATCH_ROWS = 65_536
+_MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
+
+
+@dataclass(frozen=True)
+class WebDatasetSource:
+    """WebDataset shards, read from front to back, one split a file.
+
+    Attributes:
+        format: `webdataset`.
+        batch_bytes: Wanted size of a batch.
+    """
+
+    format: str = "webdataset"
+    batch_bytes: int = BATCH_BYTES
+
+    def recognizes(self, head: bytes, name: str) -> bool:
+        """Returns whether a file begins like a tar archive."""
+        return is_tar(head, name)
+
+    def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
+        """Returns `__key__` and a feature an extension, from the first samples of the files.
+
+        `jpg`, `jpeg`, `png` and `webp` are images; `cls` and `index` integers; `txt` text; `npy` arrays; of `json`
+        the fields are columns, called `json/a/b`, if all samples have the same, and else its text is one. What ends
+        in `.gz` in front of one of these is decompressed. `flac`, `wav`, `mp3` and `ogg` are bytes of audio, and all
+        else are bytes.
+
+        Raises:
+            UsageError: If an extension holds what no example can.
+            BadInputError: If an archive is damaged, or there are no samples.
+        """
+        filled = sample_files([f for f in files if f.num_bytes])
+        found = [_head_samples(f, options, max(_MIN_HEAD_BYTES, _HEAD_BYTES // len(filled))) for f in filled]
+        found = [samples for samples in found if samples]
+        usable = [[s for s in samples if s.problem is None] for samples in found]
+        if not any(usable):
+            if found:
+                raise _refuse(found[0][0], 0, filled[0], found[0][0].problem or "")
+            raise NoRowsError(why="all archives are empty")
+        return infer_columns([samples for samples in usable if samples], options.max_record_bytes)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns which of a sample of the archives are empty."""
+        looked_at = sample_files([f for f in files if f.num_bytes])
+        empty = [f for f in looked_at if read_head(f, BLOCK_BYTES) == ZERO_BLOCK]
+        return tuple(f"{printable(f.name)} is an empty archive: 0 rows" for f in empty)
+
+    def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
+        """Returns a split a file."""
+        filled = [(i, f) for i, f in enumerate(files) if f.num_bytes]
+        return [
+            InputSplit(index=index, file_start=i, file_stop=i + 1, num_bytes=f.num_bytes)
+            for index, (i, f) in enumerate(filled)
+        ]
+
+    def read(
+        self, split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> Iterator[RowBatch]:
+        """Yields the samples of one archive.
+
+        Raises:
+            BadInputError: At the first sample that cannot be used, unless bad rows are tolerated, or if the file
+                changed since it was listed.
+            DamagedFileError: If the archive is cut off or damaged.
+        """
+        file = files[split.file_start]
+        batcher = _Batcher(file, split.file_start, features, options, self.batch_bytes)
+        known = {extension_of(f) for f in features}
+        with guard_unchanged(file), _opened(file) as tar:
+            for sample in read_samples(tar, options, known):
+                if batcher.add(sample):
+                    yield batcher.take()
+            if batcher.num_held:
+                yield batcher.take()
+
+
+class _Batcher:
+    """Takes samples in order and makes batches of them.
+
+    Args:
+        file: The archive.
+        file_index: Its position.
+        features: The columns.
+        options: Say what is allowed.
+        batch_bytes: Wanted size of a batch.
+    """
+
+    def __init__(
+        self, file: RawFile, file_index: int, features: Features, options: SourceOptions, batch_bytes: int
+    ) -> None:
+        self._file = file
+        self._file_index = file_index
+        self._features = features
+        self._options = options
+        self._batch_bytes = min(batch_bytes, _MAX_COLUMN_BYTES - options.max_record_bytes)
+        self._required = required_extensions(features)
+        self._keys = SeenKeys()
+        self._first_row = 0
+        self._num_bytes = 0
+        self._samples: list[tuple[int, Sample]] = []
+        self._rejected: list[tuple[int, RejectedRow]] = []
+
+    @property
+    def num_held(self) -> int:
+        """Samples that no batch has taken yet."""
+        return len(self._samples) + len(self._rejected)
+
+    def add(self, sample: Sample) -> bool:
+        """Takes a sample, and returns whether there are enough for a batch.
+
+        Raises:
+            BadInputError: If it cannot be used and that is not tolerated.
+        """
+        row = self._first_row + self.num_held
+        problem = sample.problem
+        if self._keys.add(sample.key):
+            problem = problem or f"the key {shown(sample.key)} appears twice, and not side by side"
+        missing = next((e for e in self._required if e not in sample.data), None)
+        if missing is not None:
+            problem = problem or f"group {shown(sample.key)} is incomplete: it has no {shown(missing)}"
+        if problem is None:
+            self._samples.append((row, sample))
+            self._num_bytes += sample.num_bytes
+        else:
+            if not self._options.tolerates_bad_rows:
+                # One of those before it may be the first that does not fit.
+                self._drop_unfit()
+            self._reject(row, sample, problem)
+        return self._num_bytes >= self._batch_bytes or self.num_held >= _MAX_BATCH_ROWS
+
+    def take(self) -> RowBatch:
+        """Returns a batch of what is held.
+
+        Raises:
+            BadInputError: If a value does not fit and that is not tolerated.
+        """
+        num_rows = self.num_held
+        try:
+            batch, rounded = self._build([sample for _, sample in self._samples])
+        except UnfitValueError:
+            self._drop_unfit()
+            batch, rounded = self._build([sample for _, sample in self._samples])
+        identities = row_identities(self._file, 0, self._first_row, num_rows)
+        own = np.array([row - self._first_row for row, _ in self._samples], dtype=np.int64)
+        rejected = [row for _, row in sorted(self._rejected, key=lambda item: item[0])]
+        self._first_row += num_rows
+        self._samples, self._rejected, self._num_bytes = [], [], 0
+        return RowBatch(batch, identities[own], self._file_index, rounded, rejected)
+
+    def _build(self, samples: Sequence[Sample]) -> tuple[pa.RecordBatch, dict[str, int]]:
+        return build_batch(samples, self._features, self._options.max_pixels, self._options.max_record_bytes)
+
+    def _drop_unfit(self) -> None:
+        # One by one: only so the first that does not fit is found, and each that does not.
+        fitting = []
+        for row, sample in self._samples:
+            try:
+                self._build([sample])
+                fitting.append((row, sample))
+            except UnfitValueError as error:
+                problem = f"{shown(error.column)} does not fit: expected {error.expected}, got {error.got}"
+                self._reject(row, sample, problem)
+        self._samples = fitting
+
+    def _reject(self, row: int, sample: Sample, problem: str) -> None:
+        error = _refuse(sample, row, self._file, problem)
+        if not self._options.tolerates_bad_rows:
+            raise error
+        raw = b"".join(sample.raw)
+        self._num_bytes += min(len(raw), MiB)
+        position = f"sample {shown(sample.key)}, row {row + 1}"
+        self._rejected.append(
+            (
+                row,
+                rejected_row(
+                    error, file_index=self._file_index, position=position, first_byte=sample.first_byte, raw=raw
+                ),
+            )
+        )
+
+
+def _head_samples(file: RawFile, options: SourceOptions, max_bytes: int) -> list[Sample]:
+    samples: list[Sample] = []
+    num_bytes = 0
+    with _opened(file, is_head=True) as tar:
+        for sample in read_samples(tar, options):
+            sample.raw.clear()
+            samples.append(sample)
+            num_bytes += sample.num_bytes
+            if num_bytes >= max_bytes or len(samples) == _HEAD_SAMPLES:
+                break
+    return samples
+
+
+@contextmanager
+def _opened(file: RawFile, *, is_head: bool = False) -> Iterator[TarStream]:
+    try:
+        with open_stream(file, is_read_through=not is_head) as stream:
+            yield TarStream(stream, num_bytes=file.num_bytes if file.compression is None else None)
+    except TarDamageError as error:
+        raise DamagedFileError(
+            "the tar archive is cut off or damaged",
+            where=place(file),
+            why=str(error),
+            next_step="Fetch or make it anew, or leave it out",
+        ) from error
+
+
+def _refuse(sample: Sample, row: int, file: RawFile, problem: str) -> BadInputError:
+    next_step = None
+    if "incomplete" in problem:
+        next_step = "Put the members of a sample side by side (tar --sort=name), or declare the column nullable"
+    elif f"more than {MAX_EXTENSIONS}" in problem:
+        next_step = "Rename the members, or read the archive as a folder of files with another --format"
+    return BadInputError(
+        "the sample cannot be used",
+        where=f"{place(file)}, sample {shown(sample.key)} (row {row + 1})",
+        why=problem,
+        next_step=next_step,
+    )

@@ -1,0 +1,64 @@
+"""What the operating system says when something cannot be written, in the words of a user."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from shardkit.errors import OutOfSpaceError, StorageError, UsageError
+from shardkit.storage.locations import is_local, local_path
+from shardkit.units import format_size
+
+
+def free_bytes(path: str) -> int | None:
+    """Returns the free space where a path lies, None where the store does not tell."""
+    if not is_local(path):
+        return None
+    target = local_path(path)
+    while not target.exists():
+        target = target.parent
+    return shutil.disk_usage(target).free
+
+
+@contextmanager
+def translate_os_errors(path: Path | str) -> Iterator[None]:
+    """Turns operating system errors while writing `path` into errors that a user understands.
+
+    Raises:
+        OutOfSpaceError: If the disk or the quota is full; names the path and what is free.
+        UsageError: If the path may not be written.
+        StorageError: For everything else.
+    """
+    try:
+        yield
+    except OSError as error:
+        _raise_write_error(error, str(path))
+
+
+def _raise_write_error(error: OSError, path: str) -> NoReturn:
+    where = str(error.filename or path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        free = free_bytes(path)
+        raise OutOfSpaceError(
+            "no space left",
+            where=where,
+            why=f"{format_size(free or 0)} free there",
+            next_step="Free some space or choose another place, then run the same command again",
+        ) from error
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
+        raise UsageError(
+            "cannot write there",
+            where=where,
+            why=_reason(error),
+            next_step="Choose another place, or allow writing there",
+        ) from error
+    again = "Run the same command again, or choose another place"
+    raise StorageError("writing failed", where=where, why=_reason(error), next_step=again) from error
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,226 @@
+"""Requests to stores: one with a time limit, or as many as it takes until a deadline.
+
+The clients' libraries ask again by themselves, some of them for seconds. What lasts longer, such as an outage or a
+store that is throttled, is outlasted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from shardkit.errors import ShardkitError, StorageError, UsageError
+from shardkit.runtime.ending import current_ending
+from shardkit.storage.clients import client_of
+from shardkit.storage.locations import protocol_of, redact
+from shardkit.storage.options import hide_secrets
+from shardkit.storage.responses import failure_of, is_missing, is_passing
+
+# Of one request of a few bytes, or of a block.
+TIMEOUT_S = 60.0
+# Of a bucket of a million objects.
+LISTING_TIMEOUT_S = 600.0
+# Outlasts an outage of a minute.
+DEADLINE_S = 120.0
+# A store that has never answered is more likely misspelt than broken.
+FIRST_DEADLINE_S = 15.0
+DEADLINE_VARIABLE = "SHARDKIT_STORAGE_DEADLINE"
+
+_FIRST_PAUSE_S = 0.1
+_SHORTEST_S = 1.0
+_LONGEST_PAUSE_S = 10.0
+_POLL_S = 0.5
+_Answer = TypeVar("_Answer")
+# What has answered, by process and protocol.
+_known: set[tuple[int, str]] = set()
+
+
+def ask(
+    path: str, method: str, *args: Any, is_written: bool = False, timeout_s: float = TIMEOUT_S, **options: Any
+) -> Any:
+    """Returns what a store's client answers about a path, asked again until the deadline.
+
+    Args:
+        path: URL.
+        method: Of the fsspec file system.
+        args: Instead of the path alone.
+        is_written: Whether it changes the store.
+        timeout_s: How long one answer may take.
+        options: By name.
+
+    Raises:
+        FileNotFoundError, FileExistsError: If the store says so.
+        StorageError: If it refuses, or whatever else it answers until the deadline.
+    """
+
+    def request(left_s: float) -> Any:
+        return call(path, method, *args, is_written=is_written, timeout_s=within(left_s, timeout_s), **options)
+
+    return patiently(request, path, is_written=is_written)
+
+
+def ask_afresh(path: str, method: str, **options: Any) -> Any:
+    """Returns what `ask` does, of the store itself: what a client listed before is not what is there now."""
+    client_of(path).invalidate_cache()
+    return ask(path, method, **options)
+
+
+def patiently(request: Callable[[float], _Answer], path: str, *, is_written: bool = False) -> _Answer:
+    """Returns what a request gives, made again until the deadline while its errors may pass.
+
+    Args:
+        request: Makes it, given the seconds until the deadline.
+        path: URL, for messages.
+        is_written: Whether it changes the store.
+
+    Raises:
+        FileNotFoundError, FileExistsError: At once.
+        StorageError: For whatever else is final or still there at the deadline.
+    """
+    import tenacity
+
+    key = (os.getpid(), protocol_of(path, is_written=False))
+    deadline_s = deadline() if key in _known else min(deadline(), FIRST_DEADLINE_S)
+    ending = current_ending()
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(deadline_s) | tenacity.stop_when_event_set(ending),  # type: ignore[arg-type]
+        wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+        retry=tenacity.retry_if_exception(_may_pass),
+        sleep=lambda seconds: (ending.wait(seconds), None)[1],
+        reraise=True,
+    )
+    try:
+        end = time.monotonic() + deadline_s
+        answer = retrying(lambda: request(end - time.monotonic()))
+    except FileExistsError:
+        _known.add(key)
+        raise
+    except ShardkitError:
+        raise
+    except Exception as error:  # Of the client's library: they have no common class.
+        if is_missing(error):
+            _known.add(key)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), redact(path)) from error
+        # Some go on with whole documents of their service.
+        said = " ".join(str(error).strip().partition("\n")[0].split())
+        raise failure_of(error, redact(path), redact(hide_secrets(said)), is_written=is_written) from error
+    _known.add(key)
+    return answer
+
+
+def call(
+    path: str,
+    method: str,
+    *args: Any,
+    is_written: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    is_over: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> Any:
+    """Returns what a store's client answers to one request, for any number of threads.
+
+    Args:
+        path: URL.
+        method: Of the fsspec file system.
+        args: Instead of the path alone.
+        is_written: Whether it changes the store.
+        timeout_s: How long an answer may take.
+        is_over: Asked now and then, whether nobody wants the answer any more.
+        options: By name.
+
+    Raises:
+        StorageError: If there is no answer in time, or nobody wants it any more.
+        Exception: Whatever the client's library raises.
+    """
+    client = client_of(path, is_written=is_written)
+    arguments = args or (path,)
+    if client.async_impl and (request := getattr(client, f"_{method}", None)) is not None:
+        answer = asyncio.run_coroutine_threadsafe(_limited(request, timeout_s, *arguments, **options), client.loop)
+    elif client.protocol == "memory":
+        return getattr(client, method)(*arguments, **options)
+    else:
+        answer = _in_a_thread(partial(getattr(client, method), *arguments, **options))
+    # The client's own limit comes first, and ends what it does.
+    end = time.monotonic() + timeout_s + _POLL_S
+    try:
+        found: Any = TimeoutError()
+        while time.monotonic() < end and not is_over():
+            if wait([answer], _POLL_S).done:
+                found = answer.result()
+                break
+    except CancelledError as error:
+        raise StorageError("a request was given up", where=redact(path)) from error
+    finally:
+        answer.cancel()
+    if isinstance(found, TimeoutError) and is_over():
+        raise StorageError("a request was given up", where=redact(path))
+    if isinstance(found, TimeoutError):
+        raise StorageError(
+            "the store does not answer",
+            where=redact(path),
+            why=f"no answer in {timeout_s:.0f} s",
+            next_step="Check the address, your credentials and the network, then run the same again",
+        ) from found
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def within(left_s: float, timeout_s: float = TIMEOUT_S) -> float:
+    """Returns how long one answer may take, given the seconds until the deadline."""
+    return min(timeout_s, max(left_s, _SHORTEST_S))
+
+
+def deadline() -> float:
+    """Returns for how long a store is asked again, in seconds; `SHARDKIT_STORAGE_DEADLINE` sets it.
+
+    Raises:
+        UsageError: If that is no number of seconds.
+    """
+    text = os.environ.get(DEADLINE_VARIABLE, "")
+    try:
+        seconds = float(text) if text else DEADLINE_S
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise UsageError(f"{DEADLINE_VARIABLE} is {text!r}", next_step="Set it to a number of seconds, or unset it")
+    return seconds
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, ShardkitError):
+        return isinstance(error, StorageError)
+    return isinstance(error, Exception) and is_passing(error)
+
+
+def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
+    """Starts what cannot be given a time limit; it is left alone when that is over."""
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            found = request()
+        except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
+            found = error
+        with suppress(InvalidStateError):
+            answer.set_result(found)
+
+    threading.Thread(target=work, name="shardkit-request", daemon=True).start()
+    return answer
+
+
+async def _limited(request: Callable[..., Any], timeout_s: float, *args: Any, **options: Any) -> Any:
+    # An error is a result like any other: of one that is raised when nobody waits any more, asyncio complains.
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await request(*args, **options)
+    except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
+        return error

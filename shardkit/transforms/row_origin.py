@@ -1,0 +1,87 @@
+"""Where a row came from, for people: told from its identity, since batches carry no row numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, row_identities
+from shardkit.sources.files.streams import place
+from shardkit.transforms.steps import Positions
+
+_MAX_ROWS = 2**40
+_UNITS = {"parquet": "row group", "arrow": "record batch", "orc": "stripe"}
+
+
+class Origin(NamedTuple):
+    """Position in the list of files and where in the file, such as `row 5`; empty where the file is the row."""
+
+    file_index: int
+    position: str
+
+
+def origins_of(
+    rows: RowBatch, positions: Positions, files: tuple[RawFile, ...], split: InputSplit, format: str | None
+) -> list[Origin]:
+    """Returns where some rows came from. Rows are counted from 1, and from the start of the split.
+
+    Args:
+        rows: As the source gave them.
+        positions: Of the rows in the batch.
+        files: All inputs.
+        split: The part of the inputs that the rows are from.
+        format: Of the source; says what a split's start counts.
+    """
+    indices = rows.file_indices
+    file_indices = np.full(len(positions), indices, dtype=np.int64) if isinstance(indices, int) else indices[positions]
+    found, inverse = np.unique(file_indices, return_inverse=True)
+    firsts = [int(row_identities(files[index], split.start, 0, 1)[0]) for index in found.tolist()]
+    # Identities wrap around at 2**64.
+    numbers = rows.identities[positions] - np.array(firsts, dtype=np.uint64)[inverse]
+    behind = f" counted from {_UNITS.get(format or '', 'byte')} {split.start}" if split.start else ""
+    return [
+        Origin(file_index, f"row {number + 1}{behind}" if number < _MAX_ROWS else "")
+        for file_index, number in zip(file_indices.tolist(), numbers.tolist(), strict=True)
+    ]
+
+
+def origin_of(rows: RowBatch, row: int, files: tuple[RawFile, ...], split: InputSplit, format: str | None) -> Origin:
+    """Returns where one row came from, as `origins_of` does."""
+    return origins_of(rows, np.array([row], dtype=np.int64), files, split, format)[0]
+
+
+def place_of(origin: Origin, files: tuple[RawFile, ...]) -> str:
+    """Returns the origin for a message, such as `a.csv, row 5`."""
+    name = place(files[origin.file_index])
+    return f"{name}, {origin.position}" if origin.position else name
+
+
+def raw_rows(batch: pa.RecordBatch, positions: Positions) -> Iterator[bytes]:
+    """Yields rows as the source gave them, as JSON: bytes in base64, what JSON has no form for as text."""
+    columns = [_values(column, positions) for column in batch.columns]
+    for values in zip(*columns, strict=True):
+        yield msgspec.json.encode(dict(zip(batch.schema.names, values, strict=True)), enc_hook=str)
+
+
+def raw_row(batch: pa.RecordBatch, row: int) -> bytes:
+    """Returns one row as `raw_rows` does."""
+    return next(raw_rows(batch, np.array([row], dtype=np.int64)))
+
+
+def _values(column: pa.Array, positions: Positions) -> list[Any]:
+    try:
+        found: list[Any] = column.take(pa.array(positions, pa.int64())).to_pylist()
+    except (ValueError, OverflowError, pa.ArrowNotImplementedError):
+        return [_as_python(column[position]) for position in positions.tolist()]
+    return found
+
+
+def _as_python(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return str(scalar)

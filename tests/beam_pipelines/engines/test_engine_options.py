@@ -1,0 +1,381 @@
+"""What an engine is told: defaults, what the user says instead, and what Beam makes of it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.engines.beam_options import check_typed
+from beam_pipelines.engines.catalogue import ENGINES, FLINK_JAR, PRISM, SPARK_JAR
+from beam_pipelines.engines.run import check_engine
+from beam_pipelines.engines.settings import (
+    EngineOptions,
+    Facts,
+    beam_flags,
+    choose_settings,
+    parse_option,
+    value_of,
+)
+from shardkit.cli.convert import command
+from shardkit.cli.shell.engine_options import RUNNERS, split_flags
+from shardkit.errors import StorageError, UsageError
+
+FACTS = Facts(num_workers=3, num_input_splits=40, environment={})
+
+
+def flags(runner, *typed, facts=FACTS, values=()):
+    options = EngineOptions(runner=runner, values=values, flags=typed)
+    engine = ENGINES[runner]
+    return beam_flags(engine, choose_settings(engine, runner, options, facts), typed)
+
+
+def as_beam_sees(runner, *typed, **more):
+    return PipelineOptions(flags(runner, *typed, **more)).get_all_options()
+
+
+def test_beam_understands_every_flag():
+    known = PipelineOptions(["--runner=DirectRunner"]).get_all_options()
+    for name, engine in ENGINES.items():
+        for setting in engine.settings:
+            if setting.flag is not None and not setting.flag.startswith("dask_"):
+                assert setting.flag in known, (name, setting.flag)
+
+
+def test_flink_is_told_what_suits_it():
+    seen = as_beam_sees("flink", facts=FACTS._replace(environment={FLINK_JAR: "/jars/flink.jar"}))
+    assert seen["runner"] == "FlinkRunner"
+    assert (seen["flink_master"], seen["parallelism"], seen["environment_type"]) == ("[local]", 3, "LOOPBACK")
+    assert seen["flink_job_server_jar"] == "/jars/flink.jar"
+    assert seen["save_main_session"] is False
+    far = as_beam_sees("flink", values=(("master", "10.0.0.5:8081"), ("environment-type", "EXTERNAL")))
+    assert (far["flink_master"], far["environment_type"]) == ("10.0.0.5:8081", "EXTERNAL")
+
+
+def test_spark_and_prism_are_told_what_suits_them():
+    spark = as_beam_sees("spark", facts=FACTS._replace(environment={SPARK_JAR: "/jars/spark.jar"}))
+    assert (spark["spark_master_url"], spark["spark_job_server_jar"]) == ("local[3]", "/jars/spark.jar")
+    assert as_beam_sees("prism", values=(("program", "/opt/prism"),))["prism_location"] == "/opt/prism"
+
+
+@given(st.integers(1, 1000), st.integers(1, 10**6))
+def test_dask_deals_the_inputs_to_every_worker(num_workers, num_input_splits):
+    engine = ENGINES["dask"]
+    chosen = choose_settings(engine, "dask", EngineOptions(runner="dask"), Facts(num_workers, num_input_splits, {}))
+    partitions = int(value_of(chosen, "partitions") or 0)
+    assert 1 <= partitions <= min(256, num_input_splits)
+    assert partitions >= min(num_workers, num_input_splits, 256)
+
+
+def test_flags_of_beam_win_over_ours():
+    seen = as_beam_sees("flink", "--parallelism=9", "--flink_version", "1.20", "--save_main_session")
+    assert (seen["parallelism"], seen["flink_version"], seen["save_main_session"]) == (9, "1.20", True)
+    assert sum(flag.startswith("--parallelism") for flag in flags("flink", "--parallelism=9")) == 1
+
+
+@pytest.mark.parametrize("runner", ENGINES)
+def test_an_option_that_is_none_is_refused_with_the_nearest(runner):
+    with pytest.raises(UsageError, match="did you mean stall-minutes"):
+        flags(runner, values=(("stal-minutes", "3"),))
+    with pytest.raises(UsageError, match="given twice"):
+        flags(runner, values=(("stall-minutes", "3"), ("stall-minutes", "4")))
+
+
+def test_a_flag_that_beam_refuses_ends_with_its_words_before_anything_is_read():
+    found = CliRunner().invoke(command, ["gone.csv", "out", "--runner", "portable", "--", "--parallelism=x"])
+    assert isinstance(found.exception, UsageError), found.output
+    assert "argument --parallelism: invalid int value: 'x'" in str(found.exception)
+    assert "usage:" not in found.output
+
+
+@pytest.mark.parametrize("runner", [name for name in ENGINES if name != "dask"])
+def test_a_flag_that_beam_does_not_know_is_told_of(runner):
+    notes = check_typed(runner, ["--paralelism=3", "--parallelism=2", "--own", "value"])
+    assert [note.split(";")[0] for note in notes] == [
+        "Beam's Python package knows no flag --own",
+        "Beam's Python package knows no flag --paralelism",
+    ]
+    assert notes[1].endswith("(did you mean --parallelism?)")
+    assert check_typed(runner, ["--parallelism=2", "--experiments=a", "--labels", "a=b"]) == ()
+
+
+def test_what_is_no_program_of_prism_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "text").touch(0o644)
+    typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", "prism", "--engine-option"]
+    found = CliRunner().invoke(command, [*typed, f"program={tmp_path / 'text'}"])
+    assert isinstance(found.exception, UsageError), found.output
+    assert "it is neither a zip file nor may it be run" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("runner", "option", "words"),
+    [
+        ("dask", "address=", "--engine-option address has no value"),
+        ("dask", "partitions=2.5", "invalid int value: '2.5'"),
+        ("dask", "partitions=0", "no positive number"),
+        ("portable", "environment-type=WRONG", "Choose one of LOOPBACK, EXTERNAL, DOCKER, PROCESS"),
+        ("portable", "environment-type=EXTERNAL", "environment-config=HOST:PORT"),
+        ("prism", "stall-minutes=nan", "no positive number"),
+        ("spark", "stall-minutes=0", "no job server"),
+    ],
+)
+def test_what_an_engine_cannot_be_told_is_refused_before_anything_is_read(tmp_path, monkeypatch, runner, option, words):
+    (tmp_path / "prism").touch(0o755)
+    monkeypatch.setenv(PRISM, str(tmp_path / "prism"))
+    monkeypatch.delenv(SPARK_JAR, raising=False)
+    typed = [str(tmp_path / "gone.csv"), str(tmp_path / "out"), "--runner", runner, "--engine-option", option]
+    found = CliRunner().invoke(command, typed)
+    assert isinstance(found.exception, UsageError), found.output
+    assert words in str(found.exception)
+    assert not found.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("endpoint={}",), "job service"),
+        (("environment-type=external", "environment-config={}"), "worker pool"),
+    ],
+)
+def test_an_address_where_nobody_listens_is_told_of_at_once(tmp_path, options, what):
+    with socket.socket() as taken:
+        # Bound and not listening: nobody else gets it, and whoever connects is refused.
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        typed = [item for text in options for item in ("--engine-option", text.format(address))]
+        found = CliRunner().invoke(command, [str(tmp_path / "gone.csv"), "out", "--runner", "portable", *typed])
+    assert isinstance(found.exception, StorageError), found.output
+    assert str(found.exception).startswith(f"there is no {what} in {address}: Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("nonsense", "missing port number"),
+        ("http://127.0.0.1:8786", "unknown address scheme 'http'"),
+        ("tcp://127.0.0.1:x", "'tcp://127.0.0.1:x' is no address of a scheduler of Dask"),
+    ],
+)
+@pytest.mark.parametrize("way", [["--engine-option", "address={}"], ["--", "--dask_client_address={}"]])
+def test_an_address_of_dask_that_is_none_is_refused_before_anything_is_read(tmp_path, address, words, way):
+    typed = [text.format(address) for text in way]
+    found = CliRunner().invoke(command, [str(tmp_path / "gone.csv"), "out", "--runner", "dask", *typed])
+    assert isinstance(found.exception, UsageError), found.output
+    assert words in str(found.exception)
+
+
+@pytest.mark.parametrize("form", ["{}", "tcp://{}", "tls://{}"])
+def test_a_scheduler_of_dask_that_is_not_there_is_told_of_at_once(form):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = form.format(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(StorageError, match=f"no scheduler of Dask in {address}: Connection refused"):
+            check_engine(EngineOptions(runner="dask", values=(("address", address),)))
+
+
+def test_what_listens_there_and_is_something_else_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("beam_pipelines.engines.reachability._CONNECT_S", 0.5)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        pool = (("environment-type", "EXTERNAL"), ("environment-config", address))
+        for runner, values, words in (
+            ("dask", (("address", f"tcp://{address}"),), "no scheduler of Dask in .*: what listens there does not"),
+            ("portable", (("endpoint", address),), "no job service in .*: it does not speak gRPC"),
+            ("portable", pool, "no worker pool in .*: it does not speak gRPC"),
+        ):
+            with pytest.raises(StorageError, match=words):
+                check_engine(EngineOptions(runner=runner, values=values))
+
+
+@pytest.mark.parametrize("values", [("endpoint=foo",), ("environment-type=EXTERNAL", "environment-config=foo")])
+def test_an_address_without_a_port_is_none(values):
+    with pytest.raises(UsageError, match="'foo' is no address of a "):
+        check_engine(EngineOptions(runner="portable", values=tuple(map(parse_option, values))))
+
+
+def test_a_scheduler_file_that_is_none_is_refused(tmp_path):
+    for content in (None, "", "[]", '{"id": 1}'):
+        if content is not None:
+            (tmp_path / "scheduler.json").write_text(content)
+        with pytest.raises(UsageError, match="the scheduler file cannot be read"):
+            check_engine(EngineOptions(runner="dask", flags=(f"--dask_scheduler_file={tmp_path}/scheduler.json",)))
+
+
+def test_options_of_stores_that_would_not_arrive_are_refused(monkeypatch):
+    monkeypatch.setenv("SHARDKIT_STORAGE_OPTIONS", '{"s3": {"anon": true}}')
+    for options in (
+        EngineOptions(runner="dask", values=(("address", "tcp://127.0.0.1:1"),)),
+        EngineOptions(runner="portable", flags=("--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1")),
+    ):
+        with pytest.raises(UsageError, match="--storage-options do not reach workers that others start"):
+            check_engine(options)
+    assert check_engine(EngineOptions(runner="portable")) == ()
+
+
+def test_docker_is_asked_for_before_anything_is_read(tmp_path, monkeypatch):
+    options = EngineOptions(runner="portable", values=(("environment-type", "docker"),))
+    program = tmp_path / "docker"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="no program docker is on the path"):
+        check_engine(options)
+    program.write_text("#!/bin/sh\necho first >&2\necho is the daemon running? >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(StorageError, match=r"Docker, which does not answer: is the daemon running\?"):
+        check_engine(options)
+    program.write_text("#!/bin/sh\nexit 0\n")
+    assert check_engine(options) == ()
+
+
+def test_docker_on_other_machines_is_not_looked_for_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    jar = tmp_path / "job-server.jar"
+    with zipfile.ZipFile(jar, "w"):
+        pass
+    for runner, master in (("flink", "10.0.0.5:8081"), ("spark", "spark://10.0.0.5:7077")):
+        values = (("jar", str(jar)), ("environment-type", "DOCKER"))
+        assert check_engine(EngineOptions(runner=runner, values=(*values, ("master", master)))) == ()
+        with pytest.raises(UsageError, match="no program docker"):
+            check_engine(EngineOptions(runner=runner, values=values))
+
+
+def test_flags_of_beam_say_where_somebody_has_to_listen():
+    service = grpc.server(ThreadPoolExecutor(1))
+    with socket.socket() as taken:
+        here = f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}"
+        service.start()
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        pool = (("environment-type", "EXTERNAL"), ("environment-config", nobody))
+        elsewhere = EngineOptions(runner="portable", values=pool, flags=(f"--job_endpoint={here}",))
+        assert check_engine(elsewhere) == (), "its network is not ours"
+        with pytest.raises(StorageError, match=f"no job service in {nobody}"):
+            check_engine(EngineOptions(runner="portable", flags=(f"--job_endpoint={nobody}",)))
+        service.stop(None)
+
+
+def test_a_flag_that_nobody_reads_is_refused():
+    assert check_typed("dask", ["--dask_npartitions=3"]) == ()
+    with pytest.raises(UsageError, match=r"no flag --dask_npartition: did you mean --dask_npartitions\?"):
+        check_typed("dask", ["--dask_npartition=3"])
+
+
+def test_an_option_without_a_value_is_refused():
+    assert parse_option("stall_minutes= 3") == ("stall-minutes", "3")
+    for text in ("stall-minutes", "=3"):
+        with pytest.raises(UsageError, match="has no value"):
+            parse_option(text)
+
+
+@pytest.mark.parametrize(("runner", "variable"), [("flink", FLINK_JAR), ("spark", SPARK_JAR), ("prism", PRISM)])
+def test_what_is_missing_is_named_and_not_downloaded(runner, variable, tmp_path):
+    engine, options = ENGINES[runner], EngineOptions(runner=runner)
+    error = engine.needs(options, FACTS)
+    assert error is not None
+    assert variable in str(error)
+    gone = engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "gone")}))
+    assert gone is not None
+    assert str(tmp_path / "gone") in str(gone)
+    with zipfile.ZipFile(tmp_path / "there", "w"):
+        pass
+    assert engine.needs(options, FACTS._replace(environment={variable: str(tmp_path / "there")})) is None
+
+
+def test_a_job_server_that_is_no_jar_file_is_named(tmp_path):
+    (tmp_path / "x.jar").write_text("x")
+    for runner in ("flink", "spark"):
+        options = EngineOptions(runner=runner, values=(("jar", str(tmp_path / "x.jar")),))
+        error = ENGINES[runner].needs(options, FACTS)
+        assert error is not None
+        assert "x.jar is no job server for" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (("environment-type=PROCESS",), "the job service in this process starts no workers as processes"),
+        (("environment-type=PROCESS", "endpoint={}"), "nobody said which program workers run"),
+        (("environment-type=PROCESS", "endpoint={}", "environment-config=boot"), "nobody said which program"),
+    ],
+)
+def test_workers_as_processes_need_a_program_and_a_job_service_that_starts_it(values, words):
+    service = grpc.server(ThreadPoolExecutor(1))
+    address = f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}"
+    service.start()
+    try:
+        typed = tuple(parse_option(text.format(address)) for text in values)
+        with pytest.raises(UsageError, match=words):
+            check_engine(EngineOptions(runner="portable", values=typed))
+        config = ("environment-config", '{"command": "/boot"}')
+        named = (("environment-type", "PROCESS"), ("endpoint", address), config)
+        assert check_engine(EngineOptions(runner="portable", values=named)) == ()
+    finally:
+        service.stop(None)
+
+
+def test_what_follows_two_dashes_is_for_beam_if_it_has_dashes_too():
+    assert split_flags(["a.csv", "out", "--", "--parallelism=2", "--x"]) == (
+        ["a.csv", "out"],
+        ("--parallelism=2", "--x"),
+    )
+    assert split_flags(["--seed", "1", "--", "-odd.csv", "out"]) == (["--seed", "1", "--", "-odd.csv", "out"], ())
+    assert split_flags(["a", "b"]) == (["a", "b"], ())
+
+
+@pytest.mark.parametrize("runner", [name for name in RUNNERS if name != "local"])
+def test_every_engine_has_a_page(runner):
+    found = CliRunner().invoke(command, ["--engine-help", runner], prog_name="shardkit convert")
+    assert found.exit_code == 0, found.output
+    for setting in ENGINES[runner].settings:
+        assert f"\n  {setting.key}  " in found.output
+    assert f"--runner {runner}" in found.output.partition("Examples")[2]
+    assert set(RUNNERS) == {"local", *ENGINES}
+
+
+def shardkit(*arguments):
+    own = [sys.executable, "-m", "shardkit", "convert", *map(str, arguments)]
+    return subprocess.run(own, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_dry_run_shows_what_the_engine_would_be_told(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    place = (tmp_path / "a.csv", tmp_path / "out")
+    found = shardkit(
+        *place, "--runner", "portable", "--dry-run", "--engine-option", "stall-minutes=3", "--", "--job_port=0"
+    )
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"stall-minutes +3 +as asked for", found.stdout)
+    assert "--environment_type=LOOPBACK" in found.stdout
+    assert "--job_port=0" in found.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--engine-option", "a=b"), "--runner local takes no options"),
+        (("--", "--parallelism=2"), "flags of Beam were given"),
+        (("--runner", "flink"), "there is no job server for Flink"),
+        (("--runner", "portable", "--engine-option", "stall-minutes=soon"), "is no positive number"),
+        (("--runner", "portable", "--engine-option", "job=3"), "has no option 'job'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_read(tmp_path, arguments, message):
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    found = shardkit(tmp_path / "a.csv", tmp_path / "out", *arguments)
+    assert found.returncode == 2, found.stderr
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+    assert list(tmp_path.glob("out/manifests/*")) == []

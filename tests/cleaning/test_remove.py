@@ -1,0 +1,501 @@
+"""Cleaning never removes what a manifest names, whatever happened before or happens meanwhile; what is dead goes."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shardkit.cleaning.decide import (
+    DOCTOR,
+    FOREIGN,
+    LIVE,
+    OLD_DATA,
+    ORPHANS,
+    TABLES,
+    TEMPORARY,
+    UNFINISHED,
+    WORK,
+    YOUNG,
+    Upload,
+    plan_cleaning,
+    totals,
+)
+from shardkit.cleaning.inventory import take_inventory
+from shardkit.cleaning.remove import remove
+from shardkit.conversion.layout_math import shard_file_name
+from shardkit.dataset.documents import Accounting
+from shardkit.dataset.manifest import (
+    FORMAT_VERSION,
+    Created,
+    Manifest,
+    ShardInfo,
+    ShardTableInfo,
+    SplitInfo,
+    encode_manifest,
+    manifest_path,
+    shard_table_path,
+)
+from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.dataset.shard_table import encode_shard_table
+from shardkit.errors import UnsafeError, UsageError
+from shardkit.units import parse_duration
+
+DAY = 86_400.0
+WEEK = 7 * DAY
+FINGERPRINTS = [c * 32 for c in "abcd"]
+NUM_SHARDS = 2
+
+
+def shard_path(fingerprint, index):
+    return f"data/{fingerprint}/{shard_file_name('train', index, NUM_SHARDS, '.tfrecord.gz')}"
+
+
+def describe(fingerprint, table_number, source="rows.csv"):
+    """Returns a manifest and its table that name the shards of a conversion, which nobody opens."""
+    shards = [
+        ShardInfo(
+            split="train",
+            shard_index=index,
+            path=shard_path(fingerprint, index),
+            num_examples=1,
+            num_bytes=5,
+            num_uncompressed_bytes=5,
+            crc32c=0,
+            sha256="",
+            block_num_bytes=(5,),
+            block_num_uncompressed_bytes=(5,),
+            block_num_examples=(1,),
+            block_crc32c=(0,),
+        )
+        for index in range(NUM_SHARDS)
+    ]
+    table = encode_shard_table(shards)
+    totals_of = {"num_examples": NUM_SHARDS, "num_bytes": 5 * NUM_SHARDS, "num_uncompressed_bytes": 5 * NUM_SHARDS}
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        name="set",
+        fingerprint=fingerprint,
+        created=Created(at="2025-01-02T03:04:05Z", commit_id="0" * 32, inputs=(), tool_versions={}),
+        recipe={"source": source},
+        compression="gzip",
+        features=(),
+        splits=(SplitInfo(name="train", num_shards=NUM_SHARDS, **totals_of),),
+        accounting=Accounting(num_rows=NUM_SHARDS, num_examples=NUM_SHARDS),
+        shard_table=ShardTableInfo(
+            path=shard_table_path(table_number), num_rows=NUM_SHARDS, sha256=hashlib.sha256(table).hexdigest()
+        ),
+    )
+    return encode_manifest(manifest), table
+
+
+class Place:
+    """A dataset in a folder, with a clock of its own."""
+
+    def __init__(self, folder):
+        self.root = Path(folder)
+        self.work_root = self.root / "work"
+        self.now = time.time()
+
+    def write(self, path, content=b"shard"):
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        os.utime(target, (self.now, self.now))
+
+    def write_shards(self, fingerprint):
+        for index in range(NUM_SHARDS):
+            if not (self.root / shard_path(fingerprint, index)).exists():
+                self.write(shard_path(fingerprint, index))
+
+    def has_all(self, fingerprint):
+        return all((self.root / shard_path(fingerprint, index)).exists() for index in range(NUM_SHARDS))
+
+    def commit(self, fingerprint, *, is_torn=False, is_appended=False, source="rows.csv"):
+        version = table_number = max(list_versions(self.root), default=0) + 1
+        while (self.root / shard_table_path(table_number)).exists():
+            table_number += 1
+        manifest, table = describe(fingerprint, table_number, source)
+        self.write(shard_table_path(table_number), table)
+        if not is_torn:
+            self.write(manifest_path(version if is_appended else table_number), manifest)
+
+    def hold(self, fingerprint):
+        self.write(f"work/{fingerprint}/lock", b"")
+        self.write(f"work/{fingerprint}/spool/0.run", b"rows")
+        handle = os.open(self.work_root / fingerprint / "lock", os.O_RDWR)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return handle
+
+    def plan(self, older_than=WEEK, keep_versions=None):
+        inventory = take_inventory(str(self.root), str(self.work_root))
+        return inventory, plan_cleaning(inventory, now=self.now, older_than_s=older_than, keep_versions=keep_versions)
+
+    def clean(self, older_than=WEEK, keep_versions=None, **hooks):
+        inventory, plan = self.plan(older_than, keep_versions)
+        return plan, remove(plan, inventory, str(self.root), str(self.work_root), **hooks)
+
+    def missing(self):
+        """Returns what manifests name and is gone."""
+        found = []
+        for version in list_versions(self.root):
+            dataset = open_dataset(self.root, version)
+            found += [shard.path for shard in dataset.shards if not (self.root / shard.path).exists()]
+        return found
+
+    def left(self):
+        return sorted(str(p.relative_to(self.root)) for p in self.root.rglob("*") if p.is_file())
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path / "set")
+
+
+class CutOffError(Exception):
+    pass
+
+
+class Histories(RuleBasedStateMachine):
+    """Conversions of this host hold a lock; those of others are known by the age of what they write alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.mkdtemp(prefix="histories-")
+        self.place = Place(Path(self.folder) / "set")
+        self.place.root.mkdir()
+        self.handles = {}
+        self.others = set()
+
+    def teardown(self):
+        for handle in self.handles.values():
+            os.close(handle)
+        shutil.rmtree(self.folder)
+
+    fingerprints = st.sampled_from(FINGERPRINTS)
+
+    @rule(fingerprint=fingerprints)
+    def begin(self, fingerprint):
+        if fingerprint not in self.handles and fingerprint not in self.others:
+            self.handles[fingerprint] = self.place.hold(fingerprint)
+
+    @rule(fingerprint=fingerprints)
+    def begin_elsewhere(self, fingerprint):
+        if fingerprint not in self.handles:
+            self.others.add(fingerprint)
+
+    @rule(fingerprint=fingerprints, index=st.integers(0, NUM_SHARDS - 1))
+    def write_one(self, fingerprint, index):
+        path = shard_path(fingerprint, index)
+        # What is there and right is kept, however old it is.
+        if (fingerprint in self.handles or fingerprint in self.others) and not (self.place.root / path).exists():
+            self.place.write(path)
+
+    @rule(fingerprint=fingerprints)
+    def write_all(self, fingerprint):
+        if fingerprint in self.handles or fingerprint in self.others:
+            self.place.write_shards(fingerprint)
+
+    @rule(fingerprint=fingerprints)
+    def convert(self, fingerprint):
+        self.begin(fingerprint)
+        self.write_all(fingerprint)
+        self.try_commit(fingerprint)
+
+    @rule(fingerprint=fingerprints, leaves_temporary=st.booleans())
+    def kill(self, fingerprint, leaves_temporary):
+        if fingerprint in self.handles:
+            if leaves_temporary:
+                self.place.write(f"data/{fingerprint}/.{shard_file_name('train', 0, 2, '.tfrecord.gz')}.{'0' * 16}")
+            os.close(self.handles.pop(fingerprint))
+        self.others.discard(fingerprint)
+
+    @rule(fingerprint=fingerprints, is_torn=st.booleans(), is_appended=st.booleans())
+    def commit(self, fingerprint, is_torn, is_appended):
+        self.try_commit(fingerprint, is_torn, is_appended)
+
+    def try_commit(self, fingerprint, is_torn=False, is_appended=False):
+        if not self.place.has_all(fingerprint):
+            return
+        if fingerprint in self.handles:
+            self.place.commit(fingerprint, is_torn=is_torn, is_appended=is_appended)
+            os.close(self.handles.pop(fingerprint))
+            if not is_torn:
+                shutil.rmtree(self.place.work_root / fingerprint)
+        elif fingerprint in self.others and self.youngest(fingerprint) > self.place.now - WEEK:
+            self.place.commit(fingerprint, is_torn=is_torn, is_appended=is_appended)
+            self.others.discard(fingerprint)
+
+    def youngest(self, fingerprint):
+        # A cleaning that was cut off may leave an empty folder.
+        files = (self.place.root / "data" / fingerprint).iterdir()
+        return max((p.stat().st_mtime for p in files), default=0.0)
+
+    @rule(days=st.sampled_from([0.1, 1, 6.9, 7, 30]))
+    def wait(self, days):
+        self.place.now += days * DAY
+
+    @precondition(lambda self: self.place.left())
+    @rule(
+        keep_versions=st.none() | st.integers(1, 3),
+        cut_off_after=st.none() | st.integers(0, 6),
+        committer=st.none() | fingerprints,
+        writes_before=st.booleans(),
+        at=st.integers(0, 4),
+    )
+    def clean(self, keep_versions, cut_off_after, committer, writes_before, at):
+        deleted = []
+
+        def delete(path):
+            # Nothing holds back a conversion of another host from the files that are being deleted at that moment.
+            is_unguarded = committer in self.others and f"/data/{committer}/" in path
+            if committer is not None and len(deleted) == at and not is_unguarded:
+                if writes_before and committer in self.others:
+                    self.place.write_shards(committer)
+                self.try_commit(committer)
+            if len(deleted) == cut_off_after:
+                raise CutOffError
+            deleted.append(path)
+            os.unlink(path)
+            assert self.place.missing() == []
+
+        before = {f: self.youngest(f) for f in FINGERPRINTS if (self.place.root / "data" / f).exists()}
+        try:
+            plan, _ = self.place.clean(keep_versions=keep_versions, delete=delete)
+        except CutOffError:
+            return
+        if committer is not None:
+            return
+        for fingerprint, youngest in before.items():
+            is_dead = fingerprint not in self.handles and youngest <= self.place.now - WEEK
+            if is_dead and not self.is_named(fingerprint):
+                assert not list(self.place.root.glob(f"data/{fingerprint}/*")), plan
+        named = {open_dataset(self.place.root, v).manifest.shard_table.path for v in self.versions()}
+        for table in self.place.root.glob("manifests/*.shards.parquet"):
+            assert str(table.relative_to(self.place.root)) in named or table.stat().st_mtime > self.place.now - WEEK
+        for fingerprint in self.handles:
+            assert (self.place.work_root / fingerprint / "spool" / "0.run").exists()
+        if keep_versions is None:
+            return
+        versions = list_versions(self.place.root)
+        replaced_at = [(self.place.root / manifest_path(v)).stat().st_mtime for v in versions[1:]]
+        assert all(at > self.place.now - WEEK for at in replaced_at[: max(0, len(versions) - keep_versions)][:1])
+
+    def is_named(self, fingerprint):
+        return any(open_dataset(self.place.root, v).manifest.fingerprint == fingerprint for v in self.versions())
+
+    def versions(self):
+        return list_versions(self.place.root)
+
+    @invariant()
+    def nothing_that_is_named_is_missing(self):
+        assert self.place.missing() == []
+
+
+TestHistories = pytest.mark.slow(Histories.TestCase)
+TestHistories.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_an_unfinished_conversion_goes_when_its_youngest_file_is_old(place):
+    place.write(shard_path(FINGERPRINTS[0], 0))
+    place.now += 3 * DAY
+    place.write(shard_path(FINGERPRINTS[0], 1))
+    place.now += 6 * DAY
+    assert place.plan()[1].groups == ()
+    assert place.plan()[1].kept == {YOUNG: (2, 10)}
+    place.now += 1 * DAY
+    plan, removed = place.clean()
+    assert totals(plan.groups)[UNFINISHED][:2] == (2, 10)
+    assert (removed.num_files, removed.num_bytes, removed.spared) == (2, 10, ())
+    assert list(place.root.iterdir()) == []
+
+
+def test_a_live_conversion_keeps_all_that_it_has(place):
+    handle = place.hold(FINGERPRINTS[0])
+    place.write_shards(FINGERPRINTS[0])
+    place.now += 100 * DAY
+    plan, removed = place.clean()
+    assert removed.num_files == 0
+    assert plan.kept == {LIVE: (4, 14)}
+    os.close(handle)
+    plan, _ = place.clean()
+    assert set(totals(plan.groups)) == {UNFINISHED, WORK}
+    assert place.left() == []
+
+
+def test_files_of_others_are_left_alone(place):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    mine = [
+        "data/notes.txt",
+        f"data/{FINGERPRINTS[1]}/notes.txt",
+        "data/mine/train-00000-of-00001.tfrecord.gz",
+        "x.csv",
+    ]
+    for path in [*mine, f"data/{FINGERPRINTS[1]}/deep/train-00000-of-00001.tfrecord.gz", "manifests/notes"]:
+        place.write(path)
+    place.now += 100 * DAY
+    before = place.left()
+    plan, _ = place.clean()
+    assert plan.kept[FOREIGN][0] == 5
+    assert place.left() == before
+
+
+def test_files_that_were_indexed_are_never_removed(place):
+    for fingerprint in FINGERPRINTS[:2]:
+        place.write_shards(fingerprint)
+        place.commit(fingerprint, source="index")
+    place.write(f"data/{FINGERPRINTS[0]}/{shard_file_name('other', 0, 1, '.tfrecord.gz')}")
+    place.now += 100 * DAY
+    place.clean(keep_versions=1)
+    assert list_versions(place.root) == [2]
+    assert len([path for path in place.left() if path.startswith("data/")]) == 5
+
+
+def test_what_lies_beside_committed_data_goes(place):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[1], is_torn=True)
+    place.write(f"data/{FINGERPRINTS[0]}/train-00007-of-00009.tfrecord.gz")
+    place.write(f"data/{FINGERPRINTS[0]}/.train-00000-of-00002.tfrecord.gz.{'a' * 16}")
+    place.write(f"manifests/.00000002.json.{'b' * 16}")
+    place.write(".shardkit-doctor-0123456789abcdef/race-0")
+    place.now += WEEK
+    plan, _ = place.clean()
+    assert {kind: found[0] for kind, found in totals(plan.groups).items()} == {
+        ORPHANS: 1,
+        TEMPORARY: 2,
+        TABLES: 1,
+        DOCTOR: 1,
+    }
+    assert len(place.left()) == 4
+    assert place.missing() == []
+
+
+def test_a_table_goes_whose_number_another_conversion_took_for_its_manifest(place):
+    for fingerprint in FINGERPRINTS[:2]:
+        place.write_shards(fingerprint)
+    place.commit(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[1], is_torn=True)
+    place.commit(FINGERPRINTS[1], is_appended=True)
+    assert open_dataset(place.root, 2).manifest.shard_table.path == shard_table_path(3)
+    place.now += WEEK
+    plan, removed = place.clean()
+    assert {kind: found[0] for kind, found in totals(plan.groups).items()} == {TABLES: 1}
+    assert (removed.num_files, removed.spared) == (1, ())
+    assert (place.root / shard_table_path(2)).exists() is False
+    assert place.missing() == []
+
+
+def test_uploads_of_a_live_conversion_go_on(place):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    handle = place.hold(FINGERPRINTS[1])
+    uploads = tuple(Upload(shard_path(f, 0), f"upload {f}", place.now - 100 * DAY) for f in FINGERPRINTS[1:3])
+    inventory = msgspec.structs.replace(take_inventory(str(place.root), str(place.work_root)), uploads=uploads)
+    plan = plan_cleaning(inventory, now=place.now, older_than_s=WEEK)
+    assert [group.upload for group in plan.groups] == [uploads[1]]
+    assert plan.kept[LIVE][0] == 3
+    os.close(handle)
+
+
+def test_old_versions_go_when_they_were_replaced_long_ago(place):
+    for fingerprint in FINGERPRINTS[:3]:
+        place.write_shards(fingerprint)
+        place.commit(fingerprint)
+        place.now += 5 * DAY
+    assert [g.version for g in place.plan(keep_versions=1)[1].groups if g.version] == [1]
+    place.now += 2 * DAY
+    plan, removed = place.clean(keep_versions=1)
+    assert list_versions(place.root) == [3]
+    assert removed.num_files == 2 * (NUM_SHARDS + 2)
+    assert totals(plan.groups)[OLD_DATA][0] == 2 * (NUM_SHARDS + 1)
+    assert place.missing() == []
+    assert list_versions(place.root) == [3]
+
+
+def test_manifests_go_before_data_and_the_oldest_first(place):
+    for fingerprint in FINGERPRINTS[:3]:
+        place.write_shards(fingerprint)
+        place.commit(fingerprint)
+    place.now += WEEK
+    deleted = []
+
+    def delete(path):
+        deleted.append(os.path.relpath(path, place.root))
+        os.unlink(path)
+
+    place.clean(keep_versions=1, delete=delete)
+    assert deleted[:2] == [manifest_path(1), manifest_path(2)]
+    assert len(deleted) == 2 * (NUM_SHARDS + 2)
+
+
+def test_data_that_a_kept_version_also_takes_stays(place):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    place.now += WEEK
+    place.clean(keep_versions=1)
+    assert list_versions(place.root) == [2]
+    assert place.missing() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 99}', b"\xff"])
+@pytest.mark.parametrize("name", ["00000001.json", "00000002.json", "1.json"])
+def test_a_manifest_that_cannot_be_read_ends_it(place, content, name):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    place.write_shards(FINGERPRINTS[1])
+    place.write(f"manifests/{name}", content)
+    place.now += 100 * DAY
+    before = place.left()
+    with pytest.raises(UnsafeError, match="nobody can tell which files are needed") as caught:
+        place.clean(keep_versions=1)
+    assert caught.value.exit_code == 7
+    assert place.left() == before
+
+
+def test_a_shard_table_that_is_missing_ends_it(place):
+    place.write_shards(FINGERPRINTS[0])
+    place.commit(FINGERPRINTS[0])
+    (place.root / shard_table_path(1)).unlink()
+    with pytest.raises(UnsafeError):
+        place.clean()
+
+
+def test_where_there_is_nothing_there_is_nothing_to_clean(place):
+    with pytest.raises(UsageError, match="there is no dataset"):
+        place.plan()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("7d", WEEK), ("12h", 43_200), ("1.5 m", 90), ("90s", 90), ("0", 0), ("2W", 14 * DAY)]
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1y", "1d2h", "inf"])
+def test_no_durations(text):
+    with pytest.raises(UsageError, match="is not a duration"):
+        parse_duration(text)
+
+
+def test_a_version_that_was_replaced_too_recently_stays_and_it_is_said(place):
+    for fingerprint in FINGERPRINTS[:2]:
+        place.write_shards(fingerprint)
+        place.commit(fingerprint)
+    _, plan = place.plan(keep_versions=1)
+    assert plan.groups == ()
+    assert set(plan.kept) == {"named by version 1, replaced too recently", "named by version 2"}
+    place.now += WEEK
+    _, plan = place.plan(keep_versions=1)
+    assert set(plan.kept) == {"named by version 2"}

@@ -1,0 +1,169 @@
+"""What the forecast says of real inputs is what their conversion does: parts, groups, shards, files, bytes."""
+
+import io
+import json
+import random
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from shardkit.cli.plan import command
+from shardkit.conversion.extract.extract import load_extracted
+from shardkit.conversion.layout_math import write_units
+from shardkit.conversion.plan import save_plan
+from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.shards.layout import plan_layout
+from shardkit.conversion.work_folder import work_folder
+from shardkit.dataset.open import open_dataset
+from shardkit.forecast.estimate import forecast
+from shardkit.forecast.measure import measured
+from shardkit.forecast.values import Setting
+from shardkit.units import MiB
+
+NUM_ROWS = 120_000
+# Of a sample of three places: rows are alike all over, words are not.
+BOUND = 0.05
+# Of values that were not met, nobody knows how often they are there.
+MANIFEST_FACTOR = 1.3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns a folder with a large CSV file and several small ones."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = random.Random(0)
+    words = [f"word{rng.randrange(10**6)}" for _ in range(3000)]
+
+    def rows(first, stop):
+        return "".join(
+            f"{i},{rng.random():.6f},{rng.choice(words)},{' '.join(rng.choices(words, k=12))}\n"
+            for i in range(first, stop)
+        )
+
+    (folder / "large.csv").write_text("id,x,word,text\n" + rows(0, NUM_ROWS - 3000))
+    for part in range(30):
+        first = NUM_ROWS - 3000 + 100 * part
+        (folder / f"small-{part:02d}.csv").write_text("id,x,word,text\n" + rows(first, first + 100))
+    return folder
+
+
+SHAPES = [
+    {"shard_bytes": MiB},
+    {"shard_bytes": 512 * 1024, "compression": "none"},
+    {"num_shards": 7, "splits": (("train", 0.8), ("test", 0.2))},
+    {"shard_bytes": 2 * MiB, "shuffle": False},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["gzip", "plain", "splits", "in order"])
+def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
+    from beam_pipelines.engines.local import run_local
+
+    options = ConvertOptions(inputs=(str(folder),), destination=str(tmp_path / "out"), **shape)
+    workload = measured(options)
+    kept = {name: shape[name] for name in ("shard_bytes", "num_shards", "compression", "shuffle") if name in shape}
+    told = forecast(workload, Setting(num_workers=2, **kept))
+    plan = prepare(options).plan
+    with work_folder(plan):
+        run_local(save_plan(plan), 2, pytest.fail)
+        layout = plan_layout(plan, load_extracted(plan))
+        runs = list(plan.work_path("spool").glob("*.run"))
+        spooled = sum(run.stat().st_size for run in runs)
+    dataset = open_dataset(plan.destination)
+    splits = dataset.manifest.splits
+
+    assert told.num_input_splits == len(plan.input_splits)
+    assert told.num_runs == len(runs)
+    assert sum(s.num_examples for s in told.splits) == pytest.approx(NUM_ROWS, rel=BOUND)
+    for expected, split, laid_out in zip(told.splits, splits, layout.splits, strict=True):
+        # Of few groups the last is smaller than its buckets would be if they were even.
+        assert expected.num_groups == pytest.approx(len(laid_out.groups), abs=1)
+        assert expected.num_units == pytest.approx(len(write_units(laid_out)), abs=1)
+        assert expected.num_bytes == pytest.approx(split.num_bytes, rel=2 * BOUND)
+        if "num_shards" in shape:
+            assert expected.num_shards == split.num_shards
+        else:
+            assert expected.num_shards == pytest.approx(split.num_shards, rel=2 * BOUND, abs=1)
+    assert told.spool_bytes == pytest.approx(spooled, rel=BOUND)
+    check_manifest(told, tmp_path / "out")
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and "work" not in path.parts]
+    wanted = sum(s.num_shards for s in splits) * (2 if dataset.manifest.compression == "none" else 1) + 3
+    assert len(files) == wanted
+    assert told.num_put_requests == pytest.approx(wanted, rel=2 * BOUND, abs=2)
+
+
+def check_manifest(told, destination):
+    (path,) = (destination / "manifests").glob("*.json")
+    size = path.stat().st_size
+    assert size / MANIFEST_FACTOR < told.manifest_bytes < size * MANIFEST_FACTOR
+
+
+def a_thousand_rows(folder):
+    """Writes one small file, of which everything is sampled."""
+    rng = random.Random(1)
+    (folder / "rows.csv").write_text(
+        "id,price,city,sold\n"
+        + "".join(f"{i},{rng.random():.3f},{rng.choice(['Bern', 'Rom'])},{i % 3 == 0}\n" for i in range(1000))
+    )
+
+
+def photographs(folder):
+    """Writes many files, whose names are most of the manifest."""
+    for number in range(400):
+        path = folder / ("circles" if number % 2 else "squares") / f"{number:04d}.png"
+        path.parent.mkdir(exist_ok=True)
+        sink = io.BytesIO()
+        Image.new("RGB", (8, 8), (number % 256, 0, 0)).save(sink, "PNG")
+        path.write_bytes(sink.getvalue())
+
+
+def many_words(folder):
+    """Writes a file of which a sample holds some words only, and lists of words are most of the manifest."""
+    rng = random.Random(2)
+    words = [f"word-{rng.randrange(10**9)}" for _ in range(3000)]
+    filler = "x" * 80
+    with (folder / "words.csv").open("w") as file:
+        file.write("often,seldom,key,text\n")
+        for i in range(200_000):
+            seldom = min(int(rng.expovariate(1 / 400)), 2999)
+            file.write(f"{words[i % 50]},{words[seldom]},key-{i:09d},{filler}{rng.random()}\n")
+
+
+@pytest.mark.parametrize("splits", [(), (("train", 0.9), ("test", 0.1))], ids=["one split", "two splits"])
+@pytest.mark.parametrize("inputs", [a_thousand_rows, photographs, many_words])
+def test_a_manifest_is_as_large_as_it_was_forecast(tmp_path, inputs, splits):
+    from beam_pipelines.engines.local import run_local
+
+    (tmp_path / "in").mkdir()
+    inputs(tmp_path / "in")
+    options = ConvertOptions(inputs=(str(tmp_path / "in"),), destination=str(tmp_path / "out"), splits=splits)
+    workload = measured(options)
+    plan = prepare(options).plan
+    with work_folder(plan):
+        run_local(save_plan(plan), 2, pytest.fail)
+    check_manifest(forecast(workload, Setting()), tmp_path / "out")
+    # Of sizes alone it is told at most.
+    unknown = forecast(msgspec.structs.replace(workload, manifest=None), Setting())
+    (path,) = (tmp_path / "out" / "manifests").glob("*.json")
+    assert path.stat().st_size <= unknown.manifest_bytes
+
+
+def test_a_part_of_the_files_has_a_manifest_with_fewer_files(tmp_path):
+    photographs(tmp_path)
+    workload = measured(ConvertOptions(inputs=(str(tmp_path),), destination=""))
+    whole, quarter = (forecast(workload, Setting(num_datasets=n)).manifest_bytes for n in (1, 4))
+    assert quarter < whole / 2
+
+
+def test_the_command_measures_what_it_is_given(folder):
+    result = CliRunner().invoke(command, [str(folder), "--json", "--shard-size", "1MiB"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.output)
+    assert document["inputs"]["num_files"] == 31
+    assert document["inputs"]["num_rows"] == pytest.approx(NUM_ROWS, rel=BOUND)
+    assert document["inputs"]["num_features"] == 4
+    assert document["findings"] == []
+    assert document["setting_that_works"] == document["setting"]
+    assert document["forecast"]["num_shards"] > 3

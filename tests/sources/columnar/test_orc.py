@@ -1,0 +1,164 @@
+"""ORC files read as pyarrow reads them, a stripe or many at a time; damage is named."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc as orc
+import pytest
+
+from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.features import arrow_schema, make_feature
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.columnar.orc import OrcSource
+from shardkit.sources.columnar.orc_footer import read_tail
+
+NUM_ROWS = 3000
+TABLE = pa.table(
+    {
+        "i": pa.array(range(NUM_ROWS)),
+        "b": pa.array([i % 3 == 0 if i % 7 else None for i in range(NUM_ROWS)]),
+        "f": pa.array([i / 3 for i in range(NUM_ROWS)], pa.float32()),
+        "s": pa.array([f"v{i % 100}" if i % 7 else None for i in range(NUM_ROWS)]),
+        "by": pa.array([b"\xff" * (i % 3) for i in range(NUM_ROWS)]),
+        "list": pa.array([[i] * (i % 3) for i in range(NUM_ROWS)]),
+        "st": pa.array([{"x": i, "y": {"z": "q"}} if i % 5 else None for i in range(NUM_ROWS)]),
+        "ts": pa.array(range(NUM_ROWS), pa.timestamp("ns")),
+        "day": pa.array([i % 50 for i in range(NUM_ROWS)], pa.date32()),
+        "dec": pa.array([f"{i}.25" for i in range(NUM_ROWS)]).cast(pa.decimal128(10, 2)),
+    }
+)
+
+
+def write(path: Path, table: pa.Table = TABLE, **settings) -> Path:
+    orc.write_table(table, str(path), **{"stripe_size": 20_000, "batch_size": 100, **settings})
+    return path
+
+
+def parts(path: Path, features=None, source=None, **options):
+    """Returns the features, the splits and the batches."""
+    source, settings = source or OrcSource(), SourceOptions(**options)
+    files = list_inputs([str(path)]).files
+    features = features or source.infer(files, settings)
+    splits = source.split(files, settings)
+    return features, splits, [p for s in splits for p in source.read(s, files, features, settings)]
+
+
+def read(path: Path, features=None, source=None, **options):
+    """Returns the features and the rows as one table."""
+    features, _, found = parts(path, features, source, **options)
+    return features, pa.Table.from_batches([p.batch for p in found], schema=arrow_schema(features))
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
+def test_every_compression_and_type_reads_as_pyarrow_reads_it(tmp_path, compression):
+    path = write(tmp_path / "a.orc", compression=compression)
+    source = OrcSource(split_bytes=1, batch_bytes=20_000)
+    features, splits, found = parts(path, source=source)
+    assert len(splits) == orc.ORCFile(path).nstripes
+    table = pa.Table.from_batches([p.batch for p in found], schema=arrow_schema(features))
+    wanted = orc.read_table(path).flatten().flatten()
+    assert table.num_rows == NUM_ROWS
+    for column, other in zip(table.columns, wanted.columns, strict=True):
+        assert column.to_pylist() == other.to_pylist()
+    assert max(p.batch.nbytes for p in found) < 60_000
+    identities = np.concatenate([p.identities for p in found]).tolist()
+    assert len(set(identities)) == NUM_ROWS
+    nullable = {f.name for f in features if f.nullable}
+    assert nullable == {"b", "s", "st/x", "st/y/z"}
+
+
+@pytest.mark.parametrize("split_bytes", [1, 30_000, 10**9])
+def test_any_cut_gives_the_same_rows(tmp_path, split_bytes):
+    path = write(tmp_path / "a.orc", compression="uncompressed")
+    _, splits, found = parts(path, source=OrcSource(split_bytes=split_bytes))
+    assert [v for p in found for v in p.batch.column("i").to_pylist()] == list(range(NUM_ROWS))
+    assert (len(splits) == 1) == (split_bytes == 10**9)
+
+
+def test_repeated_values_do_not_fill_the_memory(tmp_path):
+    path = write(
+        tmp_path / "a.orc", pa.table({"a": pa.array(["x" * 100_000, "y" * 100_000] * 500)}), compression="zstd"
+    )
+    _, _, found = parts(path)
+    assert sum(p.batch.num_rows for p in found) == 1000
+    assert max(p.batch.nbytes for p in found) < 16 * 2**20
+
+
+def test_a_map_is_refused_by_name(tmp_path):
+    table = pa.table({"fine": [1], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})
+    with pytest.raises(UsageError, match="column 'm' has the type map<"):
+        read(write(tmp_path / "a.orc", table))
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zlib"])
+def test_a_file_that_is_cut_off_anywhere_is_damaged(tmp_path, compression):
+    raw = write(tmp_path / "a.orc", compression=compression).read_bytes()
+    path = tmp_path / "b.orc"
+    for keep in [*range(1, len(raw), len(raw) // 50), len(raw) - 1]:
+        path.write_bytes(raw[:keep])
+        with pytest.raises(DamagedFileError, match=r"cut off or damaged in b\.orc"):
+            read(path)
+
+
+def test_damage_in_the_footer_is_an_error_or_loses_no_row(tmp_path):
+    raw = write(tmp_path / "a.orc", compression="uncompressed").read_bytes()
+    path = tmp_path / "b.orc"
+    with (tmp_path / "a.orc").open("rb") as file:
+        start = read_tail(file, len(raw)).content_bytes
+    rng = random.Random(0)
+    for _ in range(80):
+        damaged = bytearray(raw)
+        damaged[rng.randrange(start, len(raw))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(damaged))
+        try:
+            _, _, found = parts(path, tolerates_bad_rows=True)
+        except (BadInputError, UsageError):
+            continue
+        assert sum(p.batch.num_rows + len(p.rejected) for p in found) == NUM_ROWS
+
+
+def test_a_footer_that_counts_rows_wrongly_is_damage(tmp_path):
+    path = write(tmp_path / "a.orc", pa.table({"a": list(range(777))}), compression="uncompressed")
+    raw = path.read_bytes()
+    count = b"\x30" + bytes([777 & 127 | 128, 777 >> 7])
+    assert raw.count(count) == 1
+    path.write_bytes(raw.replace(count, b"\x30" + bytes([776 & 127 | 128, 776 >> 7])))
+    with pytest.raises(DamagedFileError, match="its footer says 776 rows, its stripes 777"):
+        read(path)
+
+
+def test_bad_rows_are_set_aside_and_all_others_kept(tmp_path):
+    texts = pa.array([b"ok", b"\xff\xfe", b"ok", b"ok"]).view(pa.string())
+    path = write(tmp_path / "a.orc", pa.table({"a": [1, 2, 300, None], "s": texts}))
+    features = (make_feature("a", "int8"), make_feature("s", "string"))
+    with pytest.raises(BadInputError, match="row 2"):
+        read(path, features)
+    _, _, found = parts(path, features, tolerates_bad_rows=True)
+    assert [row for p in found for row in p.batch.column("a").to_pylist()] == [1]
+    rejected = [r for p in found for r in p.rejected]
+    assert [r.position for r in rejected] == ["row 2", "row 3", "row 4"]
+    assert [r.raw for r in rejected] == [
+        b'{"a":2,"s":{"base64":"//4="}}',
+        b'{"a":300,"s":"ok"}',
+        b'{"a":null,"s":"ok"}',
+    ]
+
+
+def test_row_numbers_count_from_the_start_of_the_file(tmp_path):
+    path = write(tmp_path / "a.orc", compression="uncompressed")
+    features = (make_feature("i", "int64"), make_feature("b", "bool", nullable=True), make_feature("s", "string"))
+    _, splits, found = parts(path, features, OrcSource(split_bytes=1), tolerates_bad_rows=True)
+    assert len(splits) > 3
+    assert [r.position for p in found for r in p.rejected] == [f"row {i + 1}" for i in range(0, NUM_ROWS, 7)]
+
+
+def test_its_files_are_recognized(tmp_path):
+    head = write(tmp_path / "a.orc").read_bytes()[:4096]
+    assert OrcSource().recognizes(head, "a.orc")
+    assert OrcSource().recognizes(head, "part-0")
+    assert not OrcSource().recognizes(b"ORC,price\n1,2\n", "a.csv")

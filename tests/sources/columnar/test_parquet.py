@@ -1,0 +1,188 @@
+"""Parquet: what is read is what pyarrow and pandas read; damage and differences are named before or while reading."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import make_feature
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.columnar.parquet import ParquetSource
+from tests.support.files.parquet_makers import read, read_parts, write
+
+TYPES = {
+    "bool": pa.array([True, None, False]),
+    "i8": pa.array([1, None, -3], pa.int8()),
+    "u64": pa.array([1, None, 2**64 - 1], pa.uint64()),
+    "f16": pa.array(np.array([1, 2, 3], np.float16)),
+    "f32": pa.array([1.5, None, 3.0], pa.float32()),
+    "f64": pa.array([0.1, 1e300, None]),
+    "s": pa.array(["x", None, "é"]),
+    "ls": pa.array(["x", None, "é"], pa.large_string()),
+    "b": pa.array([b"\xff", None, b""]),
+    "fb": pa.array([b"ab", None, b"cd"], pa.binary(2)),
+    "dict": pa.array(["x", None, "x"]).dictionary_encode(),
+    "day": pa.array([1, None, 3], pa.date32()),
+    "ts": pa.array([1, None, 3], pa.timestamp("us")),
+    "tz": pa.array([1, None, 3], pa.timestamp("ns", "Europe/Paris")),
+    "time": pa.array([1, None, 3], pa.time64("us")),
+    "span": pa.array([1, None, 3], pa.duration("ms")),
+    "dec": pa.array([None, "1.50", "-2.25"]).cast(pa.decimal128(5, 2)),
+    "list": pa.array([[1, 2], None, []], pa.list_(pa.int32())),
+    "fixed": pa.array([[1.0, 2.0], [0.0, 9.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+    "names": pa.array([["a"], ["b", "c"], None], pa.list_(pa.string())),
+    "nulls": pa.nulls(3),
+}
+
+
+def test_every_type_that_an_example_holds(tmp_path):
+    table = pa.table(TYPES)
+    features, found = read(write(tmp_path, table))
+    wanted = pq.read_table(tmp_path / "a.parquet")
+    for feature in features:
+        assert found.column(feature.name).to_pylist() == wanted.column(feature.name).to_pylist(), feature
+    described = {f.name: f.describe_type() for f in features}
+    assert described["fixed"] == "float32[2]"
+    assert described["list"] == "int32[*]"
+    assert described["f64"] == "float64"
+    assert described["dict"] == described["ls"] == "string"
+    assert described["tz"] == "timestamp[ns] Europe/Paris"
+
+
+def test_null_among_fixed_lists_is_told(tmp_path):
+    path = write(tmp_path, {"a": pa.array([[1, 2], None], pa.list_(pa.int64(), 2))})
+    with pytest.raises(BadInputError, match="fixed-size lists holds nulls"):
+        read(path)
+
+
+def test_structs_are_flattened_with_their_nulls(tmp_path):
+    rows = [{"a": {"b": 1, "c": {"d": "x"}}}, {"a": None}, {"a": {"b": 2, "c": None}}]
+    features, found = read(write(tmp_path, pa.Table.from_pylist(rows)))
+    assert [f.name for f in features] == ["a/b", "a/c/d"]
+    assert found.to_pylist() == [{"a/b": 1, "a/c/d": "x"}, {"a/b": None, "a/c/d": None}, {"a/b": 2, "a/c/d": None}]
+
+
+@pytest.mark.parametrize(
+    ("column", "part"),
+    [
+        (pa.array([[[1]]]), "'a' has the type list<"),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "'a' has the type map<"),
+        (pa.array([[{"x": 1}]]), "'a' has the type list<"),
+    ],
+)
+def test_types_without_a_place_are_refused(tmp_path, column, part):
+    with pytest.raises(UsageError) as caught:
+        read(write(tmp_path, {"fine": [1], "a": column}))
+    assert part in str(caught.value)
+    assert "a.parquet" in str(caught.value)
+
+
+def test_columns_without_nulls_are_not_nullable(tmp_path):
+    table = {"full": [1, 2], "holed": [1, None], "lists": [[1], [2]]}
+    features, _ = read(write(tmp_path, table))
+    assert [f.nullable for f in features] == [False, True, False]
+    features, _ = read(write(tmp_path, table, write_statistics=False))
+    assert [f.nullable for f in features] == [True, True, True]
+
+
+def test_types_of_several_files_widen(tmp_path):
+    first = {
+        "i": pa.array([1], pa.int32()),
+        "f": pa.array([1], pa.float32()),
+        "n": [1],
+        "u": pa.array([1], pa.uint8()),
+        "t": pa.array([1], pa.timestamp("s")),
+        "d": pa.array(["x"]).dictionary_encode(),
+    }
+    second = {
+        "t": pa.array([1], pa.timestamp("us")),
+        "i": pa.array([2**40]),
+        "u": pa.array([-1], pa.int16()),
+        "f": pa.array([0.1]),
+        "d": ["y"],
+        "n": pa.array([None], pa.int64()),
+    }
+    features, found = read(write(tmp_path, first, "1.parquet"), write(tmp_path, second, "2.parquet"))
+    described = {f.name: f.dtype for f in features}
+    assert described == {
+        "i": "int64",
+        "f": "float64",
+        "n": "int64",
+        "u": "int64",
+        "t": "timestamp[us]",
+        "d": "string",
+    }
+    assert found.column("i").to_pylist() == [1, 2**40]
+    assert found.column("n").to_pylist() == [1, None]
+    assert found.column("t").cast(pa.int64()).to_pylist() == [1_000_000, 1]
+
+
+def test_schemas_that_differ_are_refused_with_their_differences(tmp_path):
+    paths = [
+        write(tmp_path, {"a": [1], "b": ["x"], "c": [1]}, "1.parquet"),
+        write(tmp_path, {"a": ["y"], "b": ["x"], "d": [1]}, "2.parquet"),
+    ]
+    with pytest.raises(UsageError) as caught:
+        read(*paths)
+    message = str(caught.value)
+    assert "'a' is int64 in 1.parquet and string in 2.parquet" in message
+    assert "'c' is only in 1.parquet" in message
+    assert "'d' is only in 2.parquet" in message
+
+
+def test_row_groups_are_splits(tmp_path):
+    path = write(tmp_path, {"a": list(range(1000))}, row_group_size=100)
+    files = list_inputs([str(path)]).files
+    source, options = ParquetSource(split_bytes=1500, batch_bytes=256), SourceOptions()
+    features = source.infer(files, options)
+    splits = source.split(files, options)
+    assert 3 <= len(splits) <= 10
+    assert [s.index for s in splits] == list(range(len(splits)))
+    parts = [p for s in splits for p in source.read(s, files, features, options)]
+    assert len(parts) > len(splits)
+    assert [v for p in parts for v in p.batch.column(0).to_pylist()] == list(range(1000))
+    assert len(set(np.concatenate([p.identities for p in parts]).tolist())) == 1000
+
+
+def test_repeated_values_do_not_fill_the_memory(tmp_path):
+    # 4,000 rows of 100 kB each in a file of a few kB.
+    path = write(tmp_path, {"a": pa.array(["x" * 100_000, "y" * 100_000] * 2000)})
+    assert path.stat().st_size < 100_000
+    files = list_inputs([str(path)]).files
+    source, options = ParquetSource(), SourceOptions()
+    features = source.infer(files, options)
+    sizes = [p.batch.nbytes for s in source.split(files, options) for p in source.read(s, files, features, options)]
+    assert max(sizes) < 16 * 2**20
+    assert sum(sizes) > 400_000_000
+
+
+def test_declared_types_are_kept(tmp_path):
+    features = (
+        make_feature("i", "int32"),
+        make_feature("f", "float32"),
+        make_feature("k", "int64", vocabulary=("cat", "dog")),
+        make_feature("v", "float32", (2, 2)),
+        make_feature("s", "int64", nullable=True),
+    )
+    table = {"i": [1, 2], "f": [0.1, 1 / 3], "k": ["dog", "cat"], "v": [[1, 2, 3, 4]] * 2, "s": ["007", None]}
+    path = write(tmp_path, table)
+    _, found = read(path, features=features)
+    assert found.column("k").to_pylist() == [1, 0]
+    assert found.column("v").to_pylist() == [[1, 2, 3, 4]] * 2
+    assert found.column("s").to_pylist() == [7, None]
+    files = list_inputs([str(path)]).files
+    (split,) = ParquetSource().split(files, SourceOptions())
+    (part,) = ParquetSource().read(split, files, features, SourceOptions())
+    assert part.num_rounded == {"f": 1}
+
+
+def test_one_huge_row_group_is_read_in_small_batches(tmp_path):
+    num_rows = 1_000_000
+    path = write(tmp_path, {"a": np.arange(num_rows), "b": np.arange(num_rows) * 0.5}, row_group_size=num_rows)
+    found = read_parts(path)
+    assert max(p.batch.nbytes for p in found) <= 8 * 2**20
+    assert sum(p.batch.num_rows for p in found) == num_rows

@@ -1,0 +1,302 @@
+"""JSON Lines: what is read is what Python's json module reads; what does not fit is named by line and key."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import make_feature
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.json import decoder as json_rows
+from shardkit.sources.json.lines_source import JsonLinesSource
+from tests.support.files.jsonl_makers import GOOD, PROPERTY, fails, read, write
+
+
+def test_nesting_lists_and_absent_keys(tmp_path):
+    lines = [
+        '{"a": 1, "b": {"c": [1, 2.5], "d": null}, "t": true}',
+        "",
+        '{"b": {"d": "x\\u00e9"}, "a": null, "n": 9007199254740993}',
+        '{"b": null, "e": []}',
+    ]
+    described, rows = read(write(tmp_path, "\r\n".join(lines)))
+    assert described == {
+        "a": "int64",
+        "b/c": "float32[*]",
+        "b/d": "string",
+        "t": "bool",
+        "n": "int64",
+        "e": "string[*]",
+    }
+    nothing = dict.fromkeys(described)
+    assert rows == [
+        nothing | {"a": 1, "b/c": [1.0, 2.5], "t": True},
+        nothing | {"b/d": "xé", "n": 9007199254740993},
+        nothing | {"e": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (['{"a": 1}', '{"a": 2.5}'], "float32"),
+        (['{"a": 1.23456789}'], "float64"),
+        (['{"a": [0.1, 0.2]}', '{"a": []}'], "float32[*]"),
+        (['{"a": null}'], "string"),
+        (['{"a": "2020-01-01"}'], "string"),
+    ],
+)
+def test_types_come_from_the_values(tmp_path, lines, expected):
+    assert read(write(tmp_path, "\n".join(lines)))[0]["a"] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ('{"a":1', ["unexpected end"]),
+        ("[1]", ["expected an object, got an array"]),
+        ("3", ["expected an object, got a number"]),
+        ('{"a":NaN}', ["not valid JSON"]),
+        ('{"a":1e400}', ["out of range"]),
+        ('{"a":"x"}', ["'a'", "expected int64, got 'x'"]),
+        ('{"a":true}', ["'a'", "expected int64, got True"]),
+        ('{"a":1.5}', ["expected int64, got 1.5"]),
+        ('{"a":99999999999999999999}', ["out of range"]),
+        ('{"b":1}', ["'b'", "expected string, got 1"]),
+        ('{"b":"\\ud800"}', ["surrogate"]),
+        ('{"c":["x"]}', ["'c'", "float32[*]"]),
+        ('{"c":[null]}', ["'c'", "null"]),
+        ('{"c":1}', ["'c'", "expected float32[*], got 1"]),
+        ('{"a":{"x":1}}', ["'a'", "got an object"]),
+        ('{"d":1}', ["the key 'd' is no column"]),
+        ('{"a":1,"a":2}', ["the key 'a' appears twice"]),
+        ('{"a":1,"b":"x","c":[],"a":2}', ["the key 'a' appears twice"]),
+        ('{"a" :1,"a":2}', ["the key 'a' appears twice"]),
+        ('{"b":"\\\\","a":1,"a":2}', ["the key 'a' appears twice"]),
+        ('{"a":1}{"a":2}', ["not valid JSON"]),
+        ('{"a":' + "[" * 100_000, ["deeper than 128"]),
+        ('{"d":' + '{"d":' * 200 + "1" + "}" * 201, ["deeper than 128"]),
+    ],
+)
+def test_late_lines_are_named(tmp_path, line, parts):
+    path = write(tmp_path, GOOD * 11_000 + "\n" + line + "\n" + GOOD)
+    for source in (JsonLinesSource(), JsonLinesSource(split_bytes=30_000, block_bytes=5_000)):
+        message = fails(path, source=source)
+        for part in ["a.jsonl, line 11002", *parts]:
+            assert part in message
+
+
+def test_bytes_that_are_no_utf8_are_named(tmp_path):
+    assert "line 2: not UTF-8 at byte 32" in fails(write(tmp_path, GOOD.encode() + b'{"b":"\xff"}'))
+
+
+@pytest.mark.parametrize("content", ['[{"a":1},{"a":2}]', '\ufeff[\n{"a":1},\n{"a":2}\n]'])
+def test_a_json_array_is_told_apart(tmp_path, content):
+    message = fails(write(tmp_path, content))
+    assert "JSON array" in message
+    assert "one object a line" in message
+
+
+def test_declared_types_govern(tmp_path):
+    features = (
+        make_feature("a", "string", nullable=True),
+        make_feature("b", "int32", nullable=True),
+        make_feature("c", "timestamp[us]", nullable=True),
+        make_feature("d", "int64", vocabulary=("cat", "dog")),
+        make_feature("e", "decimal(6,2)", nullable=True),
+        make_feature("f", "float32", (2,)),
+        make_feature("g", "bytes"),
+    )
+    lines = [
+        '{"a":null,"b":null,"c":null,"d":"dog","e":null,"f":[1,2],"g":"é"}',
+        '{"a":1.10,"b":"39","c":"2020-01-01T10:00:00","d":"cat","e":1.10,"f":[0.5,3],"g":""}',
+    ]
+    # One row a block: what a column holds shows only in the second.
+    for source in (JsonLinesSource(), JsonLinesSource(block_bytes=10)):
+        _, rows = read(write(tmp_path, "\n".join(lines)), features=features, source=source)
+        assert [r["a"] for r in rows] == [None, "1.10"]
+        assert [r["b"] for r in rows] == [None, 39]
+        assert str(rows[1]["c"]) == "2020-01-01 10:00:00"
+        assert [r["d"] for r in rows] == [1, 0]
+        assert str(rows[1]["e"]) == "1.10"
+        assert [r["f"] for r in rows] == [[1.0, 2.0], [0.5, 3.0]]
+        assert [r["g"] for r in rows] == ["é".encode(), b""]
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "part"),
+    [
+        (make_feature("a", "int8"), "300", "expected int8, got 300"),
+        (make_feature("a", "int64", vocabulary=("cat",)), '"cow"', "expected one of 'cat', got 'cow'"),
+        (make_feature("a", "float32", (2,)), "[1]", "expected float32[2], got 1 values"),
+        (make_feature("a", "int64"), "null", "expected int64, got null"),
+    ],
+)
+def test_values_that_do_not_fit_what_is_declared(tmp_path, feature, value, part):
+    good = {"int8": "1", "int64": '"cat"' if feature.vocabulary else "1", "float32": "[1,2]"}[feature.dtype]
+    path = write(tmp_path, f'{{"a":{good}}}\n{{"a":{value}}}\n')
+    message = fails(path, features=(feature,))
+    assert "line 2" in message
+    assert part in message
+
+
+def test_compressed_and_long_lines(tmp_path):
+    text = "x" * 300_000
+    path = write(tmp_path, gzip.compress((json.dumps({"b": text}) + "\n" + GOOD).encode()))
+    _, rows = read(path, source=JsonLinesSource(block_bytes=1000))
+    assert [r["b"] for r in rows] == [text, "x"]
+
+
+def test_a_line_beyond_the_limit_is_refused(tmp_path):
+    path = write(tmp_path, GOOD + json.dumps({"b": "x" * 5000}))
+    assert "line 2" in fails(path, max_record_bytes=1000)
+
+
+def test_file_that_changes_while_it_is_read(tmp_path):
+    path = write(tmp_path, GOOD * 10)
+    files = list_inputs([str(path)]).files
+    source, options = JsonLinesSource(), SourceOptions()
+    features = source.infer(files, options)
+    (split,) = source.split(files, options)
+    path.write_text(GOOD * 9)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(BadInputError, match="changed during conversion"):
+        list(source.read(split, files, features, options))
+
+
+SCALARS = {
+    "i": st.integers(-(2**63), 2**63 - 1),
+    "f": st.floats(allow_nan=False, allow_infinity=False),
+    "s": st.text(max_size=8),
+    "b": st.booleans(),
+    "l": st.lists(st.integers(-9, 9), max_size=3),
+    "n": st.fixed_dictionaries({}, optional={"x": st.text(max_size=3), "y": st.integers(0, 9)}),
+}
+
+
+def flat(row: dict, prefix: str = "") -> dict:
+    found = {}
+    for key, value in row.items():
+        found.update(flat(value, f"{key}/") if isinstance(value, dict) else {prefix + key: value})
+    return {k: v for k, v in found.items() if v is not None}
+
+
+@PROPERTY
+@given(
+    st.lists(
+        st.fixed_dictionaries({}, optional={k: st.one_of(st.none(), v) for k, v in SCALARS.items()}),
+        min_size=1,
+        max_size=25,
+    ),
+    st.integers(1, 300),
+    st.integers(8, 100),
+    st.booleans(),
+)
+def test_rows_read_as_pythons_json_module_reads_them(tmp_path, rows, split_bytes, block_bytes, is_ascii):
+    text = "\n".join(json.dumps(r, ensure_ascii=is_ascii) for r in rows)
+    source = JsonLinesSource(split_bytes=split_bytes, block_bytes=block_bytes)
+    features = tuple(
+        make_feature(name, dtype, shape, nullable=True)
+        for name, dtype, shape in (
+            ("i", "int64", ()),
+            ("f", "float64", ()),
+            ("s", "string", ()),
+            ("b", "bool", ()),
+            ("l", "int64", (None,)),
+            ("n/x", "string", ()),
+            ("n/y", "int64", ()),
+        )
+    )
+    _, found = read(write(tmp_path, text), source=source, features=features)
+    assert [{k: v for k, v in r.items() if v is not None} for r in found] == [
+        flat(json.loads(json.dumps(r))) for r in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"a":1}{"a":2}', ""],
+        ['{"a":1}{"a":2}', '{"a":', "3}"],
+        [' {"a":1}', "", '{"a":2} {"a":3}'],
+    ],
+)
+def test_objects_that_share_or_span_lines_are_refused(tmp_path, lines):
+    path = write(tmp_path, '{"a":0}\n' * 20_000 + "\n".join(lines))
+    assert "not valid JSON" in fails(path)
+
+
+@pytest.mark.parametrize("line", ['{"a" : 1, "b" :"x"}', '{"b":"\\\\"}', '{"b":"\\":"}', '  {"a":1}\t', '{"a"\t:\t1}'])
+def test_unusual_writing_is_read(tmp_path, line):
+    _, rows = read(write(tmp_path, GOOD + line + "\n" + GOOD))
+    wanted = json.loads(line)
+    assert {k: v for k, v in rows[1].items() if v is not None} == wanted
+
+
+@PROPERTY
+@given(st.text(alphabet='{}[]":,a1 \\utrue\n', max_size=40))
+def test_any_text_reads_or_is_refused(tmp_path, text):
+    try:
+        _, rows = read(write(tmp_path, text))
+    except (BadInputError, UsageError):
+        return
+    assert len(rows) == len([line for line in text.split("\n") if line.strip()])
+
+
+@PROPERTY
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "a": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "b": st.none() | st.text(max_size=6),
+                "c": st.none() | st.fixed_dictionaries({}, optional={"d": st.floats(-9, 9), "e": st.just({})}),
+                "l": st.none() | st.lists(st.integers(-9, 9), max_size=3),
+            },
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(1, 200),
+)
+def test_columns_do_not_depend_on_how_many_lines_are_decoded_at_once(tmp_path, objects, piece_bytes):
+    features = (
+        make_feature("a", "int64", nullable=True),
+        make_feature("b", "string", nullable=True),
+        make_feature("c/d", "float64", nullable=True),
+        make_feature("l", "int64", (None,), nullable=True),
+    )
+    for row in objects:
+        (row.get("c") or {}).pop("e", None)
+    path = write(tmp_path, "\n".join(map(json.dumps, objects)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_rows, "_PIECE_BYTES", piece_bytes)
+        _, rows = read(path, features=features)
+    expected = [
+        {"a": r.get("a"), "b": r.get("b"), "c/d": (r.get("c") or {}).get("d"), "l": r.get("l")} for r in objects
+    ]
+    assert rows == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"a":NaN}', "column 'a' holds NaN, which is no number that JSON knows"),
+        ('{"b":"NaN","c":{"d":[1,-Infinity]}}', "column 'c/d' holds -Infinity, which is no number"),
+        ('{"a":1e400}', "column 'a' holds 1e400, which is out of range for a float64"),
+        ('{"a":-1' + "0" * 5000 + ".5}", "column 'a' holds -1" + "0" * 38 + ", which is out of range"),
+    ],
+)
+def test_numbers_that_json_does_not_know_are_named_with_their_column(tmp_path, line, why):
+    message = fails(write(tmp_path, '{"a":1.5}\n' + line + "\n"))
+    assert "a.jsonl, line 2" in message
+    assert why in message
+    assert "Write null, or a finite number, in its place" in message

@@ -1,0 +1,174 @@
+"""Tables of labels beside images, and files and labels that do not go together."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.media.image_source import ImageSource
+from shardkit.sources.media.label_tables import match_names
+from shardkit.sources.media.labels import label_files, without_label_files
+from tests.support.files.label_makers import fails, images, picture, read, text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("l.csv", "age,filename,kind\n3,a.png,cat\n5,b.png,dog\n"),
+        ("l.jsonl", '{"age": 3, "image": "a.png", "kind": "cat"}\n{"age": 5, "image": "b.png", "kind": "dog"}\n'),
+        ("l.csv", "name,age,kind\na.png,3,cat\nb.png,5,dog\n"),
+        ("l.csv", "path,age,kind\n/some/where/a.png,3,cat\n/some/where/b.png,5,dog\n"),
+        ("l.csv", "id,age,kind\na,3,cat\nb,5,dog\n"),
+        ("l.json", '[{"age": 3, "file": "a.png", "kind": "cat"}, {"age": 5, "file": "b.png", "kind": "dog"}]'),
+        ("l.json", '[\n  {\n    "age": 3,\n "file": "a", "kind": "cat"},\n {"age": 5, "file": "b", "kind": "dog"}\n]'),
+    ],
+)
+def test_tables(tmp_path, name, content):
+    found, rows, notes, _ = read(images(tmp_path, "a.png", "b.png"), text(tmp_path, name, content))
+    assert found["age"].dtype == "int64"
+    assert "label" not in found
+    assert {n: (r["age"], r["kind"]) for n, r in rows.items()} == {"a.png": (3, "cat"), "b.png": (5, "dog")}
+    assert notes == ()
+
+
+def test_rows_stay_with_their_images_in_every_batch(tmp_path):
+    names = [f"{i:03}.png" for i in range(60)]
+    folder = images(tmp_path, *names)
+    shuffled = random.Random(1).sample(names, 60)
+    labels = text(tmp_path, "l.csv", "file,n\n" + "".join(f"{n},{int(n[:3])}\n" for n in shuffled))
+    source = ImageSource(split_bytes=1000, batch_bytes=200)
+    _, rows, _, _ = read(folder, labels, source)
+    assert {n: r["n"] for n, r in rows.items()} == {n: int(n[:3]) for n in names}
+
+
+def test_several_rows_an_image_become_lists(tmp_path):
+    content = "filename,width,class,xmin\na.png,7,cat,1\nb.png,7,dog,2\na.png,7,dog,3\n"
+    found, rows, notes, _ = read(images(tmp_path, "a.png", "b.png"), text(tmp_path, "l.csv", content))
+    assert found["xmin"].shape == (None,)
+    assert rows["a.png"]["class"] == ["cat", "dog"]
+    assert rows["a.png"]["xmin"] == [1, 3]
+    assert rows["b.png"]["xmin"] == [2]
+    assert rows["a.png"]["labels/width"] == [7, 7]
+    assert (rows["a.png"]["width"], rows["a.png"]["height"]) == (7, 5)
+    assert any("several rows" in n for n in notes)
+    assert any("'labels/width'" in n for n in notes)
+    text(tmp_path, "l.csv", "filename,xmin\na.png,1\na.png,\n")
+    assert "row 2" in fails(tmp_path / "images", tmp_path / "l.csv")
+
+
+def test_what_does_not_go_together_is_counted(tmp_path):
+    folder = images(tmp_path, "a.png", "b.png", "c.png")
+    found, rows, notes, _ = read(folder, text(tmp_path, "l.csv", "file,n\na.png,1\nx.png,2\ny.png,3\n"))
+    assert found["n"].nullable
+    assert [rows[n]["n"] for n in ("a.png", "b.png", "c.png")] == [1, None, None]
+    assert "2 images have no label: 'b.png', 'c.png'" in notes
+    assert "2 labels have no file among the inputs: 'x.png', 'y.png'" in notes
+    message = fails(folder, text(tmp_path, "l.csv", "file,n\nx.png,2\n"))
+    assert "none of the labels" in message
+    assert "'x.png'" in message
+
+
+def test_names_that_fit_several_files_or_labels(tmp_path):
+    folder = images(tmp_path, "1/a.png", "2/a.png")
+    assert "belongs to 2 files" in fails(folder, text(tmp_path, "l.csv", "file,n\na.png,1\n"))
+    _, rows, _, _ = read(folder, text(tmp_path, "l.csv", "file,n\n2/a.png,1\n1/a.png,2\n"))
+    assert [rows[n]["n"] for n in ("1/a.png", "2/a.png")] == [2, 1]
+    other = images(tmp_path / "other", "a.png")
+    assert "several labels are for 'a.png'" in fails(other, text(tmp_path, "l.csv", "file,n\nx/a.png,1\ny/a.png,2\n"))
+
+
+def test_a_label_of_another_folder_is_not_taken(tmp_path):
+    folder = images(tmp_path, "train/a.png", "val/b.png")
+    _, rows, notes, _ = read(folder, text(tmp_path, "l.csv", "file,n\ntrain/a.png,1\ntrain/b.png,2\n"))
+    assert {name: row["n"] for name, row in rows.items()} == {"train/a.png": 1, "val/b.png": None}
+    assert "1 image has no label: 'val/b.png'" in notes
+    assert "1 label has no file among the inputs: 'train/b.png'" in notes
+
+
+def test_an_image_without_label_does_not_claim_that_of_another_folder(tmp_path):
+    folder = images(tmp_path, "train/a.png", "train/b.png", "val/a.png", "val/a.bmp")
+    _, rows, _, _ = read(folder, text(tmp_path, "l.csv", "file,n\ntrain/a.png,1\ntrain/b.png,2\nval/a.png,3\n"))
+    assert {name: row["n"] for name, row in rows.items()} == {
+        "train/a.png": 1,
+        "train/b.png": 2,
+        "val/a.png": 3,
+        "val/a.bmp": None,
+    }
+
+
+@pytest.mark.parametrize("root", ["", "/data/set/", "http://host/", "x/"])
+@pytest.mark.parametrize("end", [".png", ""])
+def test_labels_with_more_folders_than_the_files(root, end):
+    names = ["train/a.png", "val/a.png", "val/b.png"]
+    labels = [f"{root}{n.removesuffix('.png')}{end}" for n in reversed(names)]
+    assert match_names(names, labels, "l.csv", "images").positions.tolist() == [2, 1, 0]
+    assert match_names([f"{root}{n}" for n in names], ["a", *labels], "l", "images").positions.tolist() == [3, 2, 1]
+
+
+def test_folders_are_looked_past_where_none_agrees():
+    matching = match_names(["cats/a.png", "dogs/b.png"], ["img/b.png", "img/a.png"], "l.csv", "images")
+    assert matching.positions.tolist() == [1, 0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_every_file_gets_its_own_label(data):
+    names = data.draw(st.lists(st.text("ab.c/", min_size=1, max_size=6), min_size=1, max_size=8, unique=True))
+    labels = data.draw(st.permutations(names))
+    try:
+        matching = match_names(names, labels, "l.csv", "images")
+    except UsageError:
+        plain = [n.removeprefix("./") for n in names]
+        assert len(set(plain)) < len(plain)
+        return
+    assert [labels[i] for i in matching.positions] == names
+    assert matching.notes == ()
+
+
+def test_tables_that_are_no_labels(tmp_path):
+    folder = images(tmp_path, "a.png")
+    assert "holds no names" in fails(folder, text(tmp_path, "l.csv", "x,y\n1.5,2\n"))
+    assert "no name of a file" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\n,3\n"))
+    assert "there are no labels in l.csv" in fails(folder, text(tmp_path, "l.csv", ""))
+    headerless = text(tmp_path, "l.csv", "x/a.png,cat\nb.png,dog\n")
+    assert "first line is the label of 'a.png'" in fails(folder, headerless)
+    assert "none of the labels" in fails(folder, text(tmp_path, "l.txt", "file\na.png 1\n"))
+    nested = text(tmp_path, "l.jsonl", '{"file": "a.png", "boxes": [[1, 2], [3, 4]]}\n')
+    assert fails(folder, nested).endswith("Leave it out of the labels.")
+    assert "no XML files" in fails(folder, images(tmp_path / "more", "x.png", "y.png"))
+    assert "no kind that is read" in fails(folder, images(tmp_path / "one", "x.png") / "x.png")
+    assert "line 3" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\nb.png\n"), kind=BadInputError)
+    with pytest.raises(UsageError):
+        read(folder, tmp_path / "absent.csv")
+
+
+def test_labels_among_the_images_are_no_images(tmp_path):
+    folder = images(tmp_path, "a.png")
+    labels = text(folder, "labels.csv", "file,n\na.png,1\n")
+    files, options = list_inputs([str(folder)]).files, SourceOptions(labels=str(labels))
+    assert len(files) == 2
+    assert [f.name for f in without_label_files(files, options)] == ["a.png"]
+    assert without_label_files(files, SourceOptions()) == files
+    assert [f.name for f in label_files(str(labels))] == ["labels.csv"]
+
+
+def test_labels_that_do_not_fit_a_schema_are_rejected(tmp_path):
+    folder = images(tmp_path, "a.png", "b.png")
+    labels = text(tmp_path, "l.csv", "file,n\na.png,1\nb.png,many\n")
+    source, options = ImageSource(), SourceOptions(labels=str(labels), tolerates_bad_rows=True)
+    files = list_inputs([str(folder)]).files
+    from shardkit.conversion.inputs.schema_file import Schema, apply_schema
+
+    features = apply_schema(source.infer(files, options), Schema(features={"n": "int64"}))
+    (part,) = source.read(source.split(files, options)[0], files, features, options)
+    assert part.batch["n"].to_pylist() == [1]
+    (bad,) = part.rejected
+    assert files[bad.file_index].name == "b.png"
+    assert bad.raw == picture()
+    assert "'many'" in bad.reason

@@ -1,0 +1,57 @@
+"""Appending in every store: what comes is what a folder gets, and two that meet make two versions."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.storage import files as storage
+from shardkit.verify.shards import verify_dataset
+
+
+def run(*args):
+    return subprocess.run(
+        [sys.executable, "-m", "shardkit", *map(str, args)], capture_output=True, text=True, check=False
+    )
+
+
+def write(path, first, num_rows=1500):
+    path.write_text("x,y\n" + "".join(f"{i},{i / 8}\n" for i in range(first, first + num_rows)))
+
+
+@pytest.mark.slow
+def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url, folder = f"{server.url}/{tmp_path.name}", tmp_path / "out"
+    raw = f"{server.url}/{tmp_path.name}-raw"
+
+    def put(name, first):
+        write(tmp_path / name, first)
+        storage.put_file(tmp_path / name, f"{raw}/{name}")
+
+    def both(*options):
+        for destination in (url, folder):
+            done = run("convert", raw, destination, "--workers", "1", *options)
+            assert done.returncode == 0, done.stderr
+        return done
+
+    put("day?1.csv", 0)
+    both("--split", "train=0.8", "--split", "test=0.2")
+    put("day?2.csv", 1500)
+    both("--append")
+    assert "Nothing to append: all 2 files are in version 2" in both("--append").stdout
+    stored, local = open_dataset(url), open_dataset(folder)
+    assert list(stored.shards) == list(local.shards)
+    assert stored.manifest.splits == local.manifest.splits
+    assert stored.manifest.accounting == local.manifest.accounting
+    assert verify_dataset(stored).is_whole
+    for shard in local.shards:
+        assert storage.read_bytes(stored.shard_url(shard)) == Path(local.shard_url(shard)).read_bytes()
+    storage.delete_file(f"{raw}/day?2.csv")
+    put("day?2.csv", 10_000)
+    changed = run("convert", raw, url, "--append")
+    assert changed.returncode == 2, changed.stderr
+    assert "a file changed since it was converted in day?2.csv" in changed.stderr
+    assert list_versions(url) == [1, 2]

@@ -1,0 +1,108 @@
+"""Ends a process at Ctrl-C or SIGTERM without raising anything into TensorFlow; SIGTERM after one more checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from shardkit.runtime.signals import heeded, leave_to_pipe, signals_on_pipe
+
+# What is preempted is usually killed half a minute after it was told.
+GRACE_S = 25.0
+
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+
+
+class Stop:
+    """Whether somebody wants the run to stop, and whether that can wait for a checkpoint.
+
+    Args:
+        numbers: Of the signals that are left to the watcher.
+
+    Attributes:
+        is_wanted: Set by the first SIGTERM while somebody heeds it.
+    """
+
+    def __init__(self, numbers: tuple[int, ...] = ()) -> None:
+        self.is_wanted = False
+        self._is_heeded = False
+        self._numbers = numbers
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Leaves the first SIGTERM to the block, which looks at `is_wanted` and then calls `end`."""
+        # TensorFlow takes SIGTERM for itself when workers find each other.
+        for number in self._numbers:
+            signal.signal(number, leave_to_pipe)
+        self._is_heeded = True
+        try:
+            yield
+        finally:
+            self._is_heeded = False
+
+    def can_wait(self, number: int) -> bool:
+        """Whether a signal that came is left to the block; a second one is not."""
+        if number != signal.SIGTERM or not self._is_heeded or self.is_wanted:
+            return False
+        self.is_wanted = True
+        return True
+
+    def end(self) -> None:
+        """Ends the process as SIGTERM does. Returns only where nobody watches for signals."""
+        self._is_heeded = False
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            signal.pause()
+
+
+@contextmanager
+def end_at_once(describe: Callable[[], str]) -> Iterator[Stop]:
+    """Makes a signal end the process while the block runs, with one sentence on stderr and exit code 128 + number.
+
+    An exception raised into TensorFlow at any instant becomes other errors, and an interpreter that shuts down under
+    its threads crashes: of 64 interrupted runs 2 ended with a `RuntimeError` of a context manager. What is on disk
+    has to survive a kill anyway. No-op outside of the main thread, which gets no signals.
+
+    Yields what lets the block put SIGTERM off by a few steps, `GRACE_S` at most.
+
+    Args:
+        describe: Returns one sentence: what is lost, and how to go on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield Stop()
+        return
+    numbers = heeded(WORDS)
+    stop = Stop(numbers)
+    # Library start-up hides descriptor 2 for a moment; the sentence must reach the user even then.
+    stderr = os.dup(2)
+    is_over = threading.Event()
+    with signals_on_pipe(numbers) as read_end:
+        watcher = threading.Thread(target=_watch, args=(read_end, stderr, describe, stop, is_over), daemon=True)
+        watcher.start()
+        try:
+            yield stop
+        finally:
+            is_over.set()
+
+
+def _watch(read_end: int, stderr: int, describe: Callable[[], str], stop: Stop, is_over: threading.Event) -> None:
+    def end(number: int) -> None:
+        start = "\x1b[?25h\n" if os.isatty(stderr) else ""  # A progress bar hides the cursor.
+        os.write(stderr, f"{start}{WORDS[signal.Signals(number)]}: {describe()}\n".encode())
+        os._exit(128 + number)
+
+    try:
+        while number := os.read(read_end, 1):
+            if number[0] not in WORDS or is_over.is_set():
+                continue
+            if not stop.can_wait(number[0]):
+                end(number[0])
+            timer = threading.Timer(GRACE_S, end, number)
+            timer.daemon = True
+            timer.start()
+    finally:
+        os.close(read_end)
+        os.close(stderr)

@@ -1,0 +1,209 @@
+"""What every loop does around the steps of an epoch: validation, a line of metrics, a checkpoint, and the end."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+import tensorflow as tf
+
+from shardkit.errors import UsageError
+from train.distribution.heartbeat import START_LIMIT_S, Heartbeat
+from train.distribution.lost_peers import is_lost_peer
+from train.distribution.signals import Stop
+from train.loop.nonfinite import SMALLER_STEPS
+from train.options.step_plan import TrainPlan
+from train.reporting.metric_sums import Sums, SumsLayout, summarize, zero_sums
+from train.reporting.metrics import EpochMetrics, Meter
+from train.reporting.profiler import Profiler
+from train.reporting.report import Reporter
+from train.runs.checkpoints import Checkpoints, Restored
+
+
+class EpochLoop(ABC):
+    """Trains from where a checkpoint stands to the end of the plan.
+
+    Args:
+        plan: Sizes and steps.
+        layout: Of the sums that steps return.
+        checkpoints: Where to save.
+        checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
+        reporter: Told about every step.
+        profiler: Told about every step, too.
+        on_epoch: Told about every finished epoch, before its checkpoint is written.
+        weights_to_evaluate: Makes the context in which the model has the weights that are validated.
+        should_stop: Asked after the checkpoint of an epoch, and at the start, whether the run is over before its plan.
+        explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
+        stop: Asked before every step whether this worker wants to stop.
+        meet: Waits for all workers, which stand after the same step.
+        heartbeat: Given the signs of life of this worker.
+        meter: Measures where the time goes.
+        on_saved: Called after the checkpoint of every finished epoch was written.
+        on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
+        not_a_number: Makes the error for a loss that is none in the last of so many steps.
+        check_weights: Checks, before they are validated or saved, the weights after so many steps.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: TrainPlan,
+        layout: SumsLayout,
+        checkpoints: Checkpoints,
+        checkpoint_every: int | None,
+        reporter: Reporter,
+        profiler: Profiler,
+        on_epoch: Callable[[EpochMetrics], None],
+        weights_to_evaluate: Callable[[], AbstractContextManager[None]],
+        should_stop: Callable[[], bool],
+        explained: Callable[[str], AbstractContextManager[None]],
+        stop: Stop,
+        meet: Callable[[int], None],
+        heartbeat: Heartbeat,
+        meter: Meter,
+        on_saved: Callable[[], object] = lambda: None,
+        on_step: Callable[[int, Sums, Meter], None] = lambda step, sums, meter: None,
+        not_a_number: Callable[[int], UsageError] | None = None,
+        check_weights: Callable[[int], None] = lambda step: None,
+    ) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._checkpoints = checkpoints
+        self._checkpoint_every = checkpoint_every
+        self._reporter = reporter
+        self._profiler = profiler
+        self._on_epoch = on_epoch
+        self._weights_to_evaluate = weights_to_evaluate
+        self._should_stop = should_stop
+        self._explained = explained
+        self._stop = stop
+        self._meet = meet
+        self._heartbeat = heartbeat
+        self._meter = meter
+        self._on_saved = on_saved
+        self._on_step = on_step
+        self._not_a_number = not_a_number or _not_a_number
+        self._check_weights = check_weights
+
+    @abstractmethod
+    def _train_epoch(self, first_step: int, sums: Sums) -> Sums:
+        """Takes the steps of an epoch that are left and returns its sums."""
+
+    @abstractmethod
+    def _evaluate(self, step: int) -> tuple[Sums, bool] | None:
+        """Returns the sums of the validation split, and whether to stop now; None without a split."""
+
+    def _check_end(self) -> None:  # noqa: B027
+        """Looks, after the last step of the plan, whether all that was to be read was read."""
+
+    def run(self, start: Restored) -> None:
+        """Trains.
+
+        Args:
+            start: Steps that are done, and the sums of the epoch that is under way.
+
+        Raises:
+            DamageError: If the shards do not hold what the manifest promises.
+            UsageError: If the loss or the weights are no longer numbers.
+        """
+        step, sums = start
+        with self._stop.heeded():
+            if sums[0] and self._plan.position(step).step == 0:
+                # The run was stopped after the last step of an epoch, before its validation.
+                step, sums = self._end_epoch(step, sums, 0.0)
+            while step < self._plan.num_steps and not self._should_stop():
+                step, sums = self._run_epoch(step, sums)
+        # Tables, exports and the end of a process with many threads take longer than a step.
+        self._heartbeat.leave("the end of the run", START_LIMIT_S)
+        self._profiler.close(step)
+        if step == self._plan.num_steps:
+            with self._explained("train"):
+                self._check_end()
+        # A worker that ends is a failure to those that have not.
+        self._meet(step)
+
+    def _run_epoch(self, step: int, sums: Sums) -> tuple[int, Sums]:
+        epoch = self._plan.position(step).epoch
+        started_at = time.monotonic()
+        with self._explained("train"):
+            sums = self._train_epoch(step, sums)
+        step = (epoch + 1) * self._plan.steps_per_epoch
+        self._profiler.at_step(step)
+        return self._end_epoch(step, sums, time.monotonic() - started_at)
+
+    def _end_epoch(self, step: int, sums: Sums, train_s: float) -> tuple[int, Sums]:
+        trained_at = time.monotonic()
+        self._check_weights(step)
+        with self._explained("validation"):
+            validation = self._validate(step, sums)
+        line = EpochMetrics(
+            epoch=step // self._plan.steps_per_epoch - 1,
+            step=step,
+            train=summarize(self._layout, sums),
+            validation=validation,
+            examples_per_s=self._meter.examples_per_s,
+            waiting_share=self._meter.waiting_share,
+            train_s=train_s,
+            validation_s=time.monotonic() - trained_at,
+            step_ms=self._meter.step_ms,
+            computing_share=self._meter.computing_share,
+            communication_share=self._meter.communication_share,
+        )
+        sums = zero_sums(self._layout)
+        with self._heartbeat.busy("end of an epoch", START_LIMIT_S), self._explained("train"):
+            self._on_epoch(line)
+            self._checkpoints.save(step, sums)
+            self._on_saved()
+            self._meet(step)
+        return step, sums
+
+    def _validate(self, step: int, of_epoch: Sums) -> dict[str, float] | None:
+        with self._weights_to_evaluate(), self._heartbeat.busy("validation", START_LIMIT_S):
+            found = self._evaluate(step)
+        if found is None:
+            return None
+        sums, is_over = found
+        if is_over:
+            self._save(step, of_epoch, is_last=True)
+            self._end_early(step)
+        return summarize(self._layout, sums)
+
+    def _checked(self, sums: Sums, num_steps: int) -> Sums:
+        if not np.isfinite(sums).all():
+            with self._heartbeat.busy("search for what is no number", START_LIMIT_S):
+                error = self._not_a_number(num_steps)
+            raise error
+        return sums
+
+    def _save(self, step: int, sums: Sums, *, is_last: bool = False) -> None:
+        with self._heartbeat.busy("checkpoint", START_LIMIT_S):
+            self._check_weights(step)
+            self._checkpoints.save(step, sums)
+            # The chief alone writes, for as long as it takes; the others are as busy meanwhile.
+            try:
+                self._meet(step)
+            except tf.errors.OpError as error:
+                # Who was here first, and ends as this process will, may be gone before the others heard of it.
+                if not (is_last and is_lost_peer(error)):
+                    raise
+
+    def _end_early(self, step: int) -> None:
+        """Ends the process after so many steps, because somebody wants it to stop."""
+        self._profiler.close(step)
+        self._stop.end()
+
+    def _is_checkpoint_due(self, num_steps: int) -> bool:
+        every = self._checkpoint_every
+        return every is not None and num_steps % every == 0 and num_steps % self._plan.steps_per_epoch != 0
+
+
+def _not_a_number(num_steps: int) -> UsageError:
+    return UsageError(f"the loss is no longer a number at step {num_steps:,}", next_step=SMALLER_STEPS)
+
+
+def mean_loss(sums: Sums) -> float | None:
+    """Returns the mean loss of an epoch so far, None before its first batch."""
+    return float(sums[1] / sums[0]) if sums[0] else None

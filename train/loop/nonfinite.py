@@ -1,0 +1,282 @@
+"""A loss or weights that are no number: which batch it was, what is odd in it, how to look at it, how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.errors import UsageError
+from shardkit.storage import files as storage
+from train.input.reader_input import BatchInput
+from train.models.batch import Batch
+from train.options.step_plan import TrainPlan
+from train.runs.request import Request
+
+SMALLER_STEPS = "Add --resume and a smaller --learning-rate, or begin again with --clip-norm 1 and another --output"
+_LOOK_AT_THE_MODEL = (
+    "Look in it for a logarithm, a root or a division that meets 0 or less, and for values too large for --precision"
+)
+
+_MAX_ROWS = 5
+_ELSEWHERE = ("inputs in another worker's share are no numbers", "Its log in workers/ names them")
+
+
+class Finding(NamedTuple):
+    """What an input of a batch holds.
+
+    Attributes:
+        name: Of the input.
+        rows: Of the global batch, counted from 0, in which it is no number.
+        largest: Absolute value among the others.
+    """
+
+    name: str
+    rows: tuple[int, ...]
+    largest: float
+
+
+class BadBatch(NamedTuple):
+    """A batch with inputs that are no numbers."""
+
+    num_steps: int
+    findings: list[Finding]
+
+
+def find_bad_batch(
+    plan: TrainPlan, input_: BatchInput, worker_index: int, first_step: int, num_steps: int
+) -> BadBatch | None:
+    """Returns the first batch of some steps that holds inputs which are no numbers; reads them again.
+
+    A layer such as a ReLU makes 0 of NaN, so that the loss stays a number while the weights do not.
+    """
+    return first_bad(look_at_all(plan, input_, worker_index, range(first_step, num_steps)))
+
+
+def first_bad(looked_at: Iterable[tuple[int, list[Finding]]]) -> BadBatch | None:
+    """Returns the first batch that holds inputs which are no numbers, of what `look_at_all` yields."""
+    found = ((step, findings) for step, findings in looked_at if any(finding.rows for finding in findings))
+    return next((BadBatch(step + 1, findings) for step, findings in found), None)
+
+
+class Search(NamedTuple):
+    """Where inputs that are no numbers are looked for, beside the batches since all workers last met.
+
+    Attributes:
+        num_before: Batches up to the last one that was taken.
+        num_after: Batches behind it, which others took at the same time.
+    """
+
+    num_before: int = 1
+    num_after: int = 0
+
+
+def not_a_number(
+    request: Request,
+    plan: TrainPlan,
+    input_: BatchInput,
+    worker_index: int,
+    is_any: Callable[[bool], bool],
+    last_step: Callable[[], int | None],
+    search: Search,
+    num_steps: int,
+) -> UsageError:
+    """Returns the error for a loss that was no number in the last of so many steps; reads its batch again.
+
+    Args:
+        request: Of the run.
+        plan: Sizes and steps.
+        input_: Of this worker.
+        worker_index: Of this worker.
+        is_any: Returns whether something is so on one of the workers, which all ask.
+        last_step: Returns after which step there is a checkpoint; None without one.
+        search: Where to look.
+        num_steps: Completed ones.
+    """
+    around = _around(plan, search, num_steps)
+    looked_at = list(look_at_all(plan, input_, worker_index, around))
+    bad = first_bad(looked_at)
+    steps = around if bad is None else range(bad.num_steps - 1, bad.num_steps)
+    its_batch = "its batch" if len(steps) == 1 else "these batches"
+    if plan.num_workers > 1:
+        its_batch = f"this worker's share of {its_batch}"
+    is_elsewhere = is_any(bad is not None) and bad is None
+    if bad is not None:
+        why, advice = explain(bad.findings)
+    else:
+        why, advice = _ELSEWHERE if is_elsewhere else explain(_merged(looked_at), its_batch, is_first=num_steps == 1)
+    return UsageError(
+        f"the loss is no longer a number at step {num_steps:,}",
+        where=_named(plan, steps),
+        why=why,
+        state=what_is_kept(last_step()),
+        next_step=f"{advice}. {how_to_look(request, plan, steps)}",
+    )
+
+
+def _around(plan: TrainPlan, search: Search, num_steps: int) -> range:
+    """Returns the steps, counted from 0, whose batches may have made the loss of the last of so many steps."""
+    begin = (num_steps - 1) // plan.steps_per_epoch * plan.steps_per_epoch
+    first = max(begin, num_steps - search.num_before)
+    while first > begin and not plan.is_sync_due(first):
+        first -= 1
+    return range(first, min(begin + plan.steps_per_epoch, num_steps + search.num_after))
+
+
+def _named(plan: TrainPlan, steps: range) -> str:
+    epoch, first = plan.position(steps.start)
+    last = first + len(steps)
+    which = f"batch {last:,}" if len(steps) == 1 else f"one of the batches {first + 1:,} to {last:,}"
+    return f"{which} of {plan.steps_per_epoch:,} of epoch {epoch + 1}"
+
+
+def _merged(looked_at: Iterable[tuple[int, list[Finding]]]) -> list[Finding]:
+    largest: dict[str, float] = {}
+    for finding in chain.from_iterable(findings for _, findings in looked_at):
+        largest[finding.name] = max(largest.get(finding.name, 0.0), finding.largest)
+    return [Finding(name, (), value) for name, value in largest.items()]
+
+
+def what_is_kept(last_step: int | None) -> str:
+    """Returns the sentence that says where the last checkpoint stands."""
+    return "There is no checkpoint yet" if last_step is None else f"The last checkpoint is after step {last_step:,}"
+
+
+def weights_not_finite(
+    name: str | None,
+    num_steps: int,
+    last_saved: int | None,
+    request: Request,
+    plan: TrainPlan,
+    bad: BadBatch | None,
+    *,
+    is_elsewhere: bool = False,
+) -> UsageError:
+    """Returns the error for weights that the last of so many steps made infinite or NaN.
+
+    Args:
+        name: Of a variable; None where another worker has it.
+        num_steps: Completed ones.
+        last_saved: Steps after which there is a checkpoint; None without one.
+        request: Of the run.
+        plan: Sizes and steps.
+        bad: The batch with inputs that are no numbers; None if there is none.
+        is_elsewhere: Whether another worker has such a batch, and this one has none.
+    """
+    kept = what_is_kept(None)
+    if last_saved is not None:
+        kept = f"They are not saved, and the checkpoint after step {last_saved:,} is kept"
+    if bad is not None:
+        step = range(bad.num_steps - 1, bad.num_steps)
+        why, advice = explain(bad.findings)
+        return UsageError(
+            f"the weights are no longer numbers after step {num_steps:,}",
+            where=_named(plan, step),
+            why=why,
+            state=kept,
+            next_step=f"{advice}. {how_to_look(request, plan, step)}",
+        )
+    if is_elsewhere:
+        why, advice = _ELSEWHERE
+        return UsageError(
+            f"the weights are no longer numbers after step {num_steps:,}", why=why, state=kept, next_step=advice
+        )
+    return UsageError(
+        f"the weights are no longer numbers after step {num_steps:,}",
+        why="the losses were numbers still, and an update was too large"
+        + ("" if name is None else f": {name!r} holds NaN or infinity"),
+        state=kept,
+        next_step=SMALLER_STEPS,
+    )
+
+
+def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
+    """Returns what the inputs of a batch hold that are numbers with a fraction.
+
+    Args:
+        batch: As a model takes it.
+        first_row: Of the batch within the global one.
+    """
+    return [
+        Finding(name, *_numbers(values, first_row))
+        for name, values in _named_inputs(batch.inputs)
+        if np.issubdtype(values.dtype, np.floating) and values.size
+    ]
+
+
+def look_at_all(
+    plan: TrainPlan, input_: BatchInput, worker_index: int, steps: range
+) -> Iterator[tuple[int, list[Finding]]]:
+    """Yields steps with what `look_at` finds in this worker's share of their batches."""
+    for step, batch in zip(steps, input_.training(plan.position(steps.start)), strict=False):
+        yield step, look_at(batch, worker_index * plan.worker_batch_size)
+
+
+def explain(findings: list[Finding], its_batch: str = "its batch", *, is_first: bool = False) -> tuple[str, str]:
+    """Returns why a loss is no number, as far as its batch tells, and what to do.
+
+    Args:
+        findings: In its batch, or in several that it may have come from.
+        its_batch: What was looked at.
+        is_first: Whether no weight was trained before.
+    """
+    bad = [f"{finding.name!r} in {_shown(finding.rows)}" for finding in findings if finding.rows]
+    if bad:
+        return (
+            f"inputs in {its_batch} are no numbers: {', '.join(bad)}",
+            "Convert again without those values, or make the model cope with NaN in its inputs",
+        )
+    if findings:
+        largest = max(findings, key=lambda finding: finding.largest)
+        why = f"all inputs in {its_batch} are numbers, up to {largest.largest:.4g} in {largest.name!r}"
+    else:
+        why = f"{its_batch} cannot be the reason"
+    if is_first:
+        return (f"{why}, and no weight was trained yet, so it is the model", _LOOK_AT_THE_MODEL)
+    return (why if findings else f"{why}, so the weights are"), SMALLER_STEPS
+
+
+def how_to_look(request: Request, plan: TrainPlan, steps: range) -> str:
+    """Returns a sentence with the lines of Python that give exactly the global batches of some steps of one epoch."""
+    if request.options.reader != "shardkit":
+        return "With --reader shardkit, this error says how to look at the batch"
+    if request.options.length_buckets is not None:
+        return "Without --length-buckets, this error says how to look at the batch"
+    dataset, position = request.dataset, plan.position(steps.start)
+    is_one = len(steps) == 1
+    state = f"{{**batches.state(), 'epoch': {position.epoch}, 'step': {position.step}}}"
+    code = (
+        "import shardkit" if is_one else "import itertools, shardkit",
+        f"split = shardkit.open({storage.redact(dataset.url)!r}, {dataset.version})[{request.splits.train!r}]",
+        f"batches = split.batches(global_batch_size={plan.global_batch_size}, num_lanes={plan.num_lanes}, "
+        f"seed={request.options.seed}, epoch={position.epoch})",
+        f"batches.restore({state})",
+        "batch = next(iter(batches))" if is_one else f"found = list(itertools.islice(batches, {len(steps)}))",
+    )
+    what = "the batch" if is_one else "the batches"
+    return f"To look at {what} in Python, whose rows count from 0: {'; '.join(code)}"
+
+
+def _named_inputs(inputs: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    if isinstance(inputs, Mapping):
+        yield from ((name, np.asarray(value)) for name, value in inputs.items())
+    else:
+        flat = keras.tree.flatten(inputs)
+        yield from ((f"input {i}" if len(flat) > 1 else "input", np.asarray(x)) for i, x in enumerate(flat))
+
+
+def _numbers(values: npt.NDArray[Any], first_row: int) -> tuple[tuple[int, ...], float]:
+    is_finite = np.isfinite(values)
+    rows = np.flatnonzero(~is_finite.reshape(len(values), -1).all(axis=1)) + first_row
+    return tuple(rows.tolist()), float(np.abs(np.where(is_finite, values, 0)).max())
+
+
+def _shown(rows: tuple[int, ...]) -> str:
+    if len(rows) == 1:
+        return f"row {rows[0]}"
+    more = f" and {len(rows) - _MAX_ROWS:,} more" if len(rows) > _MAX_ROWS else ""
+    return f"rows {', '.join(map(str, rows[:_MAX_ROWS]))}{more}"

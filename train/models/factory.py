@@ -1,0 +1,201 @@
+"""The learners by the name of their model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import keras
+import tensorflow as tf
+
+from shardkit.dataset.manifest import FeatureStatistics
+from shardkit.dataset.open import Dataset
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from train.models.applications import application_model
+from train.models.builtin_models import image_model, tabular_model
+from train.models.image_arrays import augment_pixels, num_channels, prepare_pixels
+from train.models.images import NUM_CHANNELS
+from train.models.model_inputs import Learner
+from train.models.model_recipe import LearnerRecipe
+from train.models.sequence_factory import learner_of_signals, learner_of_tokens, sequence_learner, text_learner
+from train.models.tabular_inputs import prepare_columns
+from train.models.user_model import arrange_inputs, choose_inputs, image_keys, load_build_function, prepare_user_inputs
+from train.models.vocabulary import scan_values
+from train.options.choices import IMAGE, TABULAR, is_image
+from train.options.config import LabelSpec
+from train.options.labels import listed_values
+from train.options.model_defaults import APPLICATIONS, SEQUENCE, TEXT, is_image_array, is_of_any_length
+from train.options.tabular_columns import TabularColumns, choose_columns, wants_vocabulary
+
+
+def make_learner(
+    name: str,
+    dataset: Dataset,
+    split: str,
+    features: Features,
+    label: LabelSpec,
+    image_size: int,
+    strategy: tf.distribute.Strategy,
+) -> Learner:
+    """Returns the learner of that name.
+
+    Args:
+        name: From `choose_model`.
+        dataset: An open dataset.
+        split: The train split; its statistics become the model's constants.
+        features: Candidates.
+        label: What is predicted.
+        image_size: Height and width of images in pixels.
+        strategy: In whose scope the model is made.
+
+    Raises:
+        UsageError: If the features do not suit the model, or the user's file fails.
+    """
+    statistics = dataset.manifest.split(split).statistics
+    if name == TABULAR:
+        return _tabular_learner(dataset, split, features, statistics, label, strategy)
+    if name == IMAGE or name in APPLICATIONS:
+        return _image_learner(name, features, statistics, label, image_size, strategy)
+    if name == TEXT:
+        return text_learner(dataset, split, features, label, strategy)
+    if name == SEQUENCE:
+        return sequence_learner(dataset, split, features, label, strategy)
+    return _user_learner(name, features, statistics, label, strategy)
+
+
+def learner_again(
+    name: str, recipe: LearnerRecipe, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy
+) -> Learner:
+    """Returns the learner that a recipe describes, with fresh weights.
+
+    Args:
+        name: As for `make_learner`.
+        recipe: From the record of the run.
+        label: What is predicted.
+        image_size: Height and width of images in pixels.
+        strategy: In whose scope the model is made.
+
+    Raises:
+        UsageError: If the user's file fails.
+    """
+    features, statistics = recipe.features, recipe.statistics
+    if recipe.columns is not None:
+        return _learner_of_columns(recipe.columns, features, label, strategy)
+    if recipe.vocabulary is not None:
+        return learner_of_tokens(features[0], recipe.vocabulary, label, strategy)
+    if name == IMAGE or name in APPLICATIONS:
+        return _image_learner(name, features, statistics, label, image_size, strategy)
+    if name == SEQUENCE:
+        return learner_of_signals(features[0], statistics, label, strategy)
+    return _user_learner(name, features, statistics, label, strategy)
+
+
+def _tabular_learner(
+    dataset: Dataset,
+    split: str,
+    features: Features,
+    statistics: Mapping[str, FeatureStatistics],
+    label: LabelSpec,
+    strategy: tf.distribute.Strategy,
+) -> Learner:
+    wanted = [f for f in features if wants_vocabulary(f, statistics.get(f.name))]
+    known = {f.name: values for f in wanted if (values := listed_values(statistics[f.name])) is not None}
+    scanned = scan_values(dataset, split, tuple(f for f in wanted if f.name not in known))
+    columns = choose_columns(features, statistics, {**known, **scanned})
+    if not columns.names:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in columns.left_out.items())
+        hint = "--model sequence and name one of them with --features" if any(map(is_of_any_length, features)) else None
+        raise UsageError(
+            "no feature suits the tabular model", why=reasons, next_step=f"Try {hint or '--model FILE.py:function'}"
+        )
+    return _learner_of_columns(columns, features, label, strategy)
+
+
+def _learner_of_columns(
+    columns: TabularColumns, features: Features, label: LabelSpec, strategy: tf.distribute.Strategy
+) -> Learner:
+    used = tuple(f for f in features if f.name in columns.names)
+    with strategy.scope():
+        model = tabular_model(columns, label)
+    return Learner(
+        features=used,
+        model=model,
+        prepare=prepare_columns(columns, used),
+        images=(),
+        arrange=dict,
+        summary=f"{len(columns.numeric)} numeric and {len(columns.categories)} category columns",
+        notes=tuple(f"feature {name!r} is left out: {reason}" for name, reason in columns.left_out.items()),
+        columns=columns,
+    )
+
+
+def _image_learner(
+    name: str,
+    features: Features,
+    statistics: Mapping[str, FeatureStatistics],
+    label: LabelSpec,
+    image_size: int,
+    strategy: tf.distribute.Strategy,
+) -> Learner:
+    found = tuple(filter(is_image, features)) or tuple(filter(is_image_array, features))
+    feature = _only_image(features, found, name)
+    is_encoded = is_image(feature)
+    channels = NUM_CHANNELS if is_encoded else num_channels(feature)
+    make = image_model if name == IMAGE else partial(application_model, name)
+    with strategy.scope():
+        model = make(image_size, label, strategy.num_replicas_in_sync, channels)
+    if is_encoded:
+        return _encoded_image_learner(feature, model, image_size)
+    pixels = prepare_pixels(feature, statistics.get(feature.name), image_size)
+    return Learner(
+        features=(feature,),
+        model=model,
+        prepare=lambda batch: {"image": pixels(batch.values[feature.name])},
+        images=(),
+        arrange=dict,
+        augment=lambda inputs, seeds: {"image": augment_pixels(inputs["image"], seeds)},
+        summary=f"{feature.name} at {image_size} x {image_size} pixels",
+    )
+
+
+def _encoded_image_learner(feature: Feature, model: keras.Model, image_size: int) -> Learner:
+    return Learner(
+        features=(feature,),
+        model=model,
+        prepare=lambda batch: {"image": batch.values[feature.name]},
+        images=("image",),
+        arrange=dict,
+        summary=f"{feature.name} at {image_size} x {image_size} pixels",
+    )
+
+
+def _only_image(features: Features, found: Features, model: str) -> Feature:
+    if len(found) != 1:
+        raise UsageError(
+            f"the {model} model reads one feature of encoded images, or of arrays such as uint8[28][28]",
+            why=f"found: {', '.join(f.name for f in found) or 'none'} among {', '.join(f.name for f in features)}",
+            next_step="Name it with --features, or use another --model",
+        )
+    return found[0]
+
+
+def _user_learner(
+    reference: str,
+    features: Features,
+    statistics: Mapping[str, FeatureStatistics],
+    label: LabelSpec,
+    strategy: tf.distribute.Strategy,
+) -> Learner:
+    build = load_build_function(reference)
+    with strategy.scope():
+        model = build(features, statistics, label)
+    used, keys = choose_inputs(model, features)
+    return Learner(
+        features=used,
+        model=model,
+        prepare=prepare_user_inputs(keys),
+        images=image_keys(used, keys),
+        arrange=partial(arrange_inputs, model),
+        summary=", ".join(keys),
+    )

@@ -1,0 +1,86 @@
+"""What a learner is made from, as a value that its run's record holds: enough to make it again without its dataset."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from shardkit.dataset.manifest import FeatureStatistics
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from train.options.tabular_columns import TabularColumns, Value
+
+
+class LearnerRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a learner is made from.
+
+    Attributes:
+        features: Those that the model reads, as the dataset declares them; all that a function of the user's own was
+            offered.
+        label_feature: The label, likewise.
+        columns: Of a tabular model: means, deviations and vocabularies.
+        vocabulary: Of a model of tokens.
+        statistics: Of the train split, where the model was made from them.
+        model_file: Of the user's own; absolute.
+        model_sha256: Of that file.
+    """
+
+    features: Features
+    label_feature: Feature
+    columns: TabularColumns | None = None
+    vocabulary: tuple[Value, ...] | None = None
+    statistics: dict[str, FeatureStatistics] = {}
+    model_file: str | None = None
+    model_sha256: str | None = None
+
+
+def make_recipe(
+    features: Features,
+    label_feature: Feature,
+    columns: TabularColumns | None,
+    vocabulary: tuple[Value, ...] | None,
+    statistics: Mapping[str, FeatureStatistics],
+    model_file: Path | None,
+) -> LearnerRecipe:
+    """Returns the recipe of a learner.
+
+    Args:
+        features: Those that the model reads, or was offered.
+        label_feature: The label.
+        columns: Of a tabular model.
+        vocabulary: Of a model of tokens.
+        statistics: Of the train split.
+        model_file: Of the user's own.
+
+    Raises:
+        UsageError: If the model's file cannot be read.
+    """
+    return LearnerRecipe(
+        features=features,
+        label_feature=label_feature,
+        columns=columns,
+        vocabulary=vocabulary,
+        statistics={} if columns or vocabulary is not None else dict(statistics),
+        model_file=str(model_file) if model_file else None,
+        model_sha256=hash_model_file(model_file) if model_file else None,
+    )
+
+
+def hash_model_file(path: Path) -> str:
+    """Returns the SHA-256 of a model's file.
+
+    Raises:
+        UsageError: If it cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(
+            "the file of the model cannot be read",
+            where=str(path),
+            why=(error.strerror or str(error)).lower(),
+            next_step="Put it back, or say where it is with --model FILE.py:function",
+        ) from error

@@ -1,0 +1,53 @@
+"""Random numbers of each replica: those of dropout and of layers that augment.
+
+Keras keeps the state of a generator on each replica, equal on all, so that they would all draw the same mask. For the
+length of a forward pass each moves its generators to a place of its own, and back: what is saved stays equal on all of
+them, whatever their number is, and the first replica draws what a replica alone draws.
+"""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from train.models.batch import Batch
+from train.optimization.gradients import Backward, ComputeGradients
+
+# Between the seeds of two replicas; Keras takes them modulo 2^31 - 2, which has no factor in common with it.
+_DISTANCE = 1_000_003
+
+
+def seed_states(model: keras.Model) -> list[keras.Variable]:
+    """Returns the states of the random number generators of a model: a seed, and how often it was used."""
+    return [v for v in model.variables if "seed_generator" in v.path]
+
+
+def with_own_seeds(model: keras.Model, backward: ComputeGradients, worker_index: int = 0) -> ComputeGradients:
+    """Returns a function to gradients in which every replica draws random numbers of its own.
+
+    Args:
+        model: Built.
+        backward: Calls the model.
+        worker_index: Of a worker that steps on its own, where the strategy knows of no others.
+    """
+    states = seed_states(model)
+    if not states:
+        return backward
+
+    def with_seeds(batch: Batch, total_weight: tf.Tensor, loss_scale: tf.Tensor) -> Backward:
+        context = tf.distribute.get_replica_context()
+        if context.num_replicas_in_sync == 1 and not worker_index:
+            return backward(batch, total_weight, loss_scale)
+        index = context.replica_id_in_sync_group + worker_index
+        shift = tf.stack([tf.cast(index, tf.int64) * _DISTANCE, 0])
+        _move(states, shift)
+        result = backward(batch, total_weight, loss_scale)
+        _move(states, -shift)
+        return result
+
+    return with_seeds
+
+
+def _move(states: list[keras.Variable], shift: tf.Tensor) -> None:
+    for state in states:
+        state.assign(state.value + tf.cast(shift, state.value.dtype))

@@ -1,0 +1,167 @@
+"""From gradients to weights: the loss scale, clipping, weight decay, the optimizer and what follows its step.
+
+Only public parts of Keras and TensorFlow: `Optimizer.apply` would add gradients up over replicas by itself, in float32,
+before anything could be known about their sum.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from train.optimization.ema import Averages
+from train.optimization.gradients import Gradient, are_finite, clip_gradients, scale_gradients
+from train.optimization.precision import LossScale
+from train.optimization.pruning import Pruning, plan_pruning
+from train.options.optimizer_options import OptimizerOptions
+
+_NOT_DECAYED = re.compile("bias|gamma|beta|embeddings")
+
+
+class Updater:
+    """Applies gradients. Must be made in the scope of the strategy.
+
+    Args:
+        optimizer: From `make_optimizer`.
+        variables: The model's trainable ones.
+        options: What to do beside the optimizer's step.
+        num_steps: Of the run.
+
+    Attributes:
+        state: Everything that it remembers, for a checkpoint.
+    """
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        variables: Sequence[keras.Variable],
+        options: OptimizerOptions,
+        num_steps: int,
+    ) -> None:
+        optimizer.build(variables)
+        self.optimizer = optimizer
+        self.options = options
+        self._variables = tuple(variables)
+        self.loss_scale = LossScale() if options.needs_loss_scale else None
+        self.averages = None if options.ema is None else Averages(variables, options.ema)
+        self.pruning = (
+            None if options.sparsity is None else Pruning(variables, plan_pruning(options.sparsity, num_steps))
+        )
+        parts = {"loss_scale": self.loss_scale, "averages": self.averages, "pruning": self.pruning}
+        self.state = tf.train.Checkpoint(
+            optimizer=optimizer, **{name: part for name, part in parts.items() if part is not None}
+        )
+
+    @property
+    def scale(self) -> tf.Tensor:
+        """What the loss is multiplied by."""
+        return tf.constant(1.0) if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
+
+    @property
+    def kept(self) -> list[tf.Variable]:
+        """Moving averages and masks, which take memory beside the weights."""
+        averages = [] if self.averages is None else self.averages.values
+        return [*averages, *([] if self.pruning is None else self.pruning.masks.values())]
+
+    def check(self) -> None:
+        """Checks that updates are made at all.
+
+        Raises:
+            UsageError: If gradients overflow whatever the loss scale.
+        """
+        if self.loss_scale is not None:
+            self.loss_scale.check()
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Returns a context in which the model has the weights that are to be evaluated and given away."""
+        return nullcontext() if self.averages is None else self.averages.in_place_of(self._variables)
+
+    def apply(self, gradients: Sequence[Gradient], scale: tf.Tensor) -> None:
+        """Updates the weights once, or the loss scale alone if the gradients overflowed.
+
+        Args:
+            gradients: Of the scaled loss, added up over all replicas, so the same on all of them.
+            scale: Of the loss.
+        """
+        context = tf.distribute.get_replica_context()
+        is_finite = tf.constant(True)
+        if self.loss_scale is not None:
+            is_finite = are_finite(gradients)
+            gradients = scale_gradients(gradients, 1.0 / scale)
+        if self.options.clip_norm is not None:
+            gradients = clip_gradients(gradients, self.options.clip_norm)
+        positions = [i for i, g in enumerate(gradients) if g is not None]
+
+        def everywhere(strategy: tf.distribute.Strategy, gradients: list[Any], is_finite: Any) -> None:
+            self._apply_everywhere(strategy, dict(zip(positions, gradients, strict=True)), is_finite)
+
+        context.merge_call(everywhere, args=([gradients[i] for i in positions], is_finite))
+
+    def _apply_everywhere(self, strategy: tf.distribute.Strategy, gradients: dict[int, Any], is_finite: Any) -> None:
+        scale = self.loss_scale
+        if scale is None:
+            self._update(strategy, gradients)
+            return
+
+        def go_on() -> tf.Tensor:
+            self._update(strategy, gradients)
+            scale.grow()
+            return tf.constant(True)
+
+        def skip() -> tf.Tensor:
+            scale.shrink()
+            return tf.constant(False)
+
+        # The same on all replicas; a condition may stand here only, where no replica is on its own.
+        tf.cond(strategy.experimental_local_results(is_finite)[0], go_on, skip)
+
+    def _update(self, strategy: tf.distribute.Strategy, gradients: dict[int, Any]) -> None:
+        rate = tf.cast(self.optimizer.learning_rate, tf.float32)
+        averages = [None] * len(self._variables) if self.averages is None else self.averages.values
+        masks = {} if self.pruning is None else self.pruning.masks
+        for i, gradient in gradients.items():
+            variable = self._variables[i]
+            own = _Own(gradient, rate, averages[i], masks.get(str(i)))
+            strategy.extended.update(variable.value, partial(self._update_one, variable), args=own, group=False)
+        self.optimizer.iterations.value.assign_add(1)
+
+    def _update_one(
+        self,
+        variable: keras.Variable,
+        weights: tf.Variable,
+        gradient: Gradient,
+        rate: tf.Tensor,
+        average: tf.Variable | None,
+        mask: tf.Variable | None,
+    ) -> None:
+        """Updates a device's own copy of a variable and of what belongs to it."""
+        num_updates = tf.convert_to_tensor(self.optimizer.iterations.value)
+        decay = self.options.weight_decay
+        if decay and not _NOT_DECAYED.search(variable.name):
+            weights.assign_sub(weights * (decay * rate))
+        self.optimizer.update_step(gradient, weights, rate)
+        if variable.constraint is not None:
+            weights.assign(variable.constraint(weights))
+        if mask is not None and self.pruning is not None:
+            self.pruning.update(mask, weights, num_updates)
+            weights.assign(weights * mask)
+        if average is not None and self.averages is not None:
+            momentum = self.averages.momentum_at(num_updates)
+            average.assign(momentum * average + (1.0 - momentum) * weights)
+            if mask is not None:
+                average.assign(average * mask)
+
+
+class _Own(NamedTuple):
+    """What `Updater._update_one` takes beside the weights; on each device its own."""
+
+    gradient: Any
+    rate: tf.Tensor
+    average: tf.Variable | None
+    mask: tf.Variable | None

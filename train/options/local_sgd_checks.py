@@ -1,0 +1,82 @@
+"""When workers that step on their own average what they learned (local SGD), and what does not go with that. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardkit.errors import UsageError
+from train.options.config import TrainOptions
+
+
+def num_syncs(steps_per_epoch: int, every: int) -> int:
+    """Returns how often an epoch averages: never more than once in `every` steps, but for an epoch that is shorter."""
+    return max(1, steps_per_epoch // every)
+
+
+def is_sync_due(step: int, steps_per_epoch: int, every: int) -> bool:
+    """Returns whether the workers average after a step.
+
+    They do at the end of each epoch, and evenly spread before it. Where `every` does not divide an epoch, its steps are
+    spread over as many syncs as fit, so there are a few steps more between two.
+
+    Args:
+        step: Steps of the run that are done, from 1.
+        steps_per_epoch: Steps in an epoch.
+        every: At least so many steps lie between two syncs of an epoch that has as many.
+    """
+    done = (step - 1) % steps_per_epoch + 1
+    count = num_syncs(steps_per_epoch, every)
+    return done * count // steps_per_epoch > (done - 1) * count // steps_per_epoch
+
+
+def check_sync_every(options: TrainOptions, num_workers: int) -> None:
+    """Checks that options go with averaging now and then, if that is wanted.
+
+    Raises:
+        UsageError: If they do not.
+    """
+    if options.sync_every is None:
+        return
+    if num_workers == 1:
+        raise UsageError(
+            "--sync-every needs several workers",
+            why="there is one, which has nobody to average with",
+            next_step="Start several with --workers-per-host or --hosts, or leave --sync-every out",
+        )
+    if options.prune is not None:
+        raise UsageError(
+            "--sync-every and --prune do not go together",
+            why="each worker would prune other weights, and their average would have few zeros",
+            next_step="Leave one of them out",
+        )
+    if options.reduce_in != "float32":
+        raise UsageError(
+            f"--sync-every and --reduce-in {options.reduce_in} do not go together",
+            why="weights are averaged instead of gradients, and would lose their last digits each time",
+            next_step="Leave --reduce-in out",
+        )
+
+
+def check_one_replica(num_replicas: int, num_workers: int) -> None:
+    """Checks that every worker has one replica.
+
+    Raises:
+        UsageError: If they have several.
+    """
+    if num_replicas != num_workers:
+        raise UsageError(
+            "--sync-every needs workers of one device each",
+            why=f"{num_workers} workers have {num_replicas} devices",
+            next_step="Start one worker a GPU, each with its own CUDA_VISIBLE_DEVICES",
+        )
+
+
+def can_sync(options: TrainOptions, num_replicas: int, num_workers: int) -> bool:
+    """Returns whether a run whose workers add up gradients could do with averages instead."""
+    if options.sync_every is not None or num_replicas != num_workers:
+        return False
+    try:
+        check_sync_every(msgspec.structs.replace(options, sync_every=1), num_workers)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,191 @@
+"""Which model suits a dataset, and what suits the model where the user does not say. Pure, without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from shardkit.dataset.manifest import FeatureStatistics
+from shardkit.errors import UsageError
+from shardkit.features import Feature, Features
+from shardkit.sources.media.audio_source import AudioSource
+from train.options.choices import IMAGE, TABULAR, is_image
+from train.options.tabular_columns import reason_to_leave_out
+
+TEXT = "text"
+SEQUENCE = "sequence"
+DEFAULT_IMAGE_SIZE = 96
+MIN_ARRAY_SIZE = 8
+
+# Models of `keras.applications`, and the image size that each was made for where it is not 224.
+APPLICATIONS = (
+    "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169",
+    "DenseNet201", "EfficientNetB0", "EfficientNetB1", "EfficientNetB2", "EfficientNetB3", "EfficientNetB4",
+    "EfficientNetB5", "EfficientNetB6", "EfficientNetB7", "EfficientNetV2B0", "EfficientNetV2B1", "EfficientNetV2B2",
+    "EfficientNetV2B3", "EfficientNetV2L", "EfficientNetV2M", "EfficientNetV2S", "InceptionResNetV2", "InceptionV3",
+    "MobileNet", "MobileNetV2", "MobileNetV3Large", "MobileNetV3Small", "NASNetLarge", "NASNetMobile", "ResNet101",
+    "ResNet101V2", "ResNet152", "ResNet152V2", "ResNet50", "ResNet50V2", "VGG16", "VGG19", "Xception",
+)  # fmt: skip
+_APPLICATION_SIZES = {
+    "EfficientNetB1": 240, "EfficientNetB2": 260, "EfficientNetB3": 300, "EfficientNetB4": 380, "EfficientNetB5": 456,
+    "EfficientNetB6": 528, "EfficientNetB7": 600, "EfficientNetV2B1": 240, "EfficientNetV2B2": 260,
+    "EfficientNetV2B3": 300, "EfficientNetV2L": 480, "EfficientNetV2M": 480, "EfficientNetV2S": 384,
+    "InceptionResNetV2": 299, "InceptionV3": 299, "NASNetLarge": 331, "Xception": 299,
+}  # fmt: skip
+# The least that they take where it is not 32: each halves its images until nothing would be left.
+_APPLICATION_MIN_SIZES = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}
+
+
+class Defaults(NamedTuple):
+    """What suits a kind of model where the user does not say.
+
+    Attributes:
+        epochs: Passes over the train split.
+        global_batch_size: Examples a step.
+        learning_rate: Peak of the schedule.
+        weight_decay: Of AdamW, per step and learning rate.
+    """
+
+    epochs: int
+    global_batch_size: int
+    learning_rate: float
+    weight_decay: float
+
+
+_DEFAULTS = {
+    TABULAR: Defaults(epochs=5, global_batch_size=256, learning_rate=2e-3, weight_decay=1e-3),
+    IMAGE: Defaults(epochs=40, global_batch_size=32, learning_rate=2e-3, weight_decay=5e-2),
+    TEXT: Defaults(epochs=3, global_batch_size=128, learning_rate=2e-3, weight_decay=1e-2),
+    SEQUENCE: Defaults(epochs=30, global_batch_size=32, learning_rate=2e-3, weight_decay=5e-2),
+}
+_ARRAY_DEFAULTS = Defaults(epochs=10, global_batch_size=128, learning_rate=2e-3, weight_decay=5e-2)
+_APPLICATION_DEFAULTS = Defaults(epochs=40, global_batch_size=32, learning_rate=1e-3, weight_decay=5e-2)
+_USER_DEFAULTS = Defaults(epochs=5, global_batch_size=64, learning_rate=1e-3, weight_decay=0.0)
+
+
+def is_user_model(model: str) -> bool:
+    """Whether a model is `FILE.py:function`."""
+    return ":" in model
+
+
+def is_image_array(feature: Feature) -> bool:
+    """Whether a feature can be taken for an image: numbers `[height, width]` or with 1 or 3 channels."""
+    has_channels = len(feature.shape) == 2 or (len(feature.shape) == 3 and feature.shape[2] in (1, 3))
+    is_number = feature.dtype.startswith(("uint", "int", "float"))
+    return is_number and has_channels and all((size or 0) >= MIN_ARRAY_SIZE for size in feature.shape[:2])
+
+
+def is_audio(feature: Feature) -> bool:
+    """Whether a feature holds one audio file an example."""
+    return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("audio/")
+
+
+def is_series(feature: Feature) -> bool:
+    """Whether a feature is a row of numbers, or several numbers at each of its steps."""
+    is_number = feature.dtype.startswith(("float", "int", "uint"))
+    return is_number and len(feature.shape) in (1, 2)
+
+
+def is_tokens(feature: Feature) -> bool:
+    """Whether a feature is text, or a row of strings or integers."""
+    if feature.is_scalar:
+        return feature.dtype == "string"
+    is_token = feature.dtype == "string" or feature.dtype.startswith(("int", "uint"))
+    return len(feature.shape) == 1 and is_token
+
+
+def is_of_any_length(feature: Feature) -> bool:
+    """Whether a feature is a list that the sequence model can take and no table can."""
+    return bool(feature.shape) and feature.num_values is None and (is_series(feature) or is_tokens(feature))
+
+
+def choose_model(wanted: str | None, features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
+    """Returns the name of the model.
+
+    Images and audio have their own; a single text or list that no table can take is read as text or as a sequence;
+    everything else is a table.
+
+    Args:
+        wanted: As typed.
+        features: Candidates to learn from.
+        statistics: Of the train split.
+
+    Raises:
+        UsageError: If there is no such model.
+    """
+    if wanted is None:
+        return _suitable_model(features, statistics)
+    if is_user_model(wanted) or wanted in _DEFAULTS or wanted in APPLICATIONS:
+        return wanted
+    lowered = {name.lower(): name for name in (*_DEFAULTS, *APPLICATIONS)}
+    near = [lowered[n] for n in get_close_matches(wanted.lower(), lowered, n=3)]
+    raise UsageError(
+        f"there is no model {wanted!r}",
+        why=f"near ones are {', '.join(near)}" if near else None,
+        next_step=f"Use {', '.join(_DEFAULTS)}, a name from keras.applications or FILE.py:function",
+    )
+
+
+def choose_defaults(model: str, features: Features) -> Defaults:
+    """Returns what suits a model on these features."""
+    if not any(map(is_image, features)):
+        if model == IMAGE:
+            return _ARRAY_DEFAULTS
+        if model in APPLICATIONS:
+            return _ARRAY_DEFAULTS._replace(learning_rate=_APPLICATION_DEFAULTS.learning_rate)
+    return _DEFAULTS.get(model) or (_USER_DEFAULTS if is_user_model(model) else _APPLICATION_DEFAULTS)
+
+
+def choose_image_size(wanted: int | None, model: str, features: Features) -> int:
+    """Returns the height and width of images: those that arrays have, those that a named model was made for.
+
+    A named model takes small arrays as small as it can: what they show does not grow with them, only the work.
+
+    Raises:
+        UsageError: If a size is wanted for a model that reads no images.
+    """
+    if wanted is not None:
+        check_image_size(wanted, model, reads_images=model not in (TABULAR, TEXT, SEQUENCE))
+        return wanted
+    arrays = [] if any(map(is_image, features)) else [f for f in features if is_image_array(f)]
+    if model in APPLICATIONS:
+        made_for = _APPLICATION_SIZES.get(model, 224)
+        if not arrays:
+            return made_for
+        return min(made_for, max(_largest_side(arrays[0]), _APPLICATION_MIN_SIZES.get(model, 32)))
+    if model == IMAGE and arrays:
+        return _largest_side(arrays[0])
+    return DEFAULT_IMAGE_SIZE
+
+
+def check_image_size(wanted: int | None, model: str, *, reads_images: bool) -> None:
+    """Checks that a size of images is wanted only where there are some that it decides on.
+
+    Raises:
+        UsageError: If a model that reads no images should have them in a size.
+    """
+    if wanted is not None and not reads_images:
+        raise UsageError(
+            f"--image-size is for images, and the model {model} reads none of another size than its own",
+            next_step="Leave it out, or choose another --model",
+        )
+
+
+def _largest_side(feature: Feature) -> int:
+    return max(int(size or 0) for size in feature.shape[:2])
+
+
+def _suitable_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
+    if any(is_image(f) or (is_image_array(f) and f.dtype == "uint8") for f in features):
+        return IMAGE
+    lists = [f for f in features if is_of_any_length(f)]
+    is_decoded = len(lists) == 1 and {f.name for f in features}.issuperset(AudioSource.numbers)
+    if is_decoded or any(map(is_audio, features)):
+        return SEQUENCE
+    if not statistics or any(reason_to_leave_out(f, statistics.get(f.name)) is None for f in features):
+        return TABULAR
+    texts = [f for f in features if f.dtype == "string" and f.is_scalar]
+    if len(lists) + len(texts) != 1:
+        return TABULAR
+    return TEXT if texts else SEQUENCE

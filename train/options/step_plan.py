@@ -1,0 +1,182 @@
+"""Arithmetic of a run: steps, batches and where a step stands. No I/O, no clock, no TensorFlow."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+import msgspec
+
+from shardkit.errors import UsageError
+from shardkit.reading.order import choose_num_lanes
+from train.options.local_sgd_checks import is_sync_due, num_syncs
+
+DEFAULT_LANES = choose_num_lanes(1, 1)
+
+
+class Position(NamedTuple):
+    """Where a run stands: 0-based epoch, and steps completed in it."""
+
+    epoch: int
+    step: int
+
+
+class Shared(NamedTuple):
+    """What a run keeps whatever the number of its workers is.
+
+    Attributes:
+        global_batch_size: Examples a step.
+        num_lanes: Blocks that a global batch is mixed from.
+    """
+
+    global_batch_size: int
+    num_lanes: int
+
+
+class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a run. Every replica has the same steps and the same number of examples in each.
+
+    Attributes:
+        num_train_examples, num_validation_examples: Of the splits.
+        global_batch_size: Examples a step, over all replicas.
+        num_replicas: Devices of all workers.
+        num_epochs: Passes over the train split.
+        num_workers: Processes that share the replicas, each with as many.
+        num_lanes: Blocks that a global batch is mixed from.
+        sync_every: Steps of each worker on its own before they average; None where every step is one of all.
+    """
+
+    num_train_examples: int
+    num_validation_examples: int
+    global_batch_size: int
+    num_replicas: int
+    num_epochs: int
+    num_workers: int = 1
+    num_lanes: int = DEFAULT_LANES
+    sync_every: int | None = None
+
+    @property
+    def worker_batch_size(self) -> int:
+        """Examples a step on one worker."""
+        return self.global_batch_size // self.num_workers
+
+    @property
+    def replica_batch_size(self) -> int:
+        """Examples a step on one replica."""
+        return self.global_batch_size // self.num_replicas
+
+    @property
+    def num_groups(self) -> int:
+        """Parts of equal size that a global batch in length buckets is made of, the same for any number of workers."""
+        return gcd(self.global_batch_size, self.num_lanes)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full global batches in the train split."""
+        return self.num_train_examples // self.global_batch_size
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.steps_per_epoch * self.num_epochs
+
+    @property
+    def num_left_out(self) -> int:
+        """Examples that an epoch leaves out because they fill no batch; others in every epoch."""
+        return self.num_train_examples % self.global_batch_size
+
+    @property
+    def num_validation_steps(self) -> int:
+        """Global batches that cover the validation split, the last one padded."""
+        return -(-self.num_validation_examples // self.global_batch_size)
+
+    def position(self, step: int) -> Position:
+        """Returns where the run stands after `step` steps."""
+        return Position(*divmod(step, self.steps_per_epoch))
+
+    def is_sync_due(self, step: int) -> bool:
+        """Returns whether all workers have learned the same after `step` steps."""
+        return self.sync_every is None or is_sync_due(step, self.steps_per_epoch, self.sync_every)
+
+    @property
+    def syncs_a_step(self) -> float:
+        """How often all workers meet, on average."""
+        count = self.steps_per_epoch if self.sync_every is None else num_syncs(self.steps_per_epoch, self.sync_every)
+        return count / self.steps_per_epoch
+
+    def is_validation_sync_due(self, step: int) -> bool:
+        """Returns whether all workers have added up what they found after `step` steps of validation."""
+        return self.sync_every is None or is_sync_due(step, self.num_validation_steps, self.sync_every)
+
+
+def plan_training(
+    *,
+    num_train_examples: int,
+    num_validation_examples: int,
+    num_replicas: int,
+    num_epochs: int,
+    global_batch_size: int | None,
+    default_batch_size: int,
+    num_workers: int = 1,
+    num_lanes: int | None = None,
+    sync_every: int | None = None,
+) -> TrainPlan:
+    """Returns the plan of a run.
+
+    Args:
+        num_train_examples, num_validation_examples: Of the splits.
+        num_replicas: Devices.
+        num_epochs: At least 1.
+        global_batch_size: As asked for; None takes the default, less where the split is small.
+        default_batch_size: What suits the model.
+        num_workers: Processes, each with as many replicas.
+        num_lanes: Of the run that goes on; None for a new one.
+        sync_every: Steps of each worker on its own; None where every step is one of all.
+
+    Raises:
+        UsageError: If the batch does not divide among the replicas, the lanes not among the workers, or the split does
+            not fill a batch.
+    """
+    num_lanes = choose_num_lanes(num_workers, 1) if num_lanes is None else num_lanes
+    if num_lanes % num_workers:
+        raise UsageError(
+            f"{num_workers} workers cannot share the {num_lanes} lanes of the run",
+            why="every worker reads as many lanes",
+            next_step=f"Go on with a number of workers that divides {num_lanes}",
+        )
+    if global_batch_size is None:
+        largest = min(default_batch_size, max(1, num_train_examples // 2))
+        global_batch_size = max(num_replicas, largest - largest % num_replicas)
+    if global_batch_size % num_replicas:
+        raise UsageError(
+            f"the global batch size {global_batch_size} is not a multiple of {num_replicas}, the number of replicas",
+            next_step=f"Use --global-batch-size {nearest_sizes(global_batch_size, num_replicas)}",
+        )
+    if global_batch_size > num_train_examples:
+        raise UsageError(
+            f"the train split holds {num_train_examples:,} examples, less than one global batch of {global_batch_size}",
+            next_step="Use a smaller --global-batch-size" if global_batch_size > num_replicas else "Use fewer replicas",
+        )
+    return TrainPlan(
+        num_train_examples=num_train_examples,
+        num_validation_examples=num_validation_examples,
+        global_batch_size=global_batch_size,
+        num_replicas=num_replicas,
+        num_epochs=num_epochs,
+        num_workers=num_workers,
+        num_lanes=num_lanes,
+        sync_every=sync_every,
+    )
+
+
+def fitting_workers(plan: TrainPlan) -> tuple[int, ...]:
+    """Returns the numbers of workers that can share the batches and the lanes of a run, up to its own."""
+    sizes = (plan.global_batch_size, plan.num_lanes)
+    return tuple(n for n in range(1, plan.num_workers + 1) if not any(size % n for size in sizes))
+
+
+def nearest_sizes(global_batch_size: int, num_replicas: int) -> str:
+    """Returns the one or two batch sizes next to a given one that divide among the replicas, as text."""
+    below = global_batch_size - global_batch_size % num_replicas
+    above = below + num_replicas
+    return f"{below} or {above}" if below else str(above)

@@ -1,0 +1,81 @@
+"""TensorBoard files of a run: one folder for the train metrics and one for the validation metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+from train.reporting.metric_sums import Sums
+from train.reporting.metrics import EpochMetrics, Meter
+
+STEPS_EVERY_S = 1.0  # Writing takes some milliseconds, which the next step waits for.
+
+
+class Board:
+    """Writes metrics of epochs, and of steps now and then; files are made when there is something to write.
+
+    Args:
+        folder: Where `train/` and `validation/` go.
+        learning_rate: Returns the one of the next step.
+        steps_every_s: How often steps are written at most.
+    """
+
+    def __init__(self, folder: Path, learning_rate: Callable[[], float], steps_every_s: float = STEPS_EVERY_S) -> None:
+        self._folder = folder
+        self._learning_rate = learning_rate
+        self._steps_every_s = steps_every_s
+        self._next_at = 0.0
+        self._weight, self._loss = 0.0, 0.0
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def write(self, line: EpochMetrics) -> None:
+        """Writes the metrics of one epoch at its last step."""
+        self._weight, self._loss = 0.0, 0.0  # The sums begin anew.
+        self._write("train", {f"epoch/{name}": value for name, value in line.train.items()}, line.step)
+        rates = {
+            "input/examples_per_s": line.examples_per_s,
+            "input/waiting_share": line.waiting_share,
+            "time/step_ms": line.step_ms,
+            "time/computing_share": line.computing_share,
+            "time/communication_share": line.communication_share,
+        }
+        self._write("train", {name: value for name, value in rates.items() if value is not None}, line.step)
+        if line.validation is not None:
+            self._write("validation", {f"epoch/{name}": value for name, value in line.validation.items()}, line.step)
+
+    def write_step(self, step: int, sums: Sums, meter: Meter) -> None:
+        """Writes where the run stands, once a second at most; to be called after every step.
+
+        Args:
+            step: Updates completed.
+            sums: Of the epoch so far.
+            meter: Of the epoch so far.
+        """
+        now = time.monotonic()
+        if now < self._next_at or meter.examples_per_s is None:
+            return
+        values = {"step/learning_rate": self._learning_rate(), "step/examples_per_s": meter.examples_per_s}
+        if meter.waiting_share is not None:
+            values["step/waiting_share"] = meter.waiting_share
+        weight, loss = float(sums[0]), float(sums[1])
+        if weight > self._weight:
+            values["step/loss"] = (loss - self._loss) / (weight - self._weight)
+            self._weight, self._loss = weight, loss
+        self._write("train", values, step)
+        self._next_at = time.monotonic() + self._steps_every_s
+
+    def close(self) -> None:
+        """Completes the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def _write(self, name: str, values: dict[str, float], step: int) -> None:
+        if name not in self._writers:
+            self._writers[name] = tf.summary.create_file_writer(str(self._folder / name))
+        with self._writers[name].as_default():
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value, step=step)
+        self._writers[name].flush()

@@ -1,0 +1,243 @@
+"""A trained model again, from the folder of its run alone: the record says what it is, a checkpoint has its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from shardkit.errors import DamageError, UsageError
+from shardkit.features import Feature
+from train.input.parsed import absent_examples
+from train.models.factory import learner_again
+from train.models.model_inputs import Learner
+from train.models.model_recipe import LearnerRecipe, hash_model_file
+from train.models.user_model import call_user_code, model_path
+from train.optimization.finite import find_not_finite
+from train.optimization.precision import set_precision
+from train.options.config import LabelSpec, Precision
+from train.reporting.early_stopping import choose_monitor
+from train.reporting.metric_sums import layout_for
+from train.reporting.metrics import EpochMetrics
+from train.runs.best_checkpoint import best_step, kept_checkpoints
+from train.runs.checkpoints import find_damage
+from train.runs.inference import model_outputs
+from train.runs.run_folder import RunFolder, RunRecord, list_checkpoints, read_trained
+
+NEWEST = "newest"
+BEST = "best"
+
+# Where an optimizer's state holds the moving average of the i-th trainable variable.
+_AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class Rebuilt(NamedTuple):
+    """A trained model and what its numbers mean.
+
+    Attributes:
+        record: Of its run.
+        learner: With the weights of the checkpoint.
+        label: What is predicted.
+        label_feature: Its feature, as the train dataset declares it.
+        step: Updates completed when the checkpoint was written.
+        checkpoint: Its path without a suffix.
+        notes: What the user should know.
+    """
+
+    record: RunRecord
+    learner: Learner
+    label: LabelSpec
+    label_feature: Feature
+    step: int
+    checkpoint: str
+    notes: tuple[str, ...]
+
+
+def rebuild(
+    folder: RunFolder, which: str = NEWEST, model: str | None = None, precision: Precision | None = None
+) -> Rebuilt:
+    """Returns the trained model of a run.
+
+    Args:
+        folder: Of the run.
+        which: `newest`, `best` by what the run monitored, or the number of a step.
+        model: Where the user's file is now, `FILE.py:function`; None if it is where it was.
+        precision: That layers compute in; None means that of the run, which gives its metrics.
+
+    Raises:
+        UsageError: If there is no run, no such checkpoint, the user's file is not there, or the weights are no numbers.
+        DamageError: If the record or every checkpoint is damaged.
+    """
+    record, recipe = read_trained(folder)
+    monitor = choose_monitor(
+        None if record.options is None else record.options.monitor,
+        layout_for(record.label),
+        has_validation=record.splits.validation is not None,
+    )
+    step, path, notes = choose_checkpoint(folder, which, monitor)
+    name, changed = _model_now(record, recipe, model)
+    set_precision(precision or record.optimizer.precision)
+    learner = learner_again(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
+    sample = absent_examples(learner.features, 2)
+    outputs = call_user_code(
+        model_path(name) if ":" in name else Path(), lambda: model_outputs(learner, record.image_size, sample)
+    )
+    if tuple(outputs.shape[1:]) not in [(record.label.num_outputs,), ()]:
+        raise _another_model(path, f"its output has the shape {list(outputs.shape)}")
+    restore_weights(learner, path)
+    check_finite(learner, path)
+    return Rebuilt(
+        record,
+        learner,
+        record.label,
+        recipe.label_feature,
+        step,
+        path,
+        (*notes, *changed, *_other_tools(record)),
+    )
+
+
+def choose_checkpoint(folder: RunFolder, which: str, monitor: str) -> tuple[int, str, tuple[str, ...]]:
+    """Returns the step and the path of a checkpoint that is whole, and what the user should know.
+
+    Args:
+        folder: Of the run.
+        which: `newest` or `best`, where damaged ones are passed over, or the number of a step.
+        monitor: The metric that decides which epoch is the best.
+
+    Raises:
+        UsageError: If there is no such checkpoint.
+        DamageError: If it cannot be read.
+    """
+    kept = kept_checkpoints(folder.checkpoints, folder.best)
+    if not kept:
+        raise UsageError(
+            "the run has no checkpoint",
+            where=str(folder.checkpoints),
+            next_step="Train at least until the end of the first epoch, or use --checkpoint-every",
+        )
+    notes: list[str] = []
+    if which == BEST:
+        epochs = folder.read_metrics()
+        wanted = best_first(epochs, list(kept), monitor)
+        best = best_step(epochs, monitor)
+        if best is not None and best not in kept:
+            notes.append(
+                f"the best epoch by {monitor} ended after step {best:,}, but its checkpoint is not kept; "
+                f"{wanted[0]:,} is next"
+            )
+    elif which == NEWEST:
+        wanted = list(kept)[::-1]
+        newest = list_checkpoints(folder.checkpoints)
+        if wanted and not newest:
+            notes.append(
+                f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}"
+            )
+    else:
+        wanted = [step for step in kept if str(step) == which]
+        if not wanted:
+            raise UsageError(
+                f"there is no checkpoint {which!r}",
+                where=str(folder.checkpoints),
+                next_step=f"Use newest, best or one of {', '.join(map(str, kept))}",
+            )
+    for step in wanted:
+        for path in kept[step]:
+            if (damage := find_damage(path)) is None:
+                return step, path, tuple(notes)
+            notes.append(f"the checkpoint {path} is damaged and is passed over: {damage}")
+    raise DamageError(
+        "the checkpoint cannot be read",
+        where=str(folder.checkpoints),
+        why=notes[-1],
+        next_step="Use --at with another step",
+    )
+
+
+def best_first(epochs: Sequence[EpochMetrics], steps: Sequence[int], monitor: str) -> list[int]:
+    """Returns the steps of the epochs with a checkpoint, the best one first.
+
+    Raises:
+        UsageError: If no epoch with a number ended where there is a checkpoint.
+    """
+    left = [line for line in epochs if line.step in steps]
+    order: list[int] = []
+    while (best := best_step(left, monitor)) is not None:
+        order.append(best)
+        left = [line for line in left if line.step != best]
+    if not order:
+        raise UsageError(f"no checkpoint is from the end of an epoch with a {monitor}", next_step="Use --at newest")
+    return order
+
+
+def restore_weights(learner: Learner, path: str) -> None:
+    """Gives a model the weights of a checkpoint: the averaged ones where the run averages them.
+
+    Raises:
+        UsageError: If the checkpoint is of another model.
+    """
+    try:
+        status = tf.train.Checkpoint(model=learner.model).read(path)
+        status.assert_existing_objects_matched().expect_partial()
+    except (AssertionError, ValueError, TypeError) as error:
+        raise _another_model(path, str(error).strip().splitlines()[0]) from error
+    reader = tf.train.load_checkpoint(path)
+    for i, variable in enumerate(learner.model.trainable_variables):
+        if reader.has_tensor(key := _AVERAGE.format(i)):
+            variable.assign(reader.get_tensor(key))
+
+
+def check_finite(learner: Learner, path: str) -> None:
+    """Checks that a model learned numbers.
+
+    Raises:
+        UsageError: If its weights are none, so that it would answer nothing.
+    """
+    name = find_not_finite(learner.model.trainable_variables)
+    if name is not None:
+        raise UsageError(
+            "the weights in the checkpoint are not numbers",
+            where=path,
+            why=f"{name!r} holds NaN or infinity",
+            next_step="Use --at with another step, or go on with the training: shardkit train with --resume passes "
+            "this checkpoint over; give it a smaller --learning-rate",
+        )
+
+
+def _another_model(path: str, why: str) -> UsageError:
+    return UsageError(
+        "the checkpoint is of another model",
+        where=path,
+        why=why,
+        next_step="Use the file of the model as it was when the run was made",
+    )
+
+
+def _model_now(record: RunRecord, recipe: LearnerRecipe, model: str | None) -> tuple[str, tuple[str, ...]]:
+    """Returns the model's name as `learner_again` takes it, and a note if the user's file changed."""
+    if recipe.model_file is None:
+        if model is not None:
+            raise UsageError(
+                f"the run has the model {record.model!r}, which is in no file", next_step="Leave --model out"
+            )
+        return record.model, ()
+    name = model or f"{recipe.model_file}:{record.model.rpartition(':')[2]}"
+    if ":" not in name:
+        raise UsageError(f"{name!r} names no function", next_step="Write it like --model my_model.py:build")
+    path = model_path(name)
+    if hash_model_file(path) == recipe.model_sha256:
+        return name, ()
+    return name, (f"{path} is not the file that the run began with; its weights are put into what it makes now",)
+
+
+def _other_tools(record: RunRecord) -> tuple[str, ...]:
+    notes = []
+    for name, then in record.tool_versions.items():
+        with suppress(PackageNotFoundError):  # Builds of TensorFlow go by several names.
+            if (now := version(name)).split(".")[:2] != then.split(".")[:2]:
+                notes.append(f"the run was made with {name} {then}, this is {now}")
+    return tuple(notes)
