@@ -24,12 +24,13 @@ from shardkit.sources.base import (
     RawFile,
     RowBatch,
     SourceOptions,
+    place,
     rejected_row,
     row_identities,
 )
 from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.row_casting import fit_rows, unfit_error
-from shardkit.sources.files.streams import guard_unchanged, open_stream, place
+from shardkit.sources.files.streams import guard_unchanged, open_stream
 
 
 @dataclass(frozen=True)

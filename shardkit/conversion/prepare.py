@@ -51,8 +51,8 @@ from shardkit.encoding.codec import Compression, CompressionLevel
 from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
+from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.files.streams import shown
 from shardkit.sources.listing import expand_inputs
 from shardkit.storage import files as storage
 from shardkit.transforms.options import TransformOptions

@@ -14,8 +14,9 @@ from shardkit.dataset.naming import check_relative_path
 from shardkit.encoding.tfrecord import HEADER_BYTES
 from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.file_types import compression_of, is_manifest_name
+from shardkit.messages import printable
 from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import open_raw, printable
+from shardkit.sources.files.streams import open_raw
 from shardkit.sources.listing import expand_inputs
 from shardkit.sources.tfrecord.blocks import Form, form_of, is_record_header, is_zlib_of_records
 from shardkit.storage import files as storage

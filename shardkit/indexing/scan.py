@@ -19,18 +19,11 @@ from shardkit.encoding.tfrecord import FOOTER_BYTES
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features
 from shardkit.indexing.listing import AdoptOptions
-from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
-from shardkit.sources.files.streams import (
-    ByteStream,
-    GuardedStream,
-    GzipStream,
-    guard_unchanged,
-    open_raw,
-    place,
-    printable,
-)
+from shardkit.sources.files.streams import ByteStream, GuardedStream, GzipStream, guard_unchanged, open_raw
 from shardkit.sources.tfrecord.blocks import Form, RecordBlock, byte_place, max_length, read_blocks
 from shardkit.sources.tfrecord.feature_shapes import FileShape, features_of, observe
 from shardkit.sources.tfrecord.rows import BlockDecoder

@@ -21,8 +21,8 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Features
 from shardkit.indexing.listing import AdoptOptions, Listed
 from shardkit.indexing.scan import NOTHING_WRITTEN, Scan, ScannedFile, StatisticsPart, statistics_key
+from shardkit.messages import shown
 from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import shown
 from shardkit.sources.tfrecord.feature_shapes import FileShape, Seen, check_alike, features_of, never_filled
 from shardkit.statistics.collector import StatisticsCollector
 from shardkit.units import MiB, format_count, format_size

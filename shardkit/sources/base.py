@@ -18,6 +18,7 @@ import xxhash
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features
+from shardkit.messages import printable
 from shardkit.units import MiB
 
 MIN_SPLIT_BYTES = 8 * MiB
@@ -238,6 +239,14 @@ class RecognizingSource(Source, Protocol):
             name: As listed.
         """
         ...
+
+
+def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> str:
+    """Returns where something is, such as `a.csv, line 17`."""
+    name = printable(file.name)
+    if line is not None:
+        return f"{name}, line {line}"
+    return name if row is None else f"{name}, row {row}"
 
 
 def choose_split_bytes(num_bytes: int) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from shardkit.errors import UsageError
+from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.files.streams import printable
 
 _LISTED_FILES = 5
 

@@ -13,10 +13,11 @@ import msgspec
 
 from shardkit import file_types as sniff
 from shardkit.errors import BadInputError, UsageError
+from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
-from shardkit.sources.files.streams import open_raw, open_stored, printable, read_exactly
+from shardkit.sources.files.streams import open_raw, open_stored, read_exactly
 from shardkit.sources.registry import naming_fault
 from shardkit.storage import files as storage
 from shardkit.storage.local_listing import other_names

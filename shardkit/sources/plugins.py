@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Feature, Features, arrow_schema
+from shardkit.messages import printable
 from shardkit.sources.base import InputSplit, RawFile, RecognizingSource, RowBatch, SourceOptions
-from shardkit.sources.files.streams import printable
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import NamedTuple, cast
 
 from shardkit import file_types as sniff
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
-from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
 from shardkit.sources.columns.sampling import sample_files
-from shardkit.sources.files.streams import place, printable, read_head
+from shardkit.sources.files.streams import read_head
 from shardkit.sources.plugins import OfferedSource
 from shardkit.sources.text_heads import check_is_decompressed
 

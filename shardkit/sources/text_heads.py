@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shardkit import file_types as sniff
 from shardkit.errors import DamagedFileError
-from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import place
+from shardkit.sources.base import RawFile, place
 
 BOM = b"\xef\xbb\xbf"
 

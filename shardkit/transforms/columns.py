@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
+from shardkit.messages import shown
 from shardkit.sources.columns.bad_values import find_unfit, fit_exactly, without_rows
 from shardkit.sources.columns.casting import Fitted, UnfitValueError
-from shardkit.sources.files.streams import shown
 from shardkit.transforms.options import ALL_COLUMNS
 from shardkit.transforms.steps import (
     RowError,

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit.errors import UsageError, missing_extra
-from shardkit.sources.files.streams import printable
+from shardkit.messages import printable
 
 if TYPE_CHECKING:
     import duckdb

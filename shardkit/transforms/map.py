@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, feature_from_arrow
-from shardkit.sources.files.streams import printable, shown
+from shardkit.messages import printable, shown
 from shardkit.transforms.options import TransformOptions, split_reference
 from shardkit.transforms.steps import (
     Positions,

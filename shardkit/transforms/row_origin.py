@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardkit.sources.base import InputSplit, RawFile, RowBatch, row_identities
-from shardkit.sources.files.streams import place
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, place, row_identities
 from shardkit.transforms.steps import Positions
 
 _MAX_ROWS = 2**40

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, feature_from_arrow
-from shardkit.sources.files.streams import printable, shown
+from shardkit.messages import printable, shown
 from shardkit.transforms.duckdb_session import reason_of, session
 from shardkit.transforms.sql_checks import OPTION, TABLE, Item, Part, Statement, parse_statement
 from shardkit.transforms.steps import (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.sources.files.streams import printable, shown
+from shardkit.messages import printable, shown
 from shardkit.transforms.duckdb_session import functions, quoted, session
 from shardkit.transforms.sql_nodes import Node, column, column_words, nodes, operator, to_sql
 from shardkit.transforms.steps import no_such_column

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
+from shardkit.messages import shown
 from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
-from shardkit.sources.files.streams import shown
 
 Positions = npt.NDArray[np.int64]
 

@@ -19,9 +19,9 @@ from shardkit.dataset.manifest import Manifest
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Feature, Features
+from shardkit.messages import printable, shown
 from shardkit.sources import source_for
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.files.streams import printable, shown
 from shardkit.sources.listing import Expanded, Listing
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number

@@ -21,9 +21,9 @@ from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import format_of
+from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
-from shardkit.sources.files.streams import printable
 from shardkit.sources.files.transcoding import with_encoding
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.registry import ROW_FILE_FORMATS, Choice, choose

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from shardkit.dataset.rejected_rows import RejectedRecord, encode_record
 from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import format_of
+from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RejectedRow
-from shardkit.sources.files.streams import printable
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 

@@ -18,8 +18,8 @@ from shardkit.conversion.rows.unknown_splits import without_unknown_splits
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Features
 from shardkit.sources import source_for
-from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RejectedRow, RowBatch, reason_of, rejected_row
-from shardkit.sources.files.streams import place, read_head
+from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RejectedRow, RowBatch, place, reason_of, rejected_row
+from shardkit.sources.files.streams import read_head
 from shardkit.transforms.pipeline import Applied, apply
 from shardkit.transforms.row_origin import origin_of, place_of, raw_row
 from shardkit.transforms.steps import empty_batch

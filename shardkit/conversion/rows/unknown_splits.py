@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from shardkit.conversion.plan import Plan
 from shardkit.errors import BadInputError
+from shardkit.messages import shown
 from shardkit.sources.base import InputSplit, RejectedRow, RowBatch, rejected_row
-from shardkit.sources.files.streams import shown
 from shardkit.transforms.pipeline import Applied
 from shardkit.transforms.row_origin import origin_of, place_of, raw_row
 

@@ -12,8 +12,8 @@ from shardkit.conversion.splits.stratify import StratumPositions
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.hashing import assign_splits
+from shardkit.messages import shown
 from shardkit.sources.base import RowBatch
-from shardkit.sources.files.streams import shown
 
 DEFAULT_NAMES = ("train", "validation", "test")
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features
+from shardkit.messages import shown
 from shardkit.sources.arrays.columns import Array, ArrayColumn, field_of, to_arrow
 from shardkit.sources.base import (
     MAX_RAW_BYTES,
@@ -17,12 +18,12 @@ from shardkit.sources.base import (
     RejectedRow,
     RowBatch,
     SourceOptions,
+    place,
     rejected_row,
     row_identities,
 )
 from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.row_casting import fit_rows, unfit_error
-from shardkit.sources.files.streams import place, shown
 from shardkit.units import format_size
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, make_feature
+from shardkit.messages import printable, shown
 from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.files.streams import printable, shown
 
 Array = npt.NDArray[Any]
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
+from shardkit.messages import printable
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
 from shardkit.sources.arrays.rows import ArrayLayout, OrderedRows
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, printable, read_exactly
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAGIC_TYPES = tuple(bytes([code]) for code in _DTYPES)

@@ -14,8 +14,9 @@ import numpy as np
 
 from shardkit.errors import DamagedFileError
 from shardkit.file_types import text_kind
+from shardkit.messages import shown
 from shardkit.sources.arrays.rows import ArrayLayout
-from shardkit.sources.files.streams import ByteStream, read_exactly, shown
+from shardkit.sources.files.streams import ByteStream, read_exactly
 from shardkit.units import KiB
 
 MAGIC = b"\x93NUMPY"

@@ -14,21 +14,14 @@ import msgspec
 
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
+from shardkit.messages import shown
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
 from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
-from shardkit.sources.files.streams import (
-    guard_unchanged,
-    is_seekable,
-    open_raw,
-    open_stream,
-    place,
-    read_exactly,
-    shown,
-)
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_raw, open_stream, read_exactly
 from shardkit.storage import files as storage
 from shardkit.units import GiB, format_size
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from shardkit.errors import BadInputError, DamagedFileError, StorageError, UsageError
-from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import place, shown
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, place
 from shardkit.units import MiB, format_size
 
 _SUFFIX = ".npy"

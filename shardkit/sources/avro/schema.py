@@ -8,9 +8,9 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.errors import UsageError
+from shardkit.messages import shown
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.columns.dropped_columns import drop_option
-from shardkit.sources.files.streams import shown
 
 Kind = Literal["plain", "int", "text", "decimal"]
 

@@ -26,10 +26,10 @@ from shardkit.sources.avro.container import (
     read_header,
 )
 from shardkit.sources.avro.schema import AvroSchema, read_schema
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.columnar.source import ColumnarSource, Container
-from shardkit.sources.files.streams import ByteStream, open_raw, open_stream, place
+from shardkit.sources.files.streams import ByteStream, open_raw, open_stream
 from shardkit.units import MiB
 
 _SMALL_BLOCK_BYTES = 16 * MiB

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.errors import UsageError
-from shardkit.sources.files.streams import printable, shown
+from shardkit.messages import printable, shown
 
 _UNITS = ("s", "ms", "us", "ns")
 _NAMED_DIFFERENCES = 10

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shardkit.errors import DamagedFileError, UsageError
 from shardkit.features import Features
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.arrow_layout import (
     MAX_WALKED_BATCHES,
@@ -32,7 +32,7 @@ from shardkit.sources.columnar.arrow_structure import check_structure, leaf_node
 from shardkit.sources.columnar.schemas import cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container
 from shardkit.sources.columns.dropped_columns import wanted_fields
-from shardkit.sources.files.streams import open_raw, open_stream, place, read_head
+from shardkit.sources.files.streams import open_raw, open_stream, read_head
 from shardkit.storage import files as storage
 from shardkit.units import MiB
 

@@ -15,14 +15,14 @@ import pyarrow.dataset as arrow_dataset
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.arrow_structure import check_structure
 from shardkit.sources.columnar.orc_footer import MAGIC, Tail, full_columns, read_tail, with_stripes
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
 from shardkit.sources.columns.dropped_columns import wanted_fields
-from shardkit.sources.files.streams import open_raw, place
+from shardkit.sources.files.streams import open_raw
 
 _PROBED_ROWS = 64
 

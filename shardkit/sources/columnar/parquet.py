@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, count_leaves, flatten_schema
 from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
 from shardkit.sources.columnar.parquet_footer import READABLE_CODECS, RowGroup, codec_name, parse_row_groups
@@ -24,7 +24,7 @@ from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_colu
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
 from shardkit.sources.columns.dropped_columns import is_dropped
-from shardkit.sources.files.streams import open_raw, place
+from shardkit.sources.files.streams import open_raw
 from shardkit.units import KiB, MiB
 
 _PROBED_ROWS = 64

@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
+from shardkit.messages import shown
 from shardkit.sources.base import (
     BATCH_BYTES,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    place,
     rejected_row,
     row_identities,
 )
@@ -29,7 +31,6 @@ from shardkit.sources.columns.folder_columns import differing_error, differing_r
 from shardkit.sources.columns.partitions import partition_features, partition_values
 from shardkit.sources.columns.row_json import row_as_json
 from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
-from shardkit.sources.files.streams import place, shown
 from shardkit.storage import files as storage
 from shardkit.units import format_size
 

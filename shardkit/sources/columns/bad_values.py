@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature
+from shardkit.messages import shown
 from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
-from shardkit.sources.files.streams import shown
 
 _MIN_ROWS = 8
 

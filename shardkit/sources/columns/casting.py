@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature
-from shardkit.sources.files.streams import shown
+from shardkit.messages import shown
 
 _FLOAT_DIGITS = {"float16": 3, "float32": 6}
 _NUMPY_FLOATS: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}

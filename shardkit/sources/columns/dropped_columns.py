@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardkit.errors import UsageError
-from shardkit.sources.files.streams import shown
+from shardkit.messages import shown
 
 _LISTED_COLUMNS = 50
 

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
-from shardkit.sources.base import RawFile, RowBatch
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, RowBatch, place
 from shardkit.sources.columns.casting import UnfitValueError, fit_column
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.columns.partitions import partition_features, partition_values
-from shardkit.sources.files.streams import place, shown
 
 
 def folder_column(value: str | None, feature: Feature, file: RawFile, num_rows: int) -> pa.Array:

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
-from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import place, printable, shown
+from shardkit.messages import printable, shown
+from shardkit.sources.base import RawFile, place
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features, arrow_schema
+from shardkit.messages import shown
 from shardkit.sources.columns.bad_values import find_unfit, fit_exactly, without_rows
 from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.files.streams import shown
 
 
 class FittedRows(NamedTuple):

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature, Features
+from shardkit.messages import shown
 from shardkit.sources.base import MAX_FIELD_BYTES
 from shardkit.sources.columns.casting import UnfitValueError, fit_column
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import find_padded, is_unpadded, padded_error
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_text, parsed_type
-from shardkit.sources.files.streams import shown
 from shardkit.sources.text.blocks import Positions, TextBlock, as_array
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BadRecord, Problem, Sifted, find_unfit, without_line_end

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardkit.sources.base import RawFile
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, place
 from shardkit.sources.csv.dialect import Dialect
-from shardkit.sources.files.streams import place, shown
 from shardkit.sources.text.type_inference import Misfit
 
 _LISTED_COLUMNS = 5

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from shardkit.errors import DamagedFileError, UsageError
-from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.files.streams import place, printable, read_head, shown
+from shardkit.messages import printable, shown
+from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.files.streams import read_head
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_size

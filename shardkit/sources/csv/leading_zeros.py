@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature
+from shardkit.messages import shown
 from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.files.streams import shown
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, as_array
 from shardkit.units import KiB
 

@@ -12,11 +12,11 @@ import pyarrow.csv as pacsv
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
+from shardkit.messages import shown
 from shardkit.sources.base import MAX_FIELD_BYTES
 from shardkit.sources.columns.casting import UnfitValueError, fit_column
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import find_padded, is_unpadded, may_hold_padded, padded_error
-from shardkit.sources.files.streams import shown
 from shardkit.sources.text.blocks import Text, as_array
 
 Parsed = tuple[pa.RecordBatch, dict[str, int]]

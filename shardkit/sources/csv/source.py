@@ -15,6 +15,7 @@ import pyarrow.csv as pacsv
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
+from shardkit.messages import printable, shown
 from shardkit.sources.base import (
     BATCH_BYTES,
     InputSplit,
@@ -22,6 +23,7 @@ from shardkit.sources.base import (
     RowBatch,
     SourceOptions,
     choose_split_bytes,
+    place,
 )
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
@@ -30,7 +32,7 @@ from shardkit.sources.csv.bad_records import is_utf8, sift
 from shardkit.sources.csv.csv_misfits import ColumnMisfit, find_line, misfit_notes
 from shardkit.sources.csv.dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank
-from shardkit.sources.files.streams import guard_unchanged, place, printable, shown
+from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords

@@ -17,20 +17,11 @@ import msgspec
 
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.file_types import compression_of, has_image_suffix
-from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions
+from shardkit.messages import printable, shown
+from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
 from shardkit.sources.files.archive_members import remember_head
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
-from shardkit.sources.files.streams import (
-    ByteStream,
-    open_raw,
-    open_stored,
-    open_stream,
-    place,
-    printable,
-    read_exactly,
-    read_head,
-    shown,
-)
+from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, open_stream, read_exactly, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, unsafe_name
 from shardkit.sources.files.zip_directory import NoDirectoryError, ZipEntry, ZipError, read_directory

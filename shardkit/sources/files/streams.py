@@ -13,7 +13,7 @@ import pyarrow as pa
 from isal import igzip_lib, isal_zlib
 
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
-from shardkit.sources.base import ArchiveMember, RawFile
+from shardkit.sources.base import ArchiveMember, RawFile, place
 from shardkit.sources.files.archive_members import archive_of, is_range, open_member, open_range
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
@@ -21,7 +21,6 @@ from shardkit.sources.files.transcoding import TranscodedStream
 from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB, format_size
 
-_SHOWN_CHARACTERS = 80
 _COMPRESSED_BYTES = 256 * KiB
 _MAX_HELD_BYTES = 256 * MiB
 _GZIP_WINDOW = 16 + 15
@@ -41,25 +40,6 @@ class ByteStream(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
         ...
-
-
-def printable(name: str) -> str:
-    """Returns a name as it is, or quoted and escaped if a terminal could not show it."""
-    return name if name.isprintable() else repr(name)
-
-
-def shown(value: object) -> str:
-    """Returns a value of the user's data for a message: quoted, escaped, and cut if long."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters)"
-
-
-def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> str:
-    """Returns where something is, such as `a.csv, line 17`."""
-    name = printable(file.name)
-    if line is not None:
-        return f"{name}, line {line}"
-    return name if row is None else f"{name}, row {row}"
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.errors import StorageError
-from shardkit.sources.base import RawFile
+from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.streams import (
     changed,
     check_unchanged,
@@ -26,7 +26,6 @@ from shardkit.sources.files.streams import (
     guard_unchanged,
     open_raw,
     open_stored,
-    place,
     read_exactly,
 )
 

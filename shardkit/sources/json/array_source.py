@@ -13,10 +13,10 @@ import msgspec
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, read_head
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from shardkit.features import Feature, Features
+from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.dropped_columns import is_dropped
-from shardkit.sources.files.streams import shown
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, whole_lines
 from shardkit.sources.json.keys import repeated_key
 from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
+from shardkit.messages import shown
 from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
-from shardkit.sources.files.streams import shown
 from shardkit.sources.json.keys import OBJECTS, count_keys, find_keys, repeated_key, with_last_values
 from shardkit.sources.json.type_inference import why_no_name
 from shardkit.sources.json.value_modes import Mode, usual_mode

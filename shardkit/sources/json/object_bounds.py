@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardkit.sources.files.streams import ByteStream, shown
+from shardkit.messages import shown
+from shardkit.sources.files.streams import ByteStream
 from shardkit.sources.json.json_strings import Flags, inside_strings
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, RecordTooLongError, as_array
 

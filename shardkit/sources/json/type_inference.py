@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
+from shardkit.messages import shown
 from shardkit.sources.columns.dropped_columns import drop_option
-from shardkit.sources.files.streams import shown
 from shardkit.sources.text.type_inference import fits_float32
 
 JsonKind = Literal["int", "float", "bool", "string"]

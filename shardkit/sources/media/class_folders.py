@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardkit.errors import UsageError
-from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes
-from shardkit.sources.files.streams import place, printable
+from shardkit.messages import printable
+from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes, place
 from shardkit.units import format_count, format_size
 
 _MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 512, 4096

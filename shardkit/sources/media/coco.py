@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
-from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import open_stream, place, read_exactly, shown
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.files.streams import open_stream, read_exactly
 from shardkit.sources.media.label_tables import LabelTable
 from shardkit.units import format_size
 

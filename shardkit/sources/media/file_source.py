@@ -14,8 +14,8 @@ import pyarrow as pa
 from shardkit.errors import BadInputError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
-from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions
-from shardkit.sources.files.streams import place, read_head
+from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
+from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
 from shardkit.sources.media.class_folders import (
     class_notes,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.sources.files.streams import shown
+from shardkit.messages import shown
 
 Positions = npt.NDArray[np.int64]
 Simplify = Callable[[str], str]

@@ -15,10 +15,11 @@ import xxhash
 from shardkit import file_types as sniff
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, make_feature
-from shardkit.sources.base import RawFile, Source, SourceOptions
+from shardkit.messages import printable, shown
+from shardkit.sources.base import RawFile, Source, SourceOptions, place
 from shardkit.sources.columnar.parquet import ParquetSource
 from shardkit.sources.csv.source import CsvSource
-from shardkit.sources.files.streams import place, printable, read_head, shown
+from shardkit.sources.files.streams import read_head
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.listing import list_inputs

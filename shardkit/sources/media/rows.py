@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features, arrow_schema
-from shardkit.sources.base import RawFile, RejectedRow, RowBatch, SourceOptions, file_identities, rejected_row
+from shardkit.sources.base import RawFile, RejectedRow, RowBatch, SourceOptions, file_identities, place, rejected_row
 from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.row_casting import fit_rows, unfit_error
-from shardkit.sources.files.streams import place
 
 
 class WholeRows:

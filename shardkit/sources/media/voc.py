@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Features, make_feature
-from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import place, shown
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.whole_files import read_whole_files
 from shardkit.sources.media.coco import odd_boxes
 from shardkit.sources.media.label_tables import Positions

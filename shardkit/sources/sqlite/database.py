@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
-from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.files.streams import open_stream, place, read_exactly
+from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.files.streams import open_stream, read_exactly
 from shardkit.storage import files as storage
 from shardkit.units import MiB, format_size
 

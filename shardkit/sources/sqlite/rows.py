@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Feature, Features, arrow_schema
+from shardkit.messages import shown
 from shardkit.sources.base import (
     MAX_RAW_BYTES,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    place,
     rejected_row,
     row_identities,
 )
@@ -29,7 +31,6 @@ from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.folder_columns import folder_column
 from shardkit.sources.columns.partitions import partition_values
 from shardkit.sources.files.expansion_limit import largest_expansion
-from shardkit.sources.files.streams import place, shown
 from shardkit.sources.sqlite.database import is_too_big
 from shardkit.sources.sqlite.tables import Kind, Rows, execute
 from shardkit.units import format_size

@@ -11,10 +11,11 @@ from itertools import chain, pairwise
 import msgspec
 
 from shardkit.features import Features
+from shardkit.messages import printable
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.columnar.schemas import check_columns, infer_features
-from shardkit.sources.files.streams import guard_unchanged, printable
+from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.sqlite.database import MAGIC, check_at_rest, check_structure, is_direct, open_database
 from shardkit.sources.sqlite.rows import ChunkFitter, read_chunks
 from shardkit.sources.sqlite.tables import Rows, find_rows, value_columns

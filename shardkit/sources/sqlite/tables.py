@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from shardkit.errors import UsageError
-from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.files.expansion_limit import largest_expansion
-from shardkit.sources.files.streams import place, shown
 from shardkit.sources.sqlite.database import is_damage, only_queries, quoted
 
 Kind = Literal["integer", "real", "text", "blob", "open"]

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from shardkit import file_types as sniff
 from shardkit.errors import BadInputError, DamagedFileError
-from shardkit.sources.base import RawFile
-from shardkit.sources.files.streams import place
+from shardkit.sources.base import RawFile, place
 from shardkit.sources.text_heads import check_is_text
 from shardkit.units import format_size
 

@@ -19,10 +19,11 @@ from shardkit.sources.base import (
     SourceOptions,
     choose_split_bytes,
     file_identities,
+    place,
     rejected_row,
 )
 from shardkit.sources.columns.row_casting import fit_rows, unfit_error
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, read_exactly
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_whole_files
 from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
 from shardkit.sources.text.splits import BOM

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.errors import BadInputError
-from shardkit.sources.base import RawFile, RejectedRow, RowBatch, rejected_row, row_identities
-from shardkit.sources.files.streams import place
+from shardkit.sources.base import RawFile, RejectedRow, RowBatch, place, rejected_row, row_identities
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
 

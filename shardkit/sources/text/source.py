@@ -18,6 +18,7 @@ import pyarrow as pa
 from shardkit import file_types as sniff
 from shardkit.errors import BadInputError, NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
+from shardkit.messages import printable
 from shardkit.sources.base import (
     BATCH_BYTES,
     MAX_RAW_BYTES,
@@ -27,6 +28,7 @@ from shardkit.sources.base import (
     RowBatch,
     SourceOptions,
     choose_split_bytes,
+    place,
     rejected_row,
     row_identities,
 )
@@ -34,7 +36,7 @@ from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.row_casting import FittedRows, fit_rows, unfit_error
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
 from shardkit.sources.csv.dialect import sniff_delimiter
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place, printable, read_head
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
 from shardkit.sources.text.blocks import Lines, Positions, as_array
 from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents

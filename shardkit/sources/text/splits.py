@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterator
 import msgspec
 
 from shardkit.errors import DamagedFileError
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes
-from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, place
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
+from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream
 from shardkit.sources.text.blocks import RecordRule, RecordTooLongError, TextBlock, iter_blocks
 from shardkit.sources.text.line_numbers import line_at as line_at
 from shardkit.sources.text_heads import BOM as BOM

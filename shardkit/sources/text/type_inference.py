@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.features import Feature, make_feature
-from shardkit.sources.files.streams import shown
+from shardkit.messages import shown
 
 Kind = Literal["int", "float", "nonfinite", "bool", "date", "timestamp", "zoned", "text"]
 

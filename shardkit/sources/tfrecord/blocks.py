@@ -20,10 +20,10 @@ from isal import igzip_lib, isal_zlib
 from shardkit.encoding.kernel import Int64s, scan
 from shardkit.encoding.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 from shardkit.errors import BadInputError, DamagedFileError
-from shardkit.sources.base import MAX_RAW_BYTES, RawFile, SourceOptions
+from shardkit.sources.base import MAX_RAW_BYTES, RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
-from shardkit.sources.files.streams import ByteStream, open_stored, open_stream, place, read_exactly
+from shardkit.sources.files.streams import ByteStream, open_stored, open_stream, read_exactly
 from shardkit.units import KiB, MiB
 
 Form = Literal["plain", "zlib", "compressed"]

@@ -14,7 +14,7 @@ from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, INT64, Spec
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import image_type_of
-from shardkit.sources.files.streams import shown
+from shardkit.messages import shown
 from shardkit.sources.tfrecord.blocks import RecordBlock
 from shardkit.sources.tfrecord.columns import bad_texts, present_rows, stored_column
 from shardkit.sources.tfrecord.messages import KIND_NAMES, NotExampleError, Record, are_plain_examples, kind_of, parse

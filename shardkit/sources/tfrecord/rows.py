@@ -13,8 +13,8 @@ from shardkit.encoding.kernel import Int64s, decode
 from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, Spec
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema, make_feature
+from shardkit.messages import shown
 from shardkit.sources.columns.casting import UnfitValueError, fit_column
-from shardkit.sources.files.streams import shown
 from shardkit.sources.tfrecord.blocks import RecordBlock
 from shardkit.sources.tfrecord.columns import bad_texts, filled_rows, stored_column
 from shardkit.sources.tfrecord.feature_shapes import MAX_FEATURES, FileShape

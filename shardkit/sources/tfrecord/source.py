@@ -11,6 +11,7 @@ import numpy as np
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
 from shardkit.features import Features
+from shardkit.messages import printable, shown
 from shardkit.sources.base import (
     BATCH_BYTES,
     InputSplit,
@@ -23,7 +24,7 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
-from shardkit.sources.files.streams import guard_unchanged, printable, read_exactly, shown
+from shardkit.sources.files.streams import guard_unchanged, read_exactly
 from shardkit.sources.tfrecord.blocks import (
     Form,
     RecordBlock,

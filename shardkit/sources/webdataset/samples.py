@@ -14,8 +14,8 @@ import numpy.typing as npt
 import xxhash
 
 from shardkit.file_types import is_document_name
+from shardkit.messages import shown
 from shardkit.sources.base import MAX_RAW_BYTES, SourceOptions
-from shardkit.sources.files.streams import shown
 from shardkit.sources.files.tar_headers import padding_of
 from shardkit.sources.files.tar_stream import TarMember, TarStream
 from shardkit.units import format_size

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
 from shardkit.features import Features
+from shardkit.messages import printable, shown
 from shardkit.sources.base import (
     BATCH_BYTES,
     InputSplit,
@@ -18,12 +19,13 @@ from shardkit.sources.base import (
     RejectedRow,
     RowBatch,
     SourceOptions,
+    place,
     rejected_row,
     row_identities,
 )
 from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.sampling import sample_files
-from shardkit.sources.files.streams import guard_unchanged, open_stream, place, printable, read_head, shown
+from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarStream
 from shardkit.sources.webdataset.columns import build_batch, extension_of, infer_columns, required_extensions

@@ -1,0 +1,16 @@
+"""Names and values of the user in messages: escaped where a terminal could not show them, and cut where long."""
+
+from __future__ import annotations
+
+_SHOWN_CHARACTERS = 80
+
+
+def printable(name: str) -> str:
+    """Returns a name as it is, or quoted and escaped if a terminal could not show it."""
+    return name if name.isprintable() else repr(name)
+
+
+def shown(value: object) -> str:
+    """Returns a value of the user's data for a message: quoted, escaped, and cut if long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters)"
