@@ -268,6 +268,11 @@ def count_splits(num_bytes: int) -> int:
     return max(1, -(-(num_bytes - split_bytes // 4) // split_bytes))
 
 
+def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
+    """Returns splits with their positions filled in."""
+    return [msgspec.structs.replace(s, index=index) for index, s in enumerate(splits)]
+
+
 def rejected_row(
     error: BadInputError, *, file_index: int, position: str, first_byte: int | None, raw: bytes
 ) -> RejectedRow:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from shardkit.encoding.kernel import HAS_KERNEL
-from shardkit.sources.avro.avro_values import decimal_text
-from shardkit.sources.avro.schema import Kind, Leaf
+from shardkit.sources.avro.schema import Kind, Leaf, decimal_text
 
 if HAS_KERNEL:
     from shardkit import _kernel

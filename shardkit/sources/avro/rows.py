@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from shardkit.sources.avro.avro_values import decimal_text
 from shardkit.sources.avro.columns import NO_STOP, Piece
-from shardkit.sources.avro.schema import AvroSchema, Leaf
+from shardkit.sources.avro.schema import AvroSchema, Leaf, decimal_text
 
 _INT32 = np.iinfo(np.int32)
 _SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError)

@@ -15,6 +15,7 @@ from shardkit.sources.columns.dropped_columns import drop_option
 Kind = Literal["plain", "int", "text", "decimal"]
 
 _MAX_DEPTH = 64
+_MAX_DECIMAL_BYTES = 32
 _KINDS: dict[str, tuple[pa.DataType, Kind]] = {
     "boolean": (pa.bool_(), "plain"),
     "int": (pa.int32(), "int"),
@@ -228,6 +229,21 @@ class _SchemaReader:
             why=why,
             next_step=f"{leave}hange it in the source",
         )
+
+
+def decimal_text(value: bytes, scale: int) -> str:
+    """Returns a decimal as digits, or words that are no number if it has more bytes than any type holds.
+
+    Args:
+        value: Unscaled, two's complement, big-endian.
+        scale: Digits behind the point.
+    """
+    if len(value) > _MAX_DECIMAL_BYTES:
+        return f"a number of {len(value)} bytes"
+    number = int.from_bytes(value, "big", signed=True)
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    sign = "-" if number < 0 else ""
+    return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else f"{sign}{digits}"
 
 
 def _nothing(path: tuple[str, ...]) -> Leaf:

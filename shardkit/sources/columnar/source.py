@@ -13,11 +13,19 @@ import pyarrow as pa
 
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, MIN_SPLIT_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    MIN_SPLIT_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    numbered,
+    place,
+)
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files
 from shardkit.sources.files.streams import guard_unchanged
-from shardkit.sources.text.splits import numbered
 from shardkit.units import format_size
 
 # With so many splits all workers are busy, and reading some rows in vain to reach others would only cost.

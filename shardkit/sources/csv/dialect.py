@@ -12,14 +12,10 @@ from shardkit.errors import DamagedFileError, UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.text.quoting import QuotedRecords
+from shardkit.sources.text.quoting import SNIFF_BYTES, QuotedRecords, other_delimiter, sniff_delimiter
 from shardkit.sources.text_heads import BOM, check_is_text
-from shardkit.units import KiB, MiB, format_size
+from shardkit.units import MiB, format_size
 
-DELIMITERS = (",", "\t", ";", "|")
-
-_RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
-_SNIFF_BYTES = 64 * KiB
 _HEADER_BYTES = MiB
 _LISTED_FILES, _LISTED_COLUMNS = 5, 10
 
@@ -62,9 +58,9 @@ def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
         UsageError: If the header names a column twice or not at all, or the delimiter is none.
         DamagedFileError: If the text is not UTF-8, or the header is damaged or does not end.
     """
-    head = read_head(file, _SNIFF_BYTES)
-    dialect = parse_dialect(head, len(head) < _SNIFF_BYTES, file, options)
-    if dialect is None and len(head) == _SNIFF_BYTES:
+    head = read_head(file, SNIFF_BYTES)
+    dialect = parse_dialect(head, len(head) < SNIFF_BYTES, file, options)
+    if dialect is None and len(head) == SNIFF_BYTES:
         head = read_head(file, _HEADER_BYTES)
         dialect = parse_dialect(head, len(head) < _HEADER_BYTES, file, options)
         if dialect is None and len(head) == _HEADER_BYTES and head.strip():
@@ -112,7 +108,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         columns=columns,
         data_start=start + blank + header_bytes,
         first_line=first_line + num_header_lines,
-        other_delimiter=_other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
+        other_delimiter=other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
         has_bom=start > 0,
         unnamed=unnamed,
         starts_blank=blank > 0,
@@ -249,45 +245,3 @@ def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
     if options.format == "tsv":
         return "\t"
     return sniff_delimiter(text, is_whole, len(options.columns) if options.columns else None)
-
-
-def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None) -> str:
-    """Returns the delimiter that cuts the first records most evenly; a comma if none does.
-
-    Args:
-        text: Starts with a record.
-        is_whole: Whether its last record is whole.
-        num_columns: How many fields there must be, if known.
-    """
-    scores = {d: _score(text, is_whole, d, num_columns) for d in DELIMITERS}
-    best = max(DELIMITERS, key=lambda d: scores[d])
-    return best if scores[best] > (0.0, 0) else ","
-
-
-def _score(text: bytes, is_whole: bool, delimiter: str, num_columns: int | None) -> tuple[float, int]:
-    if delimiter.encode() not in text:
-        return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
-    rule = QuotedRecords(delimiter)
-    widths = rule.widths(_whole_records(text, is_whole, rule))
-    expected = num_columns or (int(widths[0]) if len(widths) else 1)
-    if expected < 2:
-        return (0.0, 0)
-    return (float((widths == expected).mean()), expected)
-
-
-def _other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | None:
-    sample = _whole_records(text, is_whole, rule)
-    for delimiter in (*DELIMITERS, *_RARE_DELIMITERS):
-        widths = QuotedRecords(delimiter).widths(sample)
-        if delimiter == rule.delimiter or not len(widths):
-            continue
-        # The rare ones are common in text.
-        is_rare = delimiter in _RARE_DELIMITERS
-        if (widths > 1).all() and (widths == widths[0]).all() if is_rare else (widths > 1).sum() * 2 > len(widths):
-            return delimiter
-    return None
-
-
-def _whole_records(text: bytes, is_whole: bool, rule: QuotedRecords) -> bytes:
-    text = text[:_SNIFF_BYTES]
-    return text if is_whole else text[: rule.last_end(text) or len(text)]

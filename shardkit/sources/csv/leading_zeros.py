@@ -1,6 +1,15 @@
-"""Numbers that would lose how they are written, such as 00123 and +5, which a sample makes strings."""
+"""Why columns of CSV are text: a few values that are no number, or numbers that would lose how they are written.
+
+Such numbers are 00123 and +5; a sample makes them strings.
+"""
 
 from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +18,16 @@ import pyarrow.compute as pc
 
 from shardkit.features import Feature
 from shardkit.messages import shown
+from shardkit.sources.base import RawFile, place
 from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, as_array
+from shardkit.sources.text.type_inference import Misfit
 from shardkit.units import KiB
 
 # Small enough to stay in the cache.
 _SCAN_BYTES = 128 * KiB
+_LISTED_COLUMNS = 5
 _ZERO, _NINE, _PLUS, _MINUS = b"09+-"
 _SPACES = (0x20, 0x09)
 _QUOTE = 0x22
@@ -23,6 +36,22 @@ _PATTERN = r"^[ \t]*([-+]?0[0-9xX]|\+)"
 
 _Bytes = npt.NDArray[np.uint8]
 _Flags = npt.NDArray[np.bool_]
+
+
+class ColumnMisfit(NamedTuple):
+    """A value that makes a column text, and where it is.
+
+    Attributes:
+        column: Name.
+        misfit: The value.
+        file: That it is in.
+        line: 1-based, None if it is not known.
+    """
+
+    column: str
+    misfit: Misfit
+    file: RawFile
+    line: int | None
 
 
 def is_unpadded(feature: Feature, leading_zeros: tuple[str, ...]) -> bool:
@@ -44,6 +73,34 @@ def find_padded(texts: pa.Array) -> pa.Array:
 def padded_error(feature: Feature, row: int, text: str) -> UnfitValueError:
     """Returns the error for such a number in a row of a batch, counted from 0."""
     return UnfitValueError(feature.name, row, f"{feature.describe_type()} as in the first rows", shown(text))
+
+
+def find_line(text: bytes, dialect: Dialect, column: str, value: str) -> int | None:
+    """Returns the 1-based line of the first record of a head that has a value in a column."""
+    position, before = dialect.columns.index(column), 0
+    reader = csv.reader(io.StringIO(text.decode(errors="replace"), newline=""), delimiter=dialect.delimiter)
+    try:
+        for record in reader:
+            if len(record) == len(dialect.columns) and record[position] == value:
+                return dialect.first_line + before
+            before = reader.line_num
+    except csv.Error:
+        # A longer field than the module takes.
+        pass
+    return None
+
+
+def misfit_notes(found: Sequence[ColumnMisfit]) -> Iterator[str]:
+    """Yields a note on each column, or on how many more there are."""
+    for column, misfit, file, line in found[:_LISTED_COLUMNS]:
+        value = f"{shown(misfit.value)} in {place(file, line=line)}"
+        if misfit.is_usual_null:
+            otherwise = f"--null-value {shlex.quote(misfit.value)}"
+        else:
+            otherwise = f"--schema or --cast {shlex.quote(f'{column}={misfit.dtype}')}"
+        yield f"column {shown(column)} is text because {value} is no {misfit.dtype}, unless {otherwise} says otherwise"
+    if len(found) > _LISTED_COLUMNS:
+        yield f"and so are {len(found) - _LISTED_COLUMNS:,} more columns"
 
 
 def may_hold_padded(data: Text, delimiter: str) -> bool:

@@ -23,21 +23,22 @@ from shardkit.sources.base import (
     RowBatch,
     SourceOptions,
     choose_split_bytes,
+    numbered,
     place,
 )
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.csv.bad_records import is_utf8, sift
-from shardkit.sources.csv.csv_misfits import ColumnMisfit, find_line, misfit_notes
 from shardkit.sources.csv.dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
+from shardkit.sources.csv.leading_zeros import ColumnMisfit, find_line, misfit_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BatchMaker, error_at
-from shardkit.sources.text.splits import numbered, read_blocks, split_file
+from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text.type_inference import (
     Evidence,
     are_numbers,

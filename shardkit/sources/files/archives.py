@@ -23,9 +23,8 @@ from shardkit.sources.files.archive_members import remember_head
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
 from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, open_stream, read_exactly, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
-from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, unsafe_name
+from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, unsafe_name
 from shardkit.sources.files.zip_directory import NoDirectoryError, ZipEntry, ZipError, read_directory
-from shardkit.sources.webdataset.samples import cut_name
 from shardkit.units import KiB
 
 ARCHIVE_HEAD_BYTES = BLOCK_BYTES

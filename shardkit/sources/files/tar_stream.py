@@ -239,3 +239,12 @@ def _apply(header: TarHeader, data: bytes, records: dict[str, bytes], defaults: 
         records["path"] = data.rstrip(b"\0")
     elif header.type_ in (PAX, PAX_GLOBAL):
         (records if header.type_ == PAX else defaults).update(parse_pax(data))
+
+
+def cut_name(name: str) -> tuple[str, str] | None:
+    """Returns the key and the extension of a member, None if its name has no dot behind other characters."""
+    folder, slash, base = name.rpartition("/")
+    stem, dot, extension = base.partition(".")
+    if not stem or not dot or not extension:
+        return None
+    return f"{folder}{slash}{stem}", extension.lower()

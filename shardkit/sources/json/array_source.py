@@ -13,7 +13,16 @@ import msgspec
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    numbered,
+    place,
+)
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
@@ -25,7 +34,6 @@ from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
 from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, Sifted
-from shardkit.sources.text.splits import numbered
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_size
 

@@ -1,4 +1,7 @@
-"""The keys of JSON objects as they stand in the text, for decoders keep only the last of those that are the same."""
+"""Strings and keys of JSON as they stand in the text.
+
+Strings are found in whole blocks at once. Decoders keep only the last of keys that are the same.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,39 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from shardkit.sources.json.json_strings import are_escaped
 from shardkit.sources.text.blocks import Positions, as_array
+
+Flags = npt.NDArray[np.bool_]
 
 OBJECTS = msgspec.json.Decoder(dict[str, Any])
 
 _SPACES = b" \t\r\n"
 _NUM_STEPS = 8
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+
+
+def are_escaped(values: npt.NDArray[np.uint8], quotes: Positions) -> Flags:
+    """Returns which quotes are part of a string, because an odd number of backslashes stands before them."""
+    escaped = np.zeros(len(quotes), dtype=np.bool_)
+    candidates = np.flatnonzero((values[quotes - 1] == _BACKSLASH) & (quotes > 0))
+    if len(candidates):
+        backslashes = np.flatnonzero(values == _BACKSLASH)
+        numbers = np.arange(len(backslashes))
+        is_first = np.diff(backslashes, prepend=-2) != 1
+        first_of_run = np.maximum.accumulate(np.where(is_first, numbers, 0))
+        last = np.searchsorted(backslashes, quotes[candidates] - 1)
+        escaped[candidates] = (last - first_of_run[last]) % 2 == 0
+    return escaped
+
+
+def inside_strings(values: npt.NDArray[np.uint8], positions: Positions) -> Flags:
+    """Returns which places of a text, that begins outside of strings, are inside of one."""
+    quotes = np.flatnonzero(values == _QUOTE)
+    quotes = quotes[~are_escaped(values, quotes)]
+    inside: Flags = np.searchsorted(quotes, positions) % 2 == 1
+    return inside
 
 
 def find_keys(data: bytes) -> Positions:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
+from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, numbered, place
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
@@ -22,7 +22,7 @@ from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.rejected_records import BatchMaker, error_at
-from shardkit.sources.text.splits import numbered, read_blocks, split_file
+from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB
 

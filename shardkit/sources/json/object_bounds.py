@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.messages import shown
 from shardkit.sources.files.streams import ByteStream
-from shardkit.sources.json.json_strings import Flags, inside_strings
+from shardkit.sources.json.keys import Flags, inside_strings
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, RecordTooLongError, as_array
 
 _SPACES = b" \t\r\n"

@@ -12,14 +12,21 @@ import msgspec
 
 from shardkit.features import Features
 from shardkit.messages import printable
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    choose_split_bytes,
+    numbered,
+)
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.columnar.schemas import check_columns, infer_features
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.sqlite.database import MAGIC, check_at_rest, check_structure, is_direct, open_database
 from shardkit.sources.sqlite.rows import ChunkFitter, read_chunks
 from shardkit.sources.sqlite.tables import Rows, find_rows, value_columns
-from shardkit.sources.text.splits import numbered
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
 # Of a log, of a journal, of a journal that is done with, and of the index of a log.

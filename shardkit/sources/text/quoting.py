@@ -15,8 +15,11 @@ import numpy.typing as npt
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, Text, as_array, with_end
 from shardkit.units import KiB
 
+DELIMITERS = (",", "\t", ";", "|")
+SNIFF_BYTES = 64 * KiB
 Words = npt.NDArray[np.uint64]
 
+_RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
 _QUOTE = 0x22
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 # Small enough to stay in the cache: three times as fast as 4 MiB at once. A multiple of 64.
@@ -279,3 +282,46 @@ def _bits(words: Words, positions: Positions) -> npt.NDArray[np.bool_]:
 def _bit(words: Words, position: int) -> bool:
     # Position -1 is the last of all, behind the data where the bits go on as they ended.
     return bool(int(words[position >> 6]) >> (position & 63) & 1)
+
+
+def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None) -> str:
+    """Returns the delimiter that cuts the first records most evenly; a comma if none does.
+
+    Args:
+        text: Starts with a record.
+        is_whole: Whether its last record is whole.
+        num_columns: How many fields there must be, if known.
+    """
+    scores = {d: _score(text, is_whole, d, num_columns) for d in DELIMITERS}
+    best = max(DELIMITERS, key=lambda d: scores[d])
+    return best if scores[best] > (0.0, 0) else ","
+
+
+def _score(text: bytes, is_whole: bool, delimiter: str, num_columns: int | None) -> tuple[float, int]:
+    if delimiter.encode() not in text:
+        return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
+    rule = QuotedRecords(delimiter)
+    widths = rule.widths(_whole_records(text, is_whole, rule))
+    expected = num_columns or (int(widths[0]) if len(widths) else 1)
+    if expected < 2:
+        return (0.0, 0)
+    return (float((widths == expected).mean()), expected)
+
+
+def other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | None:
+    """Returns another delimiter that cuts the first records into several fields; None if none does."""
+    sample = _whole_records(text, is_whole, rule)
+    for delimiter in (*DELIMITERS, *_RARE_DELIMITERS):
+        widths = QuotedRecords(delimiter).widths(sample)
+        if delimiter == rule.delimiter or not len(widths):
+            continue
+        # The rare ones are common in text.
+        is_rare = delimiter in _RARE_DELIMITERS
+        if (widths > 1).all() and (widths == widths[0]).all() if is_rare else (widths > 1).sum() * 2 > len(widths):
+            return delimiter
+    return None
+
+
+def _whole_records(text: bytes, is_whole: bool, rule: QuotedRecords) -> bytes:
+    text = text[:SNIFF_BYTES]
+    return text if is_whole else text[: rule.last_end(text) or len(text)]

@@ -28,6 +28,7 @@ from shardkit.sources.base import (
     RowBatch,
     SourceOptions,
     choose_split_bytes,
+    numbered,
     place,
     rejected_row,
     row_identities,
@@ -35,12 +36,11 @@ from shardkit.sources.base import (
 from shardkit.sources.columns.casting import UnfitValueError
 from shardkit.sources.columns.row_casting import FittedRows, fit_rows, unfit_error
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
-from shardkit.sources.csv.dialect import sniff_delimiter
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
 from shardkit.sources.text.blocks import Lines, Positions, as_array
 from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents
-from shardkit.sources.text.quoting import QuotedRecords
+from shardkit.sources.text.quoting import QuotedRecords, sniff_delimiter
 from shardkit.sources.text.records import (
     LINES,
     PARAGRAPHS,
@@ -51,7 +51,7 @@ from shardkit.sources.text.records import (
     read_parts,
     take_texts,
 )
-from shardkit.sources.text.splits import BOM, line_at, numbered
+from shardkit.sources.text.splits import BOM, line_at
 
 _NAME = re.compile(r"[^/]\.txt(\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
 _RULES = {"line": LINES, "paragraph": PARAGRAPHS}

@@ -47,11 +47,6 @@ def split_file(
     return [_part(whole, start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
-    """Returns splits with their positions filled in."""
-    return [msgspec.structs.replace(s, index=index) for index, s in enumerate(splits)]
-
-
 def read_blocks(
     file: RawFile,
     rule: RecordRule,

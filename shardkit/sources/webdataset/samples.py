@@ -17,7 +17,7 @@ from shardkit.file_types import is_document_name
 from shardkit.messages import shown
 from shardkit.sources.base import MAX_RAW_BYTES, SourceOptions
 from shardkit.sources.files.tar_headers import padding_of
-from shardkit.sources.files.tar_stream import TarMember, TarStream
+from shardkit.sources.files.tar_stream import TarMember, TarStream, cut_name
 from shardkit.units import format_size
 
 MAX_EXTENSIONS = 256
@@ -45,15 +45,6 @@ class Sample(msgspec.Struct):
     raw: list[bytes] = []
     num_bytes: int = 0
     num_raw_bytes: int = 0
-
-
-def cut_name(name: str) -> tuple[str, str] | None:
-    """Returns the key and the extension of a member, None if its name has no dot behind other characters."""
-    folder, slash, base = name.rpartition("/")
-    stem, dot, extension = base.partition(".")
-    if not stem or not dot or not extension:
-        return None
-    return f"{folder}{slash}{stem}", extension.lower()
 
 
 def is_passed_over(name: str) -> bool:

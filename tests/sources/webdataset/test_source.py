@@ -17,7 +17,7 @@ from shardkit.features import make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import row_identities
 from shardkit.sources.files.tar_headers import parse_pax
-from shardkit.sources.webdataset.samples import cut_name
+from shardkit.sources.files.tar_stream import cut_name
 from tests.support.files.webdataset_makers import FORMATS, WEBDATASET, npy, pack, png, read, rows, write
 from tests.support.paths import DATA
 
