@@ -17,7 +17,7 @@ def test_a_record_parsed_while_garbage_is_cleared(record):
         import gc
         import numpy as np
         from shardkit.example import stored_features
-        from shardkit.sources import tfrecord_messages
+        from shardkit.sources.tfrecord import messages as tfrecord_messages
 
         def messages():
             sequence = tfrecord_messages._FeatureListsOnly.FromString({record!r})

@@ -244,7 +244,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-from shardkit.sources.image_files import ImageSource
+from shardkit.sources.media.image_source import ImageSource
 
 
 @dataclass(frozen=True)

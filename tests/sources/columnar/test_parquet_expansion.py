@@ -29,7 +29,7 @@ import json, resource, sys
 from shardkit.errors import ShardkitError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.parquet_files import ParquetSource
+from shardkit.sources.columnar.parquet import ParquetSource
 
 source, options = ParquetSource(), SourceOptions(tolerates_bad_rows=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
