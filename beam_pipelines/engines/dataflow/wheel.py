@@ -20,7 +20,7 @@ from beam_pipelines.engines.dataflow.packaging import PINNED, Launcher, Packagin
 from shardkit._version import __version__
 from shardkit.errors import UsageError
 
-_SOURCES = ("pyproject.toml", "README.md", "shardkit", "beam_pipelines", "train")
+_SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shardkit", "beam_pipelines", "train")
 _BUILD_LIMIT_S = 600
 _KERNEL = re.compile(r"shardkit/_kernel\..*so")
 

@@ -47,4 +47,4 @@ def test_the_wheel_is_made_of_all_that_it_needs():
         name for names in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE) for name in names.split()
     }
     packages = {name.partition(".")[0] for name in find_packages(str(ROOT), exclude=["tests*", "examples*"])}
-    assert packages | {"pyproject.toml", PROJECT["readme"]} <= copied
+    assert packages | {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]} <= copied
