@@ -286,7 +286,8 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
         manifest = msgspec.convert(document, Manifest)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, ShardkitError) as error:
         raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
-    check_relative_path(manifest.shard_table.path, where)
+    for path in (manifest.shard_table.path, *(f.path for f in manifest.accounting.rejected_files)):
+        check_relative_path(path, where)
     if stated != _digest(document):
         raise DamageError(
             "the manifest is not as it was written", where=where, why="its content does not match its own SHA-256"

@@ -287,6 +287,10 @@ def test_a_manifest_and_a_table_with_a_hostile_path_are_refused():
     table = msgspec.to_builtins(MANIFEST.shard_table)
     with pytest.raises(UnsafeError):
         decode_manifest(change(MANIFEST, shard_table={**table, "path": "../../x.parquet"}), "here")
+    rejected = {"path": "../../secrets.jsonl.gz", "num_rows": 1, "num_bytes": 1, "sha256": "0" * 64}
+    accounting = {**msgspec.to_builtins(MANIFEST.accounting), "rejected_files": [rejected]}
+    with pytest.raises(UnsafeError, match="secrets"):
+        decode_manifest(change(MANIFEST, accounting=accounting), "here")
     shards = [make_shard(path="../x")]
     with pytest.raises(UnsafeError):
         decode_shard_table(encode_shard_table(shards), make_manifest(shards), "here")
