@@ -42,6 +42,7 @@ from shardkit.conversion.plan import (
 )
 from shardkit.conversion.rows.bad_rows import BadRowPolicy, check_countable
 from shardkit.conversion.rows.small_files import group_small_files
+from shardkit.conversion.shards.tfds import check_tfds_names
 from shardkit.conversion.space.disk_space import check_space
 from shardkit.conversion.splits.assign import DEFAULT_NAMES, check_columns
 from shardkit.conversion.work_folder import count_read_before, version_cut_off
@@ -242,6 +243,8 @@ def draft(
         source_features=() if transforms.options.changes_nothing else transforms.input_features,
     )
     check_columns(features, recipe)
+    if recipe.tfds:
+        check_tfds_names(features)
     if not understood.input_splits and not options.allow_empty:
         raise NoRowsError()
     name = fingerprint((*files, *(d.file for d in damaged_files)), features, recipe)

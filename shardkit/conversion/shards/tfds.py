@@ -12,11 +12,29 @@ from typing import Any
 
 from shardkit.dataset.manifest import ShardInfo
 from shardkit.encoding.tfrecord import OVERHEAD_BYTES
+from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
+from shardkit.messages import shown
 
 _PREFIX = "tensorflow_datasets.core.features."
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _TFDS_DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32"}
+
+
+def check_tfds_names(features: Features) -> None:
+    """Checks that every file of class names lies in the folder of the shards.
+
+    Raises:
+        UsageError: If the name of a feature with class names holds a slash.
+    """
+    for feature in features:
+        if _has_label_file(feature) and "/" in feature.name:
+            raise UsageError(
+                f"--tfds cannot write the class names of the column {shown(feature.name)}",
+                why="the column's name is part of a file name, and it holds a slash",
+                state="Nothing was written",
+                next_step=f"Rename it with --rename {shown(feature.name)}=NAME, or drop --tfds",
+            )
 
 
 def tfds_documents(name: str, features: Features, shards: Sequence[ShardInfo]) -> dict[str, bytes]:
@@ -46,9 +64,13 @@ def tfds_documents(name: str, features: Features, shards: Sequence[ShardInfo]) -
     }
     documents = {"dataset_info.json": _encode(info), "features.json": _encode(tree)}
     for feature in features:
-        if feature.vocabulary is not None and feature.is_scalar:
-            documents[f"{feature.name}.labels.txt"] = "".join(f"{v}\n" for v in feature.vocabulary).encode()
+        if _has_label_file(feature):
+            documents[f"{feature.name}.labels.txt"] = "".join(f"{v}\n" for v in feature.vocabulary or ()).encode()
     return documents
+
+
+def _has_label_file(feature: Feature) -> bool:
+    return feature.vocabulary is not None and feature.is_scalar
 
 
 def _feature_document(feature: Feature) -> dict[str, Any]:

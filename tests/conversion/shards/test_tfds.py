@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardkit.errors import UsageError
+from shardkit.transforms.options import TransformOptions
+from tests.support.files.image_makers import encoded, write
 
 
 @pytest.mark.slow
@@ -46,3 +48,15 @@ def test_compressed_shards_are_refused(convert, tmp_path):
     pq.write_table(pa.table({"id": [1]}), tmp_path / "t.parquet")
     with pytest.raises(UsageError, match="--compression none"):
         convert(tmp_path / "t.parquet", tfds=True)
+
+
+def test_a_column_of_class_names_that_would_lead_out_of_the_folder_is_refused(convert, tmp_path):
+    for name in ("cat/1.png", "dog/1.png"):
+        write(tmp_path / "photos", name, encoded("RGB", "PNG"))
+    hostile = TransformOptions(rename=(("label", "../../../../x"),))
+    with pytest.raises(UsageError, match=r"the column '?../../../../x'?: .*Nothing was written.*--rename"):
+        convert(tmp_path / "photos", compression="none", tfds=True, num_shards=1, transforms=hostile)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["photos"]
+    dataset = convert(tmp_path / "photos", compression="none", tfds=True, num_shards=1)
+    folder = tmp_path / "dataset/data" / dataset.manifest.fingerprint
+    assert (folder / "label.labels.txt").read_text() == "cat\ndog\n"
