@@ -54,6 +54,7 @@ from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
+from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
 from shardkit.storage import files as storage
 from shardkit.transforms.options import TransformOptions
@@ -215,7 +216,7 @@ def draft(
     source_options, files, damaged_files = understood.source, understood.files, understood.damaged_files
     schema = _schema_of(options)
     features = _with_schema(understood, schema) if base is None else source_features(base.manifest)
-    if schema is not None and source_options.format in ("csv", "tsv"):
+    if schema is not None and "leading_zeros" in format_named(source_options.format).options:
         zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
         source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
     transforms = plan_transforms(features, options.transforms, source_options)

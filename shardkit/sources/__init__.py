@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from shardkit.sources.listing import Listing, list_inputs
-from shardkit.sources.registry import choose_source, source_for
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardkit.sources.listing import Listing, list_inputs
+    from shardkit.sources.registry import choose_source, source_for
 
 __all__ = ["Listing", "choose_source", "list_inputs", "source_for"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for, so that the help reads `shardkit.sources.formats` without pyarrow.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "listing" if name in ("Listing", "list_inputs") else "registry"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -16,51 +16,13 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import read_head
+from shardkit.sources.formats import FORMATS, Format, format_named
 from shardkit.sources.plugins import OfferedSource
 from shardkit.sources.text_heads import check_is_decompressed
 
 ENTRY_POINTS = "shardkit.sources"
-ROW_FILE_FORMATS = ("images", "audio")
-"""Formats whose files are a row each."""
-
-_CLASSES = {
-    "csv": "csv.source.CsvSource",
-    "tsv": "csv.source.CsvSource",
-    "jsonl": "json.lines_source.JsonLinesSource",
-    "json": "json.array_source.JsonArraySource",
-    "parquet": "columnar.parquet.ParquetSource",
-    "arrow": "columnar.arrow_ipc.ArrowSource",
-    "orc": "columnar.orc.OrcSource",
-    "avro": "avro.source.AvroSource",
-    "text": "text.source.TextSource",
-    "images": "media.image_source.ImageSource",
-    "audio": "media.audio_source.AudioSource",
-    "webdataset": "webdataset.source.WebDatasetSource",
-    "numpy": "arrays.numpy_source.NumpySource",
-    "idx": "arrays.idx_source.IdxSource",
-    "sqlite": "sqlite.source.SqliteSource",
-    "tfrecord": "tfrecord.source.TfrecordSource",
-}
-# Asked in this order whether a file is theirs; what nobody takes is told apart by `sniff`.
-_RECOGNIZING_BINARY = ("sqlite", "arrow", "orc", "avro", "tfrecord", "webdataset", "idx", "numpy", "audio")
-_RECOGNIZING_TEXT = ("json", "text")
 _CONTROLS = bytes((*range(9), *range(14, 32)))
 _GLANCE_BYTES = 512
-_TEXT_SUFFIXES = frozenset({".csv", ".tsv", ".json", ".jsonl", ".ndjson"})
-_BINARY_SUFFIXES = frozenset(
-    {".parquet", ".arrow", ".feather", ".orc", ".avro", ".tfrecord", ".npy", ".npz", ".wav", ".flac", ".ogg", ".mp3"}
-)
-_TITLES = {
-    "parquet": "Parquet",
-    "arrow": "Arrow",
-    "orc": "ORC",
-    "avro": "Avro",
-    "tfrecord": "TFRecord",
-    "sqlite": "SQLite",
-    "webdataset": "a tar archive",
-    "numpy": "NumPy",
-    "idx": "IDX",
-}
 _SNIFFED_FILES = 64
 
 
@@ -70,19 +32,19 @@ def source_for(format: str) -> Source:
     Raises:
         UsageError: If there is none.
     """
-    if format in _CLASSES:
+    if format in FORMATS:
         return _own(format)
     offered = _offered().get(format)
     if offered is None:
-        known = ", ".join((*_CLASSES, *_offered()))
+        known = ", ".join((*FORMATS, *_offered()))
         raise UsageError(f"there is no format {format!r}", next_step=f"Known are {known}")
     return offered
 
 
 @functools.cache
 def _own(format: str) -> Source:
-    module, _, name = _CLASSES[format].rpartition(".")
-    return cast(Source, getattr(importlib.import_module(f"shardkit.sources.{module}"), name)(format=format))
+    module, _, name = FORMATS[format].source.rpartition(".")
+    return cast(Source, getattr(importlib.import_module(module), name)(format=format))
 
 
 @functools.cache
@@ -100,7 +62,7 @@ def _offered() -> dict[str, RecognizingSource]:
                 why=f"{type(error).__name__}: {error}",
                 next_step="Repair or uninstall that package",
             ) from error
-        if format_name in _CLASSES or format_name in found:
+        if format_name in FORMATS or format_name in found:
             raise UsageError(
                 f"an installed package offers the format {format_name!r}, which is there already",
                 where=entry.value,
@@ -170,7 +132,7 @@ def _refused(
 ) -> tuple[tuple[RawFile, str], ...]:
     # Files that are a row each are refused when they are read, as rows.
     odd = {_suffix_in(file) for file, kind in looked if kind.refusal(format)}
-    if not odd or format in ROW_FILE_FORMATS:
+    if not odd or format_named(format).has_row_files:
         return ()
     kinds = {file.name: kind for file, kind in looked}
     alike = [file for file in files if _suffix_in(file) in odd]
@@ -216,9 +178,9 @@ def _kind_of(file: RawFile, options: SourceOptions) -> _Kind:
 
 
 def _format_of(head: bytes, file: RawFile) -> str:
-    for format in _RECOGNIZING_BINARY if _has_controls(head) else _RECOGNIZING_TEXT:
-        if cast(RecognizingSource, _own(format)).recognizes(head, file.name):
-            return format
+    own = _recognized(head, file.name)
+    if own is not None:
+        return own.name
     for source in _offered().values():
         if source.recognizes(head, file.name):
             return source.format
@@ -240,21 +202,24 @@ def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
     suffix = sniff.suffix_of(name)
     if suffix in sniff.COMPRESSED_SUFFIXES:
         return None if compression else f"is called {suffix} but is not compressed"
+    promised = next((format.content for format in FORMATS.values() if suffix in format.suffixes), None)
     if compression is not None:
-        return f"is called {suffix} but is compressed with {compression}" if suffix in _TEXT_SUFFIXES else None
-    if suffix in _TEXT_SUFFIXES and _has_controls(head):
-        found = _binary_format(head, name)
-        return f"is called {suffix} but is {found}" if found else None
-    if suffix in _BINARY_SUFFIXES and not _has_controls(head):
+        return f"is called {suffix} but is compressed with {compression}" if promised == "text" else None
+    if promised == "text" and _has_controls(head):
+        found = FORMATS["parquet"] if sniff.format_of(head, name) == "parquet" else _recognized(head, name)
+        return f"is called {suffix} but is {found.title}" if found else None
+    if promised == "binary" and not _has_controls(head):
         return f"is called {suffix} but is text"
     return None
 
 
-def _binary_format(head: bytes, name: str) -> str | None:
-    # Named as a kind of file; images and what nobody reads have errors of their own.
-    for format in ("parquet",) if sniff.format_of(head, name) == "parquet" else _RECOGNIZING_BINARY:
-        if format == "parquet" or cast(RecognizingSource, _own(format)).recognizes(head, name):
-            return _TITLES.get(format, format)
+def _recognized(head: bytes, name: str) -> Format | None:
+    content = "binary" if _has_controls(head) else "text"
+    for format in FORMATS.values():
+        if not format.is_asked or format.content != content:
+            continue
+        if cast(RecognizingSource, _own(format.name)).recognizes(head, name):
+            return format
     return None
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, place, row_identities
+from shardkit.sources.formats import format_named
 from shardkit.transforms.steps import Positions
 
 _MAX_ROWS = 2**40
-_UNITS = {"parquet": "row group", "arrow": "record batch", "orc": "stripe"}
 
 
 class Origin(NamedTuple):
@@ -41,7 +41,7 @@ def origins_of(
     firsts = [int(row_identities(files[index], split.start, 0, 1)[0]) for index in found.tolist()]
     # Identities wrap around at 2**64.
     numbers = rows.identities[positions] - np.array(firsts, dtype=np.uint64)[inverse]
-    behind = f" counted from {_UNITS.get(format or '', 'byte')} {split.start}" if split.start else ""
+    behind = f" counted from {format_named(format).split_unit} {split.start}" if split.start else ""
     return [
         Origin(file_index, f"row {number + 1}{behind}" if number < _MAX_ROWS else "")
         for file_index, number in zip(file_indices.tolist(), numbers.tolist(), strict=True)

@@ -12,6 +12,7 @@ from beam_pipelines.engines.settings import Chosen, Setting, value_of
 from shardkit.conversion.plan import Recipe
 from shardkit.doctor.requirements import parse_requirement
 from shardkit.errors import UsageError
+from shardkit.sources.formats import format_named
 
 # Libraries whose versions must be those of the command, or workers are refused; Beam's, because it unpacks the job.
 PINNED = ("apache-beam", "isal", "pillow", "tokenizers", "zlib-ng")
@@ -136,7 +137,8 @@ def extras_for(urls: Iterable[str], recipe: Recipe) -> tuple[str, ...]:
         recipe: Of the conversion.
     """
     found = {"beam", "gcs"} | {_STORES[scheme] for url in urls if (scheme := url.partition(":")[0]) in _STORES}
-    found |= {"audio"} if recipe.source.format == "audio" else set()
+    extra = format_named(recipe.source.format).extra
+    found |= {extra} if extra is not None else set()
     found |= {"sql"} if recipe.transforms.select is not None else set()
     found |= {"text"} if recipe.transforms.tokenize else set()
     return tuple(sorted(found))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.cli.shell.option_types import SizeType, split_names
+from shardkit.sources.formats import FORMATS
 
 if TYPE_CHECKING:
     from shardkit.sources.base import SourceOptions
@@ -25,9 +26,8 @@ READING_OPTIONS = (
     click.Option(
         ["--format", "format_name"],
         metavar="NAME",
-        help="Format of the inputs: csv, tsv, jsonl, json, parquet, arrow, orc, avro, text, images, audio, webdataset, "
-        "numpy, idx, tfrecord, sqlite, or one that an installed package offers; found out from their content if not "
-        "given.",
+        help=f"Format of the inputs: {', '.join(FORMATS)}, or one that an installed package offers; found out from "
+        "their content if not given.",
     ),
     click.Option(
         ["--schema", "schema_path"], metavar="FILE", help="JSON or TOML file that declares or overrides features."

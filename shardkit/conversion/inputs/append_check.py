@@ -22,12 +22,11 @@ from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
 from shardkit.sources import source_for
 from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, Listing
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
-# Formats in which a row may lack a column, and with it a file.
-_SPARSE_FORMATS = ("json", "jsonl", "tfrecord", "webdataset")
 # Each asks the disk whether a file is still there.
 _MAX_LOOKS = 16
 _ANEW = "Convert all of it anew with --overwrite, or to another destination"
@@ -134,7 +133,7 @@ def check_fit(understood: Understood, base: Manifest) -> tuple[str, ...]:
         return ()
     held = {f.name: f for f in source_features(base)}
     found = {f.name: f for f in understood.features}
-    is_sparse = understood.source.format in _SPARSE_FORMATS
+    is_sparse = format_named(understood.source.format).may_lack_columns
     missing = [f for name, f in held.items() if name not in found and not (is_sparse and f.nullable)]
     more = [f for name, f in found.items() if name not in held]
     if missing:

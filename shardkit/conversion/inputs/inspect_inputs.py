@@ -25,8 +25,9 @@ from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
 from shardkit.sources.files.transcoding import with_encoding
+from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, Listing, list_files
-from shardkit.sources.registry import ROW_FILE_FORMATS, Choice, choose
+from shardkit.sources.registry import Choice, choose
 from shardkit.storage import files as storage
 from shardkit.units import format_count
 
@@ -94,7 +95,7 @@ def understand(
     source, refused = _choose(listed, options, allow_empty=allow_empty)
     options = msgspec.structs.replace(options, format=source.format)
     check_source_options(options)
-    has_row_files = source.format in ROW_FILE_FORMATS or options.text_record == "file"
+    has_row_files = format_named(source.format).has_row_files or options.text_record == "file"
     damaged_files = tuple(DamagedFile(file=file, reason=reason) for file, reason in (*refused, *listing.damaged))
     out = {file.name for file, _ in refused}
     files = listed = tuple(file for file in listed if file.name not in out) if out else listed

@@ -7,11 +7,30 @@ from typing import TYPE_CHECKING
 from shardkit.conversion.rows.bad_rows import BadLimit
 from shardkit.encoding.codec import DEFAULT_LEVEL, CompressionLevel
 from shardkit.errors import UsageError
-from shardkit.sources.base import MAX_FIELD_BYTES, SourceOptions
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.formats import formats_with
 from shardkit.units import KiB
 
 if TYPE_CHECKING:
     from shardkit.conversion.prepare import ConvertOptions
+
+# Options of reading that have no meaning for some formats, and the fields that hold them.
+_SOURCE_OPTIONS = (
+    ("--drop-columns", "drop_columns"),
+    ("--columns", "columns"),
+    ("--delimiter", "delimiter"),
+    ("--header", "has_header"),
+    ("--null-value", "null_values"),
+    ("--max-field", "max_field_bytes"),
+    ("--allow-duplicate-keys", "allows_duplicate_keys"),
+    ("--encoding", "encoding"),
+    ("--text-record", "text_record"),
+    ("--table", "table"),
+    ("--query", "query"),
+    ("--labels", "labels"),
+    ("--audio", "audio"),
+    ("--audio-rate", "audio_rate"),
+)
 
 
 def check_options(options: ConvertOptions) -> None:
@@ -50,24 +69,10 @@ def check_source_options(options: SourceOptions) -> None:
         raise UsageError("--header and --columns exclude each other", next_step="Drop one of them")
     if options.table is not None and options.query is not None:
         raise UsageError("--table and --query exclude each other", next_step="Drop one of them")
-    tables, text, files = ("csv", "tsv"), ("csv", "tsv", "jsonl", "json", "text"), ("images", "audio")
-    with_columns = (*tables, "jsonl", "json", "parquet", "arrow", "orc", "avro", "sqlite")
-    for option, is_given, formats in (
-        ("--drop-columns", bool(options.drop_columns), with_columns),
-        ("--columns", options.columns is not None, tables),
-        ("--delimiter", options.delimiter is not None, tables),
-        ("--header", options.has_header, tables),
-        ("--null-value", bool(options.null_values), tables),
-        ("--max-field", options.max_field_bytes != MAX_FIELD_BYTES, tables),
-        ("--allow-duplicate-keys", options.allows_duplicate_keys, ("jsonl", "json")),
-        ("--encoding", options.encoding is not None, text),
-        ("--text-record", options.text_record != "line", ("text",)),
-        ("--table", options.table is not None, ("sqlite",)),
-        ("--query", options.query is not None, ("sqlite",)),
-        ("--labels", options.labels is not None, files),
-        ("--audio", options.audio != "bytes", ("audio",)),
-        ("--audio-rate", options.audio_rate is not None, ("audio",)),
-    ):
+    usual = SourceOptions()
+    for option, field in _SOURCE_OPTIONS:
+        formats = formats_with(field)
+        is_given = getattr(options, field) != getattr(usual, field)
         if is_given and options.format not in formats:
             raise UsageError(
                 f"{option} has no meaning for {options.format} files",

@@ -15,6 +15,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import format_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RejectedRow
+from shardkit.sources.formats import format_named
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
@@ -106,7 +107,7 @@ def check_countable(plan: Plan, extracted: Sequence[Extracted] = ()) -> None:
 
 def _has_row_a_file(plan: Plan) -> bool:
     source = plan.recipe.source
-    return source.format in ("images", "audio") or (source.format == "text" and source.text_record == "file")
+    return format_named(source.format).has_row_files or (source.format == "text" and source.text_record == "file")
 
 
 def _is_one_row(plan: Plan, file: RawFile) -> bool:
