@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.option_types import SizeType
 from shardkit.cli.shell.reading_bar import reading_bar
+from shardkit.cli.shell.request_options import click_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +33,12 @@ class _SplitGlob(click.ParamType[tuple[str, str]]):
 
 @click.command(
     cls=ExampleCommand,
+    params=click_options(
+        ("max_record_bytes", "max_expansion", "workers"),
+        max_record_bytes="Refuse larger records.",
+        max_expansion="Refuse gzip files that become more times as large, and more than 64 MiB.",
+        workers="Files read at the same time; the number of cores if not given.",
+    ),
     epilog="""
         shardkit index tensorflow_datasets/mnist/3.0.1
         shardkit index 'imagenet/*-of-*'
@@ -50,21 +56,10 @@ class _SplitGlob(click.ParamType[tuple[str, str]]):
     help="Files with such a name or path make this split; repeat for more. Other files go by their names: "
     "train-00000-of-00005, NAME-test.tfrecord-00000-of-00005, validation/a.tfrecord; all else is split 'train'.",
 )
-@click.option("--max-record-size", type=SizeType(), default="256MiB", show_default=True, help="Refuse larger records.")
-@click.option(
-    "--max-expansion",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Refuse gzip files that become more times as large, and more than 64 MiB.",
-)
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Files read at the same time; the number of cores if not given."
-)
 def command(
     inputs: tuple[str, ...],
     splits: tuple[tuple[str, str], ...],
-    max_record_size: int,
+    max_record_bytes: int,
     max_expansion: int,
     workers: int | None,
 ) -> None:
@@ -83,7 +78,7 @@ def command(
     from shardkit.indexing.listing import AdoptOptions
     from shardkit.indexing.open import index_tfrecords, list_for_index
 
-    options = AdoptOptions(splits=splits, max_record_bytes=max_record_size, max_expansion=max_expansion)
+    options = AdoptOptions(splits=splits, max_record_bytes=max_record_bytes, max_expansion=max_expansion)
     started = time.monotonic()
     listed = list_for_index(inputs, options)
     num_bytes = sum(f.num_bytes for f in listed.files)

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
 
 from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.input_options import READING_HEADING, READING_OPTIONS, WORK_DIR, source_options
-from shardkit.cli.shell.option_types import FiniteRange, SizeType, SplitType
+from shardkit.cli.shell.option_types import FiniteRange, SizeType
+from shardkit.cli.shell.request_options import INPUT_OPTIONS, click_options, headings_of
+from shardkit.conversion.input_request import INPUTS
+from shardkit.conversion.request import RunnerName, parse_request
 
 if TYPE_CHECKING:
-    from shardkit.encoding.codec import Compression
     from shardkit.forecast.limits import EngineName
     from shardkit.forecast.values import Store, Workload, WorkPlace
 
 EXIT_CANNOT_WORK = 2
 _IMAGINED = ("--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files")
-_ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
+_FROM_CONVERT = (*INPUT_OPTIONS, "work_dir", "splits", "shard_bytes", "num_shards", "compression", "shuffle")
+_INPUTS = {INPUTS: headings_of(INPUT_OPTIONS)[INPUTS]}
 
 
 @click.command(
     cls=ExampleCommand,
-    params=[*READING_OPTIONS, WORK_DIR],
+    params=click_options(
+        _FROM_CONVERT,
+        splits="A split and its share of the rows; repeat for more.",
+        compression="Of the shards.",
+        shuffle="Random order, or that of the inputs.",
+    ),
     epilog="""
         shardkit plan 'data/*.csv' --split train=0.9 --split test=0.1
         shardkit plan headerless.csv --columns start,end,country --null-value NA
@@ -34,7 +41,7 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
         shardkit plan --input-size 1EB --json
     """,
     headings={
-        **READING_HEADING,
+        **_INPUTS,
         "Inputs that are not there yet": ("--input-size", *_IMAGINED),
         "What runs the conversion": ("--runner", "--workers", "--worker-memory", "--disk", "--store", "--work-dir"),
         "The conversion": (
@@ -67,7 +74,7 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 @click.option(
     "--runner",
     "engine",
-    type=click.Choice(_ENGINES),
+    type=click.Choice(get_args(RunnerName)),
     default="local",
     show_default=True,
     help="What would run the conversion.",
@@ -97,22 +104,6 @@ _ENGINES = ["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
     help="Where the dataset goes.",
 )
 @click.option(
-    "--split",
-    "splits",
-    type=SplitType(),
-    multiple=True,
-    metavar="NAME=FRACTION",
-    help="A split and its share of the rows; repeat for more.",
-)
-@click.option(
-    "--shard-size", type=SizeType(), default="128MiB", show_default=True, help="Wanted size of a shard on disk."
-)
-@click.option("--num-shards", type=click.IntRange(min=1), help="Shards of each split, instead of --shard-size.")
-@click.option(
-    "--compression", type=click.Choice(["gzip", "none"]), default="gzip", show_default=True, help="Of the shards."
-)
-@click.option("--shuffle/--no-shuffle", default=True, help="Random order (default), or that of the inputs.")
-@click.option(
     "--datasets",
     type=click.IntRange(min=1),
     default=1,
@@ -137,15 +128,9 @@ def command(
     worker_memory: int | None,
     disk: int | None,
     store: Store,
-    splits: tuple[tuple[str, float | None], ...],
-    shard_size: int,
-    num_shards: int | None,
-    compression: Compression,
-    shuffle: bool,
     datasets: int,
     as_json: bool,
-    work_dir: str | None,
-    **reading: Any,
+    **typed: Any,
 ) -> None:
     """Tell what converting INPUT would need, and whether it can work: shards, memory, disk, requests.
 
@@ -157,42 +142,36 @@ def command(
     if input_size is None:
         _refuse(ctx, _IMAGINED, "stands for what is measured of INPUT files, and is for --input-size")
     else:
-        is_read = [name for names in READING_HEADING.values() for name in names if name != "--max-record-size"]
+        is_read = [name for name in _INPUTS[INPUTS] if name != "--max-record-size"]
         _refuse(ctx, is_read, "says how INPUT files are read, and --input-size needs none")
     from shardkit.cli.pages.plan_page import describe_limits, make_document, print_forecast
-    from shardkit.conversion.prepare import ConvertOptions
+    from shardkit.conversion.prepare import convert_options
     from shardkit.forecast.values import Setting
 
+    request = parse_request(typed)
     setting = Setting(
         engine=engine,
         num_workers=workers or _cores(),
         worker_memory_bytes=worker_memory or _memory(engine),
         disk_bytes=disk,
-        shard_bytes=shard_size,
-        num_shards=num_shards,
-        compression=compression,
-        shuffle=shuffle,
+        shard_bytes=request.shard_bytes,
+        num_shards=request.num_shards,
+        compression=request.compression,
+        shuffle=request.shuffle,
         store=store,
-        work_place=_work_place(work_dir),
+        work_place=_work_place(request.work_dir),
         num_datasets=datasets,
-        max_row_bytes=reading["max_record_size"],
+        max_row_bytes=request.max_record_bytes,
     )
     if input_size is not None:
         rows = (row_size, features, expansion, ratio)
-        workload = _imagined(input_size, num_files, *rows, splits, is_cut=not whole_files)
+        workload = _imagined(input_size, num_files, *rows, request.splits, is_cut=not whole_files)
     else:
         from shardkit.forecast.measure import measured
 
-        options = ConvertOptions(
-            inputs=inputs,
-            destination="",
-            source=source_options(reading),
-            schema_path=reading["schema_path"],
-            splits=splits,
-            shuffle=shuffle,
-            compression=compression,
-        )
-        workload = measured(options)
+        # What else was typed says nothing about the rows.
+        read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
+        workload = measured(convert_options(parse_request(read), inputs, ""))
     if as_json:
         import msgspec
 

@@ -32,7 +32,8 @@ from shardkit.conversion.layout_math import deal_workers
 from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare
 from shardkit.conversion.progress import Totals, read_totals
-from shardkit.conversion.rows.bad_rows import BadRowPolicy, bad_row_samples
+from shardkit.conversion.request import BadRowPolicy
+from shardkit.conversion.rows.bad_rows import bad_row_samples
 from shardkit.conversion.shards.layout import LAYOUT_FILE, load_layout
 from shardkit.conversion.space.disk_space import explain_full_disk
 from shardkit.conversion.work_folder import remove_work_folder, work_folder

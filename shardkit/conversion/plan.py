@@ -19,7 +19,7 @@ import xxhash
 
 from shardkit._version import __version__
 from shardkit.conversion.layout_math import SplitShare
-from shardkit.conversion.rows.bad_rows import BadRowPolicy
+from shardkit.conversion.request import BadRowPolicy
 from shardkit.dataset.manifest import DATA_DIR, FORMAT_VERSION, Created, InputRoot
 from shardkit.encoding.codec import Compression, CompressionLevel
 from shardkit.errors import UsageError

@@ -40,7 +40,8 @@ from shardkit.conversion.plan import (
     no_new_folders,
     work_roots,
 )
-from shardkit.conversion.rows.bad_rows import BadRowPolicy, check_countable
+from shardkit.conversion.request import BadRowPolicy, ConvertRequest, option_fields
+from shardkit.conversion.rows.bad_rows import check_countable
 from shardkit.conversion.rows.small_files import group_small_files
 from shardkit.conversion.shards.tfds import check_tfds_names
 from shardkit.conversion.space.disk_space import check_space
@@ -57,7 +58,7 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
 from shardkit.storage import files as storage
-from shardkit.transforms.options import TransformOptions
+from shardkit.transforms.options import TransformOptions, make_options
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 from shardkit.units import MiB
 
@@ -120,6 +121,27 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     append: bool = False
     work_dir: str | None = None
     max_row_seconds: float = 60.0
+
+
+def convert_options(request: ConvertRequest, inputs: tuple[str, ...], destination: str) -> ConvertOptions:
+    """Returns what a command line asks for.
+
+    Raises:
+        UsageError: If an option does not fit.
+    """
+    values = msgspec.structs.asdict(request)
+    parts = {
+        part: {f.name: values[f.name] for f in option_fields() if f.option.part == part}
+        for part in ("source", "transforms")
+    }
+    own = {name: value for name, value in values.items() if name in ConvertOptions.__struct_fields__}
+    return ConvertOptions(
+        inputs=inputs,
+        destination=destination,
+        source=SourceOptions(**parts["source"]),
+        transforms=make_options(parts["transforms"]),
+        **{**own, "dedup": () if request.dedup_all and request.dedup is None else request.dedup},
+    )
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):

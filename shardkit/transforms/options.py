@@ -10,6 +10,7 @@ So `cast` and `rename` speak of columns as the source has them, everything behin
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -136,79 +137,26 @@ def sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def options_from_texts(
-    *,
-    select: str | None = None,
-    map_reference: str | None = None,
-    drop_null: tuple[str, ...] = (),
-    rename: tuple[str, ...] = (),
-    cast: tuple[str, ...] = (),
-    lower: tuple[str, ...] = (),
-    unicode_form: tuple[str, ...] = (),
-    tokenize: tuple[str, ...] = (),
-    image_size: str | None = None,
-    image_format: ImageFormat | None = None,
-    image_quality: int | None = None,
-    apply_exif: bool = True,
-) -> TransformOptions:
+def make_options(parts: Mapping[str, object]) -> TransformOptions:
     """Returns the options that a command line asks for, without hashes.
 
     Args:
-        select: `SELECT ... FROM rows WHERE ...`.
-        map_reference: `FILE.py:function`.
-        drop_null: Columns, or `*`.
-        rename: Texts like `OLD=NEW`.
-        cast: Texts like `COLUMN=TYPE`.
-        lower: Columns.
-        unicode_form: Texts like `COLUMN=NFC`.
-        tokenize: Texts like `COLUMN=tokenizer.json`.
-        image_size: `HEIGHTxWIDTH`, or one number for both.
-        image_format: `jpeg` or `png`.
-        image_quality: Of JPEG.
-        apply_exif: Whether images are turned upright.
+        parts: Values by field.
 
     Raises:
-        UsageError: If a text is not of its form.
+        UsageError: If one does not fit its field.
     """
-    parts = {
-        "select": select,
-        "map_path": map_reference,
-        "drop_null": drop_null,
-        "rename": [_pair(text, "--rename", "OLD=NEW") for text in rename],
-        "cast": [_pair(text, "--cast", "COLUMN=TYPE", at_last=True) for text in cast],
-        "lower": lower,
-        "unicode_form": [_pair(text, "--unicode-form", "COLUMN=NFC", at_last=True) for text in unicode_form],
-        "tokenize": [(*_pair(text, "--tokenize", "COLUMN=tokenizer.json"), "") for text in tokenize],
-        "image_size": None if image_size is None else _parse_size(image_size),
-        "image_format": image_format,
-        "image_quality": image_quality,
-        "apply_exif": apply_exif if image_size or image_format or image_quality else None,
-    }
+    changes_images = any(parts.get(name) for name in ("image_size", "image_format", "image_quality"))
     try:
-        return msgspec.convert(parts, TransformOptions)
+        return msgspec.convert(
+            {**parts, "apply_exif": parts.get("apply_exif", True) if changes_images else None}, TransformOptions
+        )
     except msgspec.ValidationError as error:
         raise UsageError(
             "the transformations cannot be used",
             why=str(error),
             next_step="Correct the option that the reason names; shardkit convert --help has all",
         ) from error
-
-
-def _pair(text: str, option: str, form: str, *, at_last: bool = False) -> tuple[str, str]:
-    left, sign, right = text.rpartition("=") if at_last else text.partition("=")
-    if not (sign and left and right):
-        raise UsageError(f"{option} {text} is not {form}", next_step=f"Write it like {option} {form}")
-    return left, right
-
-
-def _parse_size(text: str) -> tuple[int, int]:
-    height, sign, width = text.lower().partition("x")
-    sizes = (height, width if sign else height)
-    if not all(size.isascii() and size.isdigit() for size in sizes):
-        raise UsageError(
-            f"--image-size {text} is not a size", next_step="Write it like 224, or like 240x320 for height and width"
-        )
-    return int(sizes[0]), int(sizes[1])
 
 
 def _check_same(path: str, option: str, expected: str | None, found: str) -> None:

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.conversion.prepare import convert_options
+from shardkit.conversion.request import parse_request
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, row_identities
-from shardkit.transforms.options import TransformOptions, options_from_texts
+from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
 
 FILES = (
@@ -162,6 +164,10 @@ def test_the_first_bad_row_is_told_whichever_step_finds_it():
         run(features, values, options)
 
 
+def options_from_texts(**typed):
+    return convert_options(parse_request(typed), ("rows.csv",), "out").transforms
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -175,11 +181,11 @@ def test_the_first_bad_row_is_told_whichever_step_finds_it():
         ({"rename": ("a=b",)}, "--rename a=b would give two columns one name"),
         ({"rename": ("a=",)}, "--rename a= is not OLD=NEW"),
         ({"rename": ("a=b\0",)}, "cannot name a feature"),
-        ({"drop_null": ("z",)}, "--drop-null names a column 'z'"),
-        ({"cast": ("a=int8",), "rename": ("a=c",), "drop_null": ("a",)}, "The columns are by then: c, b, blob"),
+        ({"drop_null": "z"}, "--drop-null names a column 'z'"),
+        ({"cast": ("a=int8",), "rename": ("a=c",), "drop_null": "a"}, "The columns are by then: c, b, blob"),
         ({"unicode_form": ("a=NFX",)}, "Invalid enum value 'NFX'"),
         ({"image_size": "8x"}, "--image-size 8x is not a size"),
-        ({"map_reference": "rows.py"}, "--map rows.py names no function"),
+        ({"map_path": "rows.py"}, "--map rows.py names no function"),
     ],
 )
 def test_what_cannot_be_is_refused_before_work(options, why):

@@ -31,6 +31,7 @@ from shardkit.runtime.interruption import is_unanswered
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 OTHER_OPTIONS = "Other options"
+_HELP_ALL = "--help-all"
 
 # As wide as click makes the column of options at most, so that those of all headings are aligned.
 _OPTION_WIDTH = 30
@@ -97,12 +98,20 @@ class ExampleCommand(click.Command):
 
     Args:
         headings: Options by the heading that they stand under in the help; those without one come last.
+        common: Options that `--help` shows; `--help-all` then shows all. None shows all with `--help`.
     """
 
-    def __init__(self, *args: Any, headings: Mapping[str, Sequence[str]] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        headings: Mapping[str, Sequence[str]] | None = None,
+        common: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(*args, **settings)
         self.headings = headings or {}
-        self.params += [storage_option(), debug_option()]
+        self.common = None if common is None else (*common, _HELP_ALL, "--help")
+        self.params += [storage_option(), debug_option(), *([] if common is None else [_help_all_option()])]
 
     def invoke(self, ctx: click.Context) -> Any:
         for argument in (p for p in self.params if isinstance(p, click.Argument) and p.name):
@@ -118,8 +127,9 @@ class ExampleCommand(click.Command):
         options = {max(p.opts, key=len): p for p in self.get_params(ctx) if isinstance(p, click.Option)}
         named = {name for names in self.headings.values() for name in names}
         others = [name for name in options if name not in named]
+        is_shown = options if self.common is None or ctx.meta.get(_HELP_ALL) else self.common
         for heading, names in {**self.headings, OTHER_OPTIONS: others}.items():
-            lines = [options[name].get_help_record(ctx) for name in names]
+            lines = [options[name].get_help_record(ctx) for name in names if name in is_shown]
             with formatter.section(heading):
                 formatter.write_dl([(line[0].ljust(_OPTION_WIDTH), line[1]) for line in lines if line is not None])
 
@@ -151,6 +161,23 @@ def write_examples(epilog: str | None, formatter: click.HelpFormatter) -> None:
     if epilog:
         lines = textwrap.dedent(epilog).strip("\n").rstrip().splitlines()
         formatter.write("\nExamples:\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines))
+
+
+def _help_all_option() -> click.Option:
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[_HELP_ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        [_HELP_ALL],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show all options, the rarer ones too, and exit.",
+    )
 
 
 def debug_option() -> click.Option:

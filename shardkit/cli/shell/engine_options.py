@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
+from shardkit.conversion.request import RunnerName
 
 if TYPE_CHECKING:
-    from beam_pipelines.engines.settings import Chosen, EngineOptions, RunnerName
+    from beam_pipelines.engines.settings import Chosen, EngineOptions
 
-RUNNERS = ("local", "dask", "flink", "spark", "prism", "portable", "dataflow")
+RUNNERS = get_args(RunnerName)
 DATAFLOW_OPTIONS = ("project", "region", "temp-location")
 _FLAGS = "shardkit.convert.flags"
 
@@ -41,53 +42,16 @@ def split_flags(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     return typed[:position], tuple(rest)
 
 
-def engine_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that adds the options which choose an engine."""
-    options = [
-        click.option(
-            "--runner",
-            type=click.Choice(RUNNERS),
-            default="local",
-            show_default=True,
-            help="What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
-        ),
-        click.option(
-            "--engine-option",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
-        ),
-        click.option(
-            "--project",
-            metavar="NAME",
-            help="Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
-        ),
-        click.option(
-            "--region",
-            metavar="NAME",
-            help="Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
-        ),
-        click.option(
-            "--temp-location",
-            metavar="URL",
-            help="Folder of a bucket, gs://..., for what --runner dataflow stages and keeps in between.",
-        ),
-        click.option(
-            "--engine-help",
-            type=click.Choice([name for name in RUNNERS if name != "local"]),
-            is_eager=True,
-            expose_value=False,
-            callback=_show_page,
-            help="Show what an engine needs and what it can be told, and end.",
-        ),
-    ]
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+def engine_help_option() -> click.Option:
+    """Returns the option that shows what an engine needs."""
+    return click.Option(
+        ["--engine-help"],
+        type=click.Choice([name for name in RUNNERS if name != "local"]),
+        is_eager=True,
+        expose_value=False,
+        callback=_show_page,
+        help="Show what an engine needs and what it can be told, and end.",
+    )
 
 
 def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) -> EngineOptions:

@@ -10,32 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.cli.shell.option_files import checked_defaults, key_of, read_toml
+from shardkit.cli.shell.request_options import click_options
+from shardkit.conversion.request import option_fields
 
 if TYPE_CHECKING:
     from shardkit.dataset.manifest import Manifest
     from shardkit.features import Feature
 
 # What a recipe cannot hold: where it comes from, and what says nothing about the dataset.
-NOT_IN_A_RECIPE = frozenset(
-    {
-        "recipe",
-        "debug",
-        "help",
-        "storage-options",
-        "workers",
-        "max-memory",
-        "overwrite",
-        "append",
-        "dry-run",
-        "work-dir",
-        "runner",
-        "engine-option",
-        "engine-help",
-        "project",
-        "region",
-        "temp-location",
-    }
-)
+NOT_IN_A_RECIPE = frozenset({f.key for f in option_fields() if f.option.role == "run"}) | {
+    "debug", "help", "help-all", "storage-options", "engine-help",
+}  # fmt: skip
+
+
+def recipe_option() -> click.Option:
+    """Returns the option that takes other options from a recipe file."""
+    (option,) = click_options(["recipe_path"])
+    option.is_eager, option.callback = True, read_recipe
+    assert isinstance(option, click.Option)
+    return option
 
 
 def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -105,69 +98,7 @@ def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
     Args:
         recipe: As the manifest holds it.
     """
-    source: dict[str, Any] = dict(recipe.get("source") or {})
-    return {
-        "format": source.get("format"),
-        "include": list(source.get("include") or ()),
-        "exclude": list(source.get("exclude") or ()),
-        "drop-columns": ",".join(source.get("drop_columns") or ()) or None,
-        "columns": ",".join(source.get("columns") or ()) or None,
-        "header": source.get("has_header") or None,
-        "delimiter": source.get("delimiter"),
-        "null-value": list(source.get("null_values") or ()),
-        "max-field": source.get("max_field_bytes"),
-        "allow-duplicate-keys": source.get("allows_duplicate_keys") or None,
-        "encoding": source.get("encoding"),
-        "text-record": source.get("text_record"),
-        "table": source.get("table"),
-        "query": source.get("query"),
-        "labels": source.get("labels"),
-        "audio": source.get("audio"),
-        "audio-rate": source.get("audio_rate"),
-        "max-pixels": source.get("max_pixels"),
-        "max-record-size": source.get("max_record_bytes"),
-        "max-expansion": source.get("max_expansion"),
-        "split": [_split_of(s, recipe) for s in recipe.get("splits") or ()],
-        "group-by": ",".join(recipe.get("group_by") or ()) or None,
-        "split-column": recipe.get("split_column"),
-        "stratify": recipe.get("stratify"),
-        "dedup": recipe.get("dedup") == [] or None,
-        "dedup-by": ",".join(recipe.get("dedup") or ()) or None,
-        "shuffle": recipe.get("shuffle"),
-        "seed": recipe.get("seed"),
-        "shard-size": recipe.get("shard_bytes"),
-        "num-shards": recipe.get("num_shards"),
-        "compression": recipe.get("compression"),
-        "compression-level": recipe.get("compression_level"),
-        "tfds": recipe.get("tfds") or None,
-        "on-bad-record": recipe.get("on_bad_record"),
-        "max-bad": recipe.get("max_bad"),
-        "max-row-seconds": recipe.get("max_row_seconds"),
-        "allow-empty": recipe.get("allow_empty") or None,
-        **_transforms_of(recipe.get("transforms") or {}),
-    }
-
-
-def _transforms_of(transforms: dict[str, Any]) -> dict[str, Any]:
-    size = transforms.get("image_size")
-    return {
-        "cast": ["=".join(pair) for pair in transforms.get("cast") or ()],
-        "rename": ["=".join(pair) for pair in transforms.get("rename") or ()],
-        "drop-null": ",".join(transforms.get("drop_null") or ()) or None,
-        "map": transforms.get("map_path"),
-        "select": transforms.get("select"),
-        "unicode-form": ["=".join(pair) for pair in transforms.get("unicode_form") or ()],
-        "lower": ",".join(transforms.get("lower") or ()) or None,
-        "tokenize": [f"{column}={path}" for column, path, _ in transforms.get("tokenize") or ()],
-        "image-size": "x".join(map(str, size)) if size else None,
-        "image-format": transforms.get("image_format"),
-        "image-quality": transforms.get("image_quality"),
-        "apply-exif": transforms.get("apply_exif"),
-    }
-
-
-def _split_of(split: dict[str, Any], recipe: dict[str, Any]) -> str:
-    return str(split["name"]) if recipe.get("split_column") else f"{split['name']}={split['fraction']!r}"
+    return {f.key: f.write(recipe) for f in option_fields() if f.is_in_recipe}
 
 
 def declaration(feature: Feature) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from shardkit.dataset.rejected_rows import RejectedRecord, encode_record
 from shardkit.errors import BadInputError, UsageError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from shardkit.conversion.extract.extract import Extracted
     from shardkit.conversion.plan import Plan
 
-BadRowPolicy = Literal["fail", "skip", "quarantine"]
 MAX_SAMPLES = 3
 
 
