@@ -90,14 +90,6 @@ _ALL = (
         may_lack_columns=True,
     ),
     Format(
-        "text",
-        "text",
-        "text",
-        "shardkit.sources.text.source.TextSource",
-        content="text",
-        options=("text_record", "encoding"),
-    ),
-    Format(
         "parquet",
         "Parquet",
         "tables",
@@ -107,14 +99,6 @@ _ALL = (
         suffixes=(".parquet",),
         options=("drop_columns",),
         split_unit="row group",
-    ),
-    Format(
-        "sqlite",
-        "SQLite",
-        "databases",
-        "shardkit.sources.sqlite.source.SqliteSource",
-        content="binary",
-        options=("drop_columns", "table", "query"),
     ),
     Format(
         "arrow",
@@ -144,6 +128,22 @@ _ALL = (
         content="binary",
         suffixes=(".avro",),
         options=("drop_columns",),
+    ),
+    Format(
+        "text",
+        "text",
+        "text",
+        "shardkit.sources.text.source.TextSource",
+        content="text",
+        options=("text_record", "encoding"),
+    ),
+    Format(
+        "sqlite",
+        "SQLite",
+        "databases",
+        "shardkit.sources.sqlite.source.SqliteSource",
+        content="binary",
+        options=("drop_columns", "table", "query"),
     ),
     Format(
         "tfrecord",

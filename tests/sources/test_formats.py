@@ -29,7 +29,14 @@ FORMATS["pipes"] = Format(
     "pipes", "piped", "tables", "new_format.PipesSource", content="text", suffixes=(".pipes",), options=("null_values",)
 )
 """
-MAIN = "import new_format\nimport sys\nfrom shardkit.cli import main\nif __name__ == '__main__':\n    sys.exit(main(sys.argv[1:]))\n"
+MAIN = """
+import new_format
+import sys
+from shardkit.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture
