@@ -22,7 +22,6 @@ from train.distribution.ports import HeldPorts
 from train.distribution.rendezvous import meet
 
 GUEST = ROOT / "tests/support/training/guest.py"
-ROOT = GUEST.parent.parent.parent
 
 
 @pytest.fixture

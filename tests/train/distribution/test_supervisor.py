@@ -19,7 +19,6 @@ from tests.support.paths import ROOT
 from train.distribution.scratch import scratch_folder
 
 OVERSEER = ROOT / "tests/support/training/overseer.py"
-ROOT = OVERSEER.parent.parent.parent
 WAIT_S = 60
 
 
