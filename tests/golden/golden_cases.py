@@ -1,0 +1,151 @@
+"""The golden conversions: their options, how they are run, and how a dataset is described in `expected.json`."""
+
+import gzip
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+HERE = Path(__file__).resolve().parent
+INPUTS = HERE / "inputs"
+DATASET = HERE / "dataset"
+EXPECTED = HERE / "expected.json"
+
+# Libraries that decide bytes. With others, the records of the shards are compared, and no files.
+TOOLS = ("duckdb", "isal", "numpy", "pillow", "pyarrow", "soundfile", "soxr", "tokenizers", "zlib-ng")
+# What is decoded or encoded by such a library is not even the same record by record.
+DECODED = ("photos", "sounds")
+
+# Options of `shardkit convert` by dataset, the input first; `{inputs}` stands for the folder of the inputs. Together
+# they set every option that a recipe can hold.
+CASES = {
+    "people": [
+        *("{inputs}/people", "--format", "csv", "--include", "*.csv", "--include", "*.gz", "--exclude", "notes.csv"),
+        *("--drop-columns", "comment", "--delimiter", ";", "--null-value", "NA", "--null-value", "none"),
+        *("--max-field", "1MiB", "--max-record-size", "1MiB", "--max-expansion", "100"),
+        *("--cast", "height=float32", "--cast", "age=int32", "--rename", "town=home", "--drop-null", "name,age"),
+        *("--select", "SELECT *, age >= 18 AS adult FROM rows WHERE age < 90"),
+        *("--unicode-form", "name=NFC", "--lower", "home"),
+        *("--split", "train=0.7", "--split", "test=0.3", "--group-by", "home", "--seed", "7", "--shard-size", "1KiB"),
+        *("--compression-level", "small", "--on-bad-record", "quarantine", "--max-bad", "5%"),
+        *("--max-row-seconds", "30"),
+    ],
+    "plain": [
+        *("{inputs}/plain", "--columns", "town,people,area", "--encoding", "latin-1", "--no-shuffle"),
+        *("--num-shards", "2", "--compression", "none", "--tfds", "--map", "{inputs}/rows.py:denser"),
+        *("--split", "train=0.5", "--split", "test=0.5"),
+    ],
+    "events": [
+        *("{inputs}/events", "--allow-duplicate-keys", "--dedup-by", "kind,at", "--split-column", "part"),
+        *("--split", "train", "--split", "test", "--compression-level", "fast", "--seed", "-3"),
+    ],
+    "zips": [
+        *("{inputs}/zips", "--header", "--schema", "{inputs}/zips.toml", "--dedup", "--on-bad-record", "skip"),
+        *("--max-bad", "3", "--allow-empty", "--seed", "11"),
+    ],
+    "poem": [
+        *("{inputs}/poem", "--format", "text", "--text-record", "paragraph", "--lower", "text", "--seed", "12"),
+        *("--tokenize", "text={inputs}/tokenizer.json", "--compression-level", "balanced"),
+    ],
+    "query": ["{inputs}/shop.sqlite", "--query", "SELECT item, price FROM sold WHERE price > 2", "--seed", "3"],
+    "table": ["{inputs}/shop.sqlite", "--table", "sold", "--split", "a=0.5", "--split", "b=0.5", "--stratify", "item"],
+    "photos": [
+        *("{inputs}/photos", "--image-size", "6x8", "--image-format", "jpeg", "--image-quality", "80", "--keep-exif"),
+        *("--max-pixels", "10000", "--split", "train=0.5", "--split", "test=0.5", "--seed", "6"),
+    ],
+    "sounds": [
+        *("{inputs}/sounds", "--audio", "samples", "--audio-rate", "4000", "--labels", "{inputs}/sounds.csv"),
+        *("--seed", "9"),
+    ],
+}
+
+
+def shardkit(*arguments, folder, code=0):
+    """Runs the command line and returns what it printed.
+
+    Args:
+        arguments: Of the command; `{inputs}` becomes the folder of the inputs.
+        folder: Where it runs.
+        code: With which it must end.
+    """
+    told = [str(a).replace("{inputs}", str(INPUTS)) for a in arguments]
+    # The command runs elsewhere, with the shardkit that this process has.
+    places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    found = subprocess.run(
+        [sys.executable, "-m", "shardkit", *told],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert found.returncode == code, found.stderr + found.stdout
+    return found.stdout
+
+
+def tools():
+    """Returns the versions of what decides bytes beside shardkit."""
+    return {"machine": platform.machine(), **{name: metadata.version(name) for name in TOOLS}}
+
+
+def sha256(content):
+    """Returns the SHA-256 of some bytes as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def manifest_of(dataset, version=1):
+    """Returns the manifest without `created` and without the SHA-256 of the whole, which covers it."""
+    text = (Path(dataset) / f"manifests/{version:08d}.json").read_text()
+    document = json.loads(text.replace(str(INPUTS), "{inputs}"))
+    del document["created"], document["sha256"]
+    return document
+
+
+def describe(dataset, version=1):
+    """Returns what `expected.json` says of a version of a dataset."""
+    folder = Path(dataset)
+    manifest = manifest_of(folder, version)
+    files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    recipe = shardkit("inspect", folder, "--recipe", "--version", version, folder=folder)
+    records = {}
+    for split in manifest["splits"]:
+        shards = [p for n, p in files.items() if p.name.startswith(f"{split['name']}-") and ".tfrecord" in n]
+        contents = [p.read_bytes() for p in shards if p.suffix != ".idx"]
+        records[split["name"]] = sha256(b"".join(gzip.decompress(c) if c[:2] == b"\x1f\x8b" else c for c in contents))
+    return {
+        "fingerprint": manifest["fingerprint"],
+        "recipe": manifest["recipe"],
+        "recipe_file": recipe.replace(str(INPUTS), "{inputs}").splitlines(),
+        "features": manifest["features"],
+        "accounting": {k: v for k, v in manifest["accounting"].items() if k != "rejected_files"},
+        "records": records,
+        "files": {n: sha256(p.read_bytes()) for n, p in files.items() if not n.endswith(".json") or n[:4] == "data"},
+        "manifest": sha256(json.dumps(manifest, sort_keys=True).encode()),
+    }
+
+
+def convert(name, folder, *more):
+    """Converts a case in a folder, to a dataset of its name there, and returns the dataset."""
+    shardkit("convert", CASES[name][0], name, *CASES[name][1:], *more, folder=folder)
+    return Path(folder, name)
+
+
+def append(dataset, folder):
+    """Appends the later people to a dataset of people; the files that it has must not be read again.
+
+    Args:
+        dataset: Which becomes two versions.
+        folder: Where the inputs are put together, which lay elsewhere when the dataset was made.
+    """
+    together = Path(folder, "together")
+    together.mkdir()
+    for path in [*INPUTS.glob("people/*"), INPUTS / "later/three.csv"]:
+        (together / path.name).write_bytes(path.read_bytes())
+    shardkit("convert", together.name, dataset, "--append", folder=folder)
