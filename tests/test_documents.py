@@ -1,0 +1,35 @@
+"""Documents name files that exist, and their links lead somewhere."""
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+
+ROOMS = ("sources", "conversion", "dataset", "reading", "storage", "cli")
+READMES = (*(f"shardkit/{room}" for room in ROOMS), "beam_pipelines", "train", "tests")
+PAGES = [ROOT / "shardkit/ARCHITECTURE.md", ROOT / "shardkit/dataset/FORMAT.md", ROOT / ".github/CONTRIBUTING.md"]
+PAGES += [ROOT / folder / "README.md" for folder in READMES]
+PLACE = re.compile(r"`((?:[\w.]+/)+(?:[\w.]+\.\w+)?|\w+\.py)`")
+# Starts of names in FORMAT.md that are files of a dataset or media types.
+IN_A_DATASET = ("manifests/", "data/", "work/", "image/", "audio/", "application/", "test/")
+
+
+def places(page):
+    return [p for p in PLACE.findall(page.read_text()) if not p.startswith(IN_A_DATASET)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_places_that_a_document_names_exist(page):
+    missing = [p for p in places(page) if not (ROOT / p).exists() and not (page.parent / p).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_relative_links_of_a_document_work(page):
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
+    assert [link for link in links if link and "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_places_are_found():
+    assert len(places(PAGES[0])) > 30
