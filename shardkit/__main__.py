@@ -1,6 +1,6 @@
 """`python -m shardkit`, and the command `shardkit`."""
 
-from shardkit.runtime.interruption import stop_at_once_on_signals
+from shardkit.runtime.early_signals import stop_at_once_on_signals
 
 if __name__ == "__main__":
     stop_at_once_on_signals()

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from shardkit.dataset.block_index import BlockRef
 from shardkit.dataset.block_loader import Block, BlockLoader
-from shardkit.dataset.block_reader import BlockReader, BlockRef, Framed
+from shardkit.dataset.block_reader import BlockReader, Framed
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.features import Features

@@ -14,11 +14,10 @@ from shardkit.conversion.exchange import folder_prefix, handover_folder
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import counted_file
-from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
+from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, is_indexed, manifest_path, parse_manifest_name
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.doctor.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
-from shardkit.indexing.write import is_indexed
 from shardkit.storage import files as storage
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")

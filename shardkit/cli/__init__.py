@@ -22,7 +22,7 @@ from shardkit.cli.shell.command import (
     survive_narrow_encodings,
 )
 from shardkit.cli.shell.errors import EXIT_READER_LEFT, explain, reader_left, show
-from shardkit.runtime.interruption import stop_at_once_on_signals
+from shardkit.runtime.early_signals import stop_at_once_on_signals
 
 __all__ = ["cli", "main", "script"]
 

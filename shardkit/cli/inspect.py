@@ -119,7 +119,7 @@ def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dic
     import msgspec
 
     from shardkit.cli.shell.formatting import json_value
-    from shardkit.dataset.preview import first_examples
+    from shardkit.dataset.block_reader import first_examples
     from shardkit.storage import files as storage
 
     manifest = dataset.manifest

@@ -11,7 +11,7 @@ from shardkit.cli.shell.reading_bar import reading_bar
 
 if TYPE_CHECKING:
     from shardkit.dataset.open import Dataset
-    from shardkit.verify.shards import VerifyReport
+    from shardkit.verify.report import VerifyReport
 
 _SHOWN_PER_FILE = 10
 

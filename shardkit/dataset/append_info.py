@@ -6,9 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from shardkit.dataset.documents import Count, InputInfo
+from shardkit.dataset.documents import Count, InputInfo, check_relative_path
 from shardkit.dataset.manifest import Json, Manifest
-from shardkit.dataset.naming import check_relative_path
 from shardkit.errors import DamageError
 
 _APPENDED_TO = "appended_to"

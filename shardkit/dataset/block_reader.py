@@ -5,20 +5,21 @@ A block is read by its byte range and inflated alone, so the blocks of one shard
 
 from __future__ import annotations
 
+import itertools
 import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-
-from shardkit.dataset.manifest import ShardInfo
+from shardkit.dataset.block_index import BlockRef, list_blocks
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.stored_blocks import Stored, open_blocks, where_is
-from shardkit.encoding.codec import FINAL_BYTE, GZIP_HEADER_BYTES, inflate_sealed
+from shardkit.encoding.codec import FINAL_BYTE, inflate_sealed
+from shardkit.encoding.example import decode_record
 from shardkit.encoding.gzip_files import inflate_file
+from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import DamageError, UsageError
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
@@ -31,59 +32,6 @@ Framed = bytes | bytearray | memoryview
 
 _REQUEST_BYTES = 4 * MiB
 _RUN_BYTES = 8 * MiB
-
-
-class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where one block lies and what it holds.
-
-    Attributes:
-        path: Of the shard, relative to the dataset.
-        split: Of the shard.
-        shard_index: 0-based position of the shard in the split.
-        block_index: 0-based position of the block in the shard.
-        start: Its first byte in the file.
-        num_bytes: Its size in the file.
-        num_uncompressed_bytes: Size of its framed records.
-        num_examples: Its records.
-        crc32c: Of its bytes in the file.
-        sha256: Of the shard.
-    """
-
-    path: str
-    split: str
-    shard_index: int
-    block_index: int
-    start: int
-    num_bytes: int
-    num_uncompressed_bytes: int
-    num_examples: int
-    crc32c: int
-    sha256: str
-
-
-def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
-    """Returns the blocks of a shard in their stored order."""
-    # A shard without compression is nothing but its blocks, and a gzip file of others is one block from its first byte.
-    start = GZIP_HEADER_BYTES if shard.num_bytes != sum(shard.block_num_bytes) else 0
-    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples, shard.block_crc32c)
-    found = []
-    for block_index, (num_bytes, num_uncompressed_bytes, num_examples, crc) in enumerate(zip(*columns, strict=True)):
-        found.append(
-            BlockRef(
-                path=shard.path,
-                split=shard.split,
-                shard_index=shard.shard_index,
-                block_index=block_index,
-                start=start,
-                num_bytes=num_bytes,
-                num_uncompressed_bytes=num_uncompressed_bytes,
-                num_examples=num_examples,
-                crc32c=crc,
-                sha256=shard.sha256,
-            )
-        )
-        start += num_bytes
-    return tuple(found)
 
 
 def read_block(dataset: Dataset, ref: BlockRef) -> bytes:
@@ -304,3 +252,21 @@ def list_runs(dataset: Dataset, refs: Iterable[BlockRef], max_blocks: int | None
         run.append(ref)
     if run:
         yield run
+
+
+def first_examples(dataset: Dataset, split: str, num_examples: int) -> Iterator[dict[str, Any]]:
+    """Yields at most so many examples in their stored order, as Python values by feature name, None where absent.
+
+    Raises:
+        UsageError: If there is no such split.
+        DamageError: If a shard does not fit the manifest; names the place.
+    """
+    return itertools.islice(_examples(dataset, split), num_examples)
+
+
+def _examples(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:
+    for shard in dataset.split_shards(split):
+        for block in list_blocks(shard):
+            where = f"{shard.path}, block {block.block_index}"
+            for record in iter_records(read_block(dataset, block), where):
+                yield decode_record(record, dataset.manifest.features, where)

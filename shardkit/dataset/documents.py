@@ -1,12 +1,13 @@
-"""The part of a manifest that tells what became of every row."""
+"""Parts of a manifest: documents that refuse unknown fields, paths that stay in the dataset, the accounting of rows."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
 
-from shardkit.errors import DamageError
+from shardkit.errors import DamageError, UnsafeError
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -75,3 +76,19 @@ class Accounting(Document, frozen=True, kw_only=True, omit_defaults=True):
         out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected
         if self.num_rows != out:
             raise DamageError("the rows do not add up", why=f"{self.num_rows} rows in, {out} accounted for")
+
+
+# Files of others have names with spaces, such as `part (1).tfrecord`; at the ends nobody would see them.
+_SAFE_SEGMENT = re.compile(r"(?! )[A-Za-z0-9._=() -]{1,255}(?<! )")
+
+
+def check_relative_path(path: str, where: str) -> None:
+    """Checks that a stored path stays inside the dataset.
+
+    Raises:
+        UnsafeError: If it has a segment other than `[A-Za-z0-9._=() -]+`, a `..`, a space at an end of a segment, or is
+            longer than 1,024 bytes.
+    """
+    segments = path.split("/")
+    if len(path) > 1024 or not all(_SAFE_SEGMENT.fullmatch(s) and s not in (".", "..") for s in segments):
+        raise UnsafeError(f"the path {path[:200]!r} is refused", where=where, why="it may lead out of the dataset")

@@ -13,14 +13,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardkit.dataset.documents import Accounting, Count, Document
-from shardkit.dataset.naming import check_relative_path
+from shardkit.dataset.documents import Accounting, Count, Document, check_relative_path
 from shardkit.errors import DamageError, ShardkitError, UsageError, suggest
 from shardkit.features import Feature
 
 FORMAT_VERSION = 1
 MANIFESTS_DIR = "manifests"
 DATA_DIR = "data"
+INDEX = "index"
+"""The source that a manifest names whose shards others wrote."""
 
 Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 
@@ -307,3 +308,8 @@ def _refuse_repeated(kind: str, names: list[str]) -> None:
 
 class _VersionOnly(msgspec.Struct):
     format_version: Annotated[int, msgspec.Meta(ge=1)]
+
+
+def is_indexed(manifest: Manifest) -> bool:
+    """Whether a manifest is of files that others wrote."""
+    return manifest.recipe.get("source") == INDEX

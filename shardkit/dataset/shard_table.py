@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shardkit.dataset.documents import check_relative_path
 from shardkit.dataset.manifest import Manifest, ShardInfo, SplitInfo
-from shardkit.dataset.naming import check_relative_path
 from shardkit.errors import DamageError
 from shardkit.units import MiB
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.dataset.block_reader import BlockRef, list_blocks
+from shardkit.dataset.block_index import BlockRef, list_blocks
 from shardkit.dataset.open import Dataset
 
 Int64s = npt.NDArray[np.int64]

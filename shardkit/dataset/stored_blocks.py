@@ -13,19 +13,17 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from shardkit.dataset.block_index import BlockRef
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.kernel import crc32c, read_at
 from shardkit.errors import DamageError, ShardkitError, StorageError
-from shardkit.runtime.ending import current_ending
+from shardkit.runtime.threads import current_ending
 from shardkit.storage import files as storage
-from shardkit.storage.ranges import request_range
 from shardkit.storage.regular_files import KeptFile, NotRegularError, keep_regular
+from shardkit.storage.requests import request_range
 from shardkit.units import MiB
-
-if TYPE_CHECKING:
-    from shardkit.dataset.block_reader import BlockRef
 
 NUM_TRIES = 5
 TIMEOUT_S = 60.0

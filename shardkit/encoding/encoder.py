@@ -12,7 +12,7 @@ from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.features import Feature, Features
 
 if HAS_KERNEL:
-    from shardkit import _kernel
+    from shardkit.encoding.kernel import _kernel
 
 
 def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:

@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from shardkit.encoding.protobuf_classes import declare_messages
 from shardkit.encoding.tfrecord import frame
 from shardkit.errors import BadInputError, DamageError
 from shardkit.features import Feature, Features
@@ -267,6 +266,23 @@ def _logical_scalar(value: Any, feature: Feature, where: str) -> Any:
         return bool(value) if feature.dtype == "bool" else value
     except (UnicodeDecodeError, InvalidOperation, pa.ArrowException, OverflowError) as error:
         raise DamageError(f"feature {feature.name!r} cannot be read", where=where, why=str(error)) from error
+
+
+_KEPT: list[Any] = []
+
+
+def declare_messages(file: descriptor_pb2.FileDescriptorProto) -> dict[str, Any]:
+    """Returns the class of each message of a file by the message's name; they live in a pool of their own."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    names = [message.name for message in file.message_type]
+    classes = {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}")) for name in names
+    }
+    # Protobuf 6 holds classes weakly. One that only its messages refer to becomes garbage with them; whoever parses
+    # while that garbage is being cleared, in another thread, gets a class without methods, and the process dies.
+    _KEPT.extend(classes.values())
+    return classes
 
 
 def _message_classes() -> tuple[Any, Any]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import io
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import deflate
+from isal import igzip_lib, isal_zlib
 
 from shardkit.errors import DamageError
+from shardkit.units import KiB
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from shardkit.dataset.manifest import ShardInfo
-
+COMPRESSED_BYTES = 256 * KiB
+_GZIP_WINDOW = 16 + 15
+_GZIP_MAGIC = b"\x1f\x8b"
+CUT_OFF = "Compressed file ended before the end-of-stream marker was reached"
+DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 _MAX_EXPANSION = 1032
 _PIECE_BYTES = 1024 * 1024
-
-
-def is_whole_file(shard: ShardInfo) -> bool:
-    """Whether a gzip shard is one block from its first byte to its last; shardkit's own have a header before it."""
-    return shard.block_num_bytes == (shard.num_bytes,)
 
 
 def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes | bytearray:
@@ -52,9 +52,6 @@ def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes
 
 
 def _inflate_members(data: Buffer, num_uncompressed_bytes: int, where: str, why: str) -> bytearray:
-    # Here, so that whoever reads a dataset does not load the sources of all formats.
-    from shardkit.sources.files.streams import GzipStream
-
     stream = GzipStream(io.BytesIO(data))
     content = bytearray()
     try:
@@ -65,3 +62,66 @@ def _inflate_members(data: Buffer, num_uncompressed_bytes: int, where: str, why:
     if len(content) != num_uncompressed_bytes:
         raise DamageError("a file cannot be inflated", where=where, why=why)
     return content
+
+
+class GzipStream:
+    """The content of a gzip file of any number of members, decompressed without holding up other threads.
+
+    Args:
+        raw: The file.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._rest = b""
+        self._member: Any = None
+        self._num_members = 0
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end.
+
+        Raises:
+            EOFError: If the file is cut off.
+            zlib.error: If it is damaged.
+        """
+        while self._member is not None or self._begin():
+            data = self._rest or self._raw.read(COMPRESSED_BYTES)
+            try:
+                found: bytes = self._member.decompress(data, num_bytes)
+            except DAMAGED as error:
+                raise zlib.error(str(error)) from error
+            if self._member.eof:
+                self._rest, self._member = self._member.unused_data, None
+            else:
+                self._rest = self._member.unconsumed_tail
+                if not data and not found:
+                    raise EOFError(CUT_OFF)
+            if found:
+                return found
+        return b""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _begin(self) -> bool:
+        # Behind a member there may be another one, or zeros that fill a block of a tape.
+        while data := self._rest or self._raw.read(COMPRESSED_BYTES):
+            self._rest = data.lstrip(b"\0") if self._num_members else data
+            if self._rest:
+                if self._num_members and not self._rest.startswith(_GZIP_MAGIC[: len(self._rest)]):
+                    raise followed(self._rest, self._raw)
+                self._member = isal_zlib.decompressobj(_GZIP_WINDOW)
+                self._num_members += 1
+                return True
+        return False
+
+
+def followed(rest: bytes, raw: BinaryIO) -> zlib.error:
+    num_bytes = len(rest)
+    while data := raw.read(COMPRESSED_BYTES):
+        num_bytes += len(data)
+    follow = "byte follows" if num_bytes == 1 else "bytes follow"
+    return zlib.error(f"{num_bytes:,} other {follow} the end of its compressed content")

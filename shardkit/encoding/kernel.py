@@ -16,7 +16,7 @@ from shardkit.encoding import kernel_reference as reference
 from shardkit.encoding.kernel_reference import Decoded, Scan, Spec
 
 try:
-    from shardkit import _kernel
+    from shardkit import _kernel as _kernel  # others import it from here, not from the root package
 except ImportError:
     HAS_KERNEL = False
     _codec: ModuleType = reference

@@ -1,7 +1,8 @@
 """TFRecord framing: length, its masked CRC32C, the record, its masked CRC32C; all little-endian.
 
 The scanner trusts nothing that it has not checked: a length is compared with the bytes that are left before it is used
-(stock TensorFlow crashes on a length of 2**40 with a valid CRC).
+(stock TensorFlow crashes on a length of 2**40 with a valid CRC). The index of an uncompressed
+shard has the form of DALI: a line a record, with its first byte and its framed size.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from collections.abc import Iterator
 from typing import cast
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardkit.errors import DamageError
 
@@ -65,3 +70,13 @@ def iter_records(buffer: bytes, where: str, first_byte: int = 0) -> Iterator[byt
             raise DamageError("a record is damaged", where=at, why="its CRC32C does not match")
         yield record
         position = start + length + FOOTER_BYTES
+
+
+def index_lines(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> bytes:
+    """Returns a line `start size` for each record."""
+    start_texts, size_texts = (pa.array(numbers).cast(pa.string()) for numbers in (starts, sizes))
+    lines = pc.binary_join_element_wise(start_texts, pc.binary_join_element_wise(size_texts, "", "\n"), " ")
+    # One list of all lines: its join is the whole text, without a Python string a record.
+    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    text: str = pc.binary_join(whole, "")[0].as_py()
+    return text.encode()

@@ -21,10 +21,11 @@ from shardkit.conversion.layout_math import (
 from shardkit.conversion.rows.small_files import SMALL_SHARE, small_file_limits
 from shardkit.conversion.shards.chunks import CHUNK_BYTES, ROW_BYTES
 from shardkit.conversion.shards.layout import MAX_SAMPLES
+from shardkit.conversion.space.sizes import spool_bytes, table_bytes
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.errors import UsageError
 from shardkit.forecast.limits import COUNTS, ENGINE
-from shardkit.forecast.space import manifest_at_most, spool_bytes, table_bytes
+from shardkit.forecast.space import manifest_at_most
 from shardkit.forecast.values import Forecast, Setting, SplitForecast, Workload
 from shardkit.sources.base import BATCH_BYTES, count_splits
 from shardkit.units import MiB, format_size

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from shardkit.conversion.space.sizes import _FILE_BYTES
 from shardkit.forecast.values import ManifestSize, Workload
 from shardkit.statistics.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTES, NUM_COUNTED, NUM_TOP_VALUES
 
 # A row in the spool: its key and its size. A bucket in the index of a run: four numbers.
-_SPOOL_ROW_BYTES = 12
-_BUCKET_BYTES = 32
 # Beside features and files: the recipe, versions, the rest.
-_DOCUMENT_BYTES = 32 * 1024
-_FEATURE_BYTES = 3 * 1024
 # Name and counts of an input file, in JSON with its indentation; names of 60 bytes.
-_FILE_BYTES = 260
 # Of a manifest at most: the recipe, versions, the rest.
 _RECIPE_BYTES = 8 * 1024
 _SPLIT_BYTES = 256
@@ -22,30 +18,6 @@ _DESCRIBED_BYTES = 1536
 _TOP_VALUE_BYTES = 100
 _WORD_BYTES = 20
 # Measured on a million rows with random contents: checksums hardly compress.
-_SHARD_ROW_BYTES = 64
-_BLOCK_BYTES = 10
-
-
-def index_bytes(*, num_runs: float, num_rows: float, num_buckets: int) -> float:
-    """Returns the size of the indexes of all runs.
-
-    Args:
-        num_runs: How many there are.
-        num_rows: In all of them.
-        num_buckets: That a run can have; it has none without rows.
-    """
-    return num_runs * min(num_rows / max(1, num_runs), num_buckets) * _BUCKET_BYTES
-
-
-def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, num_buckets: int) -> int:
-    """Returns the size of the spool: framed records, their keys and sizes, the indexes."""
-    indexes = index_bytes(num_runs=num_runs, num_rows=num_rows, num_buckets=num_buckets)
-    return int(num_framed_bytes + num_rows * _SPOOL_ROW_BYTES + indexes)
-
-
-def manifest_bytes(*, num_files: int, num_features: int, num_splits: int) -> int:
-    """Returns the size of the manifest's JSON: what became of every file, statistics of every feature and split."""
-    return _DOCUMENT_BYTES + num_splits * num_features * _FEATURE_BYTES + num_files * _FILE_BYTES
 
 
 def manifest_at_most(work: Workload) -> ManifestSize:
@@ -65,8 +37,3 @@ def manifest_at_most(work: Workload) -> ManifestSize:
         top = num_top * (_TOP_VALUE_BYTES + MAX_VALUE_BYTES)
         statistics += _SPLIT_BYTES + work.num_features * (_DESCRIBED_BYTES + top + words)
     return ManifestSize(document_bytes=_RECIPE_BYTES, file_bytes=_FILE_BYTES, statistics_bytes=statistics)
-
-
-def table_bytes(*, num_shards: int, num_blocks: int) -> int:
-    """Returns the size of the shard table."""
-    return 4096 + num_shards * _SHARD_ROW_BYTES + num_blocks * _BLOCK_BYTES

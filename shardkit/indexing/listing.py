@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from shardkit.dataset.naming import check_relative_path
+from shardkit.dataset.documents import check_relative_path
 from shardkit.encoding.tfrecord import HEADER_BYTES
 from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.file_types import compression_of, is_manifest_name

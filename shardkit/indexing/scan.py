@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from shardkit.encoding.codec import BLOCK_BYTES
+from shardkit.encoding.gzip_files import GzipStream
 from shardkit.encoding.kernel import crc32c
 from shardkit.encoding.tfrecord import FOOTER_BYTES
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
@@ -23,7 +24,7 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
-from shardkit.sources.files.streams import ByteStream, GuardedStream, GzipStream, guard_unchanged, open_raw
+from shardkit.sources.files.streams import ByteStream, GuardedStream, guard_unchanged, open_raw
 from shardkit.sources.tfrecord.blocks import Form, RecordBlock, byte_place, max_length, read_blocks
 from shardkit.sources.tfrecord.feature_shapes import FileShape, features_of, observe
 from shardkit.sources.tfrecord.rows import BlockDecoder

@@ -17,6 +17,7 @@ from shardkit.dataset.documents import Accounting, InputInfo
 from shardkit.dataset.manifest import (
     DATA_DIR,
     FORMAT_VERSION,
+    INDEX,
     MANIFESTS_DIR,
     Created,
     Json,
@@ -25,6 +26,7 @@ from shardkit.dataset.manifest import (
     ShardTableInfo,
     SplitInfo,
     encode_manifest,
+    is_indexed,
     manifest_path,
     shard_table_path,
 )
@@ -39,13 +41,7 @@ from shardkit.storage.regular_files import NotRegularError
 
 _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 
-INDEX = "index"
 """What the recipe of such a manifest has as its source."""
-
-
-def is_indexed(manifest: Manifest) -> bool:
-    """Whether a manifest is of files that others wrote."""
-    return manifest.recipe.get("source") == INDEX
 
 
 def make_recipe(options: AdoptOptions) -> dict[str, Json]:

@@ -8,11 +8,13 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shardkit.errors import missing_extra
 from shardkit.media.audio_headers import fault_of
-from shardkit.sources.media.file_source import Samples
 from shardkit.units import format_size
+
+Samples = npt.NDArray[np.floating[Any]]
 
 _BLOCK_FRAMES = 65_536
 _WIDE_SUBTYPES = ("PCM_32", "DOUBLE")

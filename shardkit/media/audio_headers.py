@@ -16,6 +16,9 @@ _PAGE_HEADER_BYTES = 27
 _MAX_PAGE_BYTES = _PAGE_HEADER_BYTES + 255 + 255 * 255
 _LAST_PAGE = 4
 
+AUDIO_NUMBERS = ("sample_rate", "num_frames", "channels")
+"""Columns of an audio file beside its samples."""
+
 
 def audio_type_of(head: bytes, name: str = "") -> str | None:
     """Returns the media type of WAV, FLAC, Ogg and MP3, None for anything else.

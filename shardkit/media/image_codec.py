@@ -18,13 +18,11 @@ import io
 import struct
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from shardkit.media.image_headers import ImageHeader, ImageHeaderError, read_header
-from shardkit.transforms.options import ImageFormat
-from shardkit.transforms.steps import RowError
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_QUALITY = 90
 
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+ImageFormat = Literal["jpeg", "png"]
 _MEDIA_TYPES: dict[ImageFormat, str] = {"jpeg": "image/jpeg", "png": "image/png"}
 _PLAIN_MODES: dict[ImageFormat, frozenset[str]] = {
     "jpeg": frozenset({"L", "RGB"}),
@@ -41,6 +40,22 @@ _ORIENTATION, _SHORT = 0x0112, 3
 _EXIF_HEADER = b"Exif\0\0"
 # JPEG is decoded at an eighth, a quarter or half its size where that is still this many times the wanted one.
 _REDUCING_GAP = 2
+
+
+class ImageError(Exception):
+    """An image cannot be used.
+
+    Args:
+        what: What went wrong, starting in lower case.
+        why: The reason.
+        raw: The bytes of the image.
+    """
+
+    def __init__(self, what: str, why: str, raw: bytes | None = None) -> None:
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+        self.raw = raw
 
 
 class PictureOptions(NamedTuple):
@@ -76,21 +91,21 @@ def rewrite(data: bytes, options: PictureOptions) -> Picture:
     """Returns an image as it is wanted; the same bytes where it is so already.
 
     Raises:
-        RowError: If it is no image, has too many pixels, or cannot be decoded or written.
+        ImageError: If it is no image, has too many pixels, or cannot be decoded or written.
     """
     try:
         header = read_header(data, options.max_pixels)
     except ImageHeaderError as error:
-        raise RowError("the image cannot be used", str(error), data) from error
+        raise ImageError("the image cannot be used", str(error), data) from error
     try:
         picture = _rewrite(data, header, options)
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         why = str(error)[:200] or type(error).__name__
-        raise RowError("the image cannot be decoded and written anew", why, data) from error
+        raise ImageError("the image cannot be decoded and written anew", why, data) from error
     if len(picture.data) > options.max_bytes:
         why = f"it would have {len(picture.data):,} bytes, more than the {options.max_bytes:,} that a record may have"
-        raise RowError("the image becomes too large", why, data)
+        raise ImageError("the image becomes too large", why, data)
     return picture
 
 
@@ -104,12 +119,12 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
             a quarter or half of its size where that is enough.
 
     Raises:
-        RowError: If it is no image, has too many pixels, or cannot be decoded.
+        ImageError: If it is no image, has too many pixels, or cannot be decoded.
     """
     try:
         header = read_header(data, max_pixels)
     except ImageHeaderError as error:
-        raise RowError("the image cannot be used", str(error), data) from error
+        raise ImageError("the image cannot be used", str(error), data) from error
     try:
         image: Image.Image = _open(data, header.media_type)
         orientation = _orientation_of(image, data)
@@ -124,7 +139,7 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         why = str(error)[:200] or type(error).__name__
-        raise RowError("the image cannot be decoded", why, data) from error
+        raise ImageError("the image cannot be decoded", why, data) from error
 
 
 def _rewrite(data: bytes, header: ImageHeader, options: PictureOptions) -> Picture:

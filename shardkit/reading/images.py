@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.media.image_codec import open_upright
+from shardkit.media.image_codec import ImageError, open_upright
 from shardkit.reading.batch import Batch, Ragged
-from shardkit.transforms.steps import RowError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -101,7 +100,7 @@ class ImageDecoder:
     def _decode(self, data: bytes, row: int) -> Image.Image | None:
         try:
             image = open_upright(data, self.max_pixels, self._needed)
-        except RowError as error:
+        except ImageError as error:
             if self.on_error == "fill":
                 return None
             raise BadInputError(

@@ -26,7 +26,7 @@ from shardkit.statistics.quantile_buckets import Counts
 from shardkit.statistics.quantiles import QuantileSketch
 
 if HAS_KERNEL:
-    from shardkit import _kernel
+    from shardkit.encoding.kernel import _kernel
 
 NUM_COUNTED = 4_096
 NUM_HASHES = 4_096

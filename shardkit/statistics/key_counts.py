@@ -15,7 +15,7 @@ from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.statistics.quantile_buckets import Counts, Keys
 
 if HAS_KERNEL:
-    from shardkit import _kernel
+    from shardkit.encoding.kernel import _kernel
 
 EXACT = -1
 NUM_BUCKETS = 4_096

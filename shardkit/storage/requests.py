@@ -1,7 +1,7 @@
 """Requests to stores: one with a time limit, or as many as it takes until a deadline.
 
 The clients' libraries ask again by themselves, some of them for seconds. What lasts longer, such as an outage or a
-store that is throttled, is outlasted here.
+store that is throttled, is outlasted here. Any number of threads ask for ranges through one pool of connections.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
-from shardkit.runtime.ending import current_ending
+from shardkit.runtime.threads import current_ending
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import protocol_of, redact
 from shardkit.storage.options import hide_secrets
@@ -224,3 +224,29 @@ async def _limited(request: Callable[..., Any], timeout_s: float, *args: Any, **
             return await request(*args, **options)
     except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
         return error
+
+
+def request_range(
+    path: str, start: int, num_bytes: int, *, timeout_s: float, is_over: Callable[[], bool] = lambda: False
+) -> bytes:
+    """Returns a store's answer to one request for a range, whatever its length; for any number of threads.
+
+    Args:
+        path: URL.
+        start: First byte.
+        num_bytes: How many are asked for.
+        timeout_s: How long an answer may take.
+        is_over: Asked now and then, whether nobody wants the answer any more.
+
+    Raises:
+        FileNotFoundError, PermissionError: If the file is missing or may not be read.
+        StorageError: If there is no answer in time, or the backend fails in whatever way it does.
+    """
+    try:
+        end = start + num_bytes
+        return cast(bytes, call(path, "cat_file", start=start, end=end, timeout_s=timeout_s, is_over=is_over))
+    except (FileNotFoundError, PermissionError, StorageError):
+        raise
+    except Exception as error:  # Of the client's library: they have no common class.
+        why = redact(hide_secrets(f"{type(error).__name__}: {error}"))
+        raise StorageError("a request failed", where=redact(path), why=why) from error

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
-from shardkit.media.image_codec import DEFAULT_QUALITY, Picture, PictureOptions, rewrite
+from shardkit.media.image_codec import DEFAULT_QUALITY, ImageError, ImageFormat, Picture, PictureOptions, rewrite
 from shardkit.sources.base import SourceOptions
-from shardkit.transforms.options import ImageFormat, TransformOptions
+from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.steps import RowError, RowFailure, StepResult, Taken, batch_of
 
 _MAX_SIDE = 65_535  # What JPEG can count.
@@ -78,7 +78,8 @@ class ImageStep:
                 made = [_rewrite(batch.column(c.position)[row], c.options) for c in self._columns]
                 num_bytes = [total + _size_of(p) for total, p in zip(num_bytes, made, strict=True)]
                 _check_total(num_bytes)
-            except RowError as error:
+            except (ImageError, RowError) as caught:
+                error = caught if isinstance(caught, RowError) else RowError(caught.what, caught.why, caught.raw)
                 failures.append(RowFailure(row, error))
                 if not is_tolerant:
                     break

@@ -16,10 +16,10 @@ from typing import Literal
 import msgspec
 
 from shardkit.errors import UsageError
+from shardkit.media.image_codec import ImageFormat
 from shardkit.storage import files as storage
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
-ImageFormat = Literal["jpeg", "png"]
 
 ALL_COLUMNS = "*"
 

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
-import msgspec
 import numpy as np
 
+from shardkit.dataset.block_index import is_whole_file
 from shardkit.dataset.manifest import ShardInfo
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.codec import (
@@ -29,81 +29,20 @@ from shardkit.encoding.codec import (
     inflate_block,
 )
 from shardkit.encoding.decoder import RecordDecoder
-from shardkit.encoding.gzip_files import inflate_file, is_whole_file
+from shardkit.encoding.gzip_files import inflate_file
 from shardkit.encoding.kernel import scan
 from shardkit.encoding.kernel_reference import WHOLE
-from shardkit.encoding.record_index import index_lines
-from shardkit.encoding.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, iter_records
+from shardkit.encoding.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, index_lines, iter_records
 from shardkit.errors import DamageError
 from shardkit.features import Features, make_feature
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
 from shardkit.verify.documents import count_other_files, find_problems
+from shardkit.verify.report import Damage, VerifyReport
 
 MAX_LISTED = 100
 _CHUNK_BYTES = 4 * 1024 * 1024
 _DAMAGED_RECORD = "a record is damaged: its CRC32C does not match"
-
-
-class Damage(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as the manifest says.
-
-    Attributes:
-        path: File, relative to the dataset.
-        problem: What is wrong with it.
-        block: 0-based block of the shard.
-        byte: Where in the file: of the block; of the record in shards without compression.
-        record: 0-based record of the shard, as counted by the manifest.
-    """
-
-    path: str
-    problem: str
-    block: int | None = None
-    byte: int | None = None
-    record: int | None = None
-
-    def __str__(self) -> str:
-        places = []
-        if self.block is not None:
-            places.append(f"block {self.block}" + (f" (byte {self.byte})" if self.byte is not None else ""))
-        elif self.byte is not None:
-            places.append(f"byte {self.byte}")
-        if self.record is not None:
-            places.append(f"record {self.record}")
-        return ": ".join([self.path, *([", ".join(places)] if places else []), self.problem])
-
-
-class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What verification found.
-
-    Attributes:
-        version: Number of the manifest.
-        splits: The splits that were read.
-        num_shards, num_examples, num_bytes, num_uncompressed_bytes: What the manifest says of those splits.
-        num_read_shards, num_read_bytes: What was read of them; nothing where the shard table cannot be trusted.
-        damages: In the order of the shards; at most MAX_LISTED per file.
-        num_damages: All of them.
-        num_damaged_shards: Shards with at least one.
-        num_other_files: Files beside the shards that this version does not name; no damage.
-    """
-
-    version: int
-    splits: tuple[str, ...]
-    num_shards: int
-    num_examples: int
-    num_bytes: int
-    num_uncompressed_bytes: int
-    num_read_shards: int
-    num_read_bytes: int
-    damages: tuple[Damage, ...]
-    num_damages: int
-    num_damaged_shards: int
-    num_other_files: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is damaged."""
-        return self.num_damages == 0
 
 
 def verify_dataset(

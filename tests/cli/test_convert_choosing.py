@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardkit.cli import main
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
-from shardkit.dataset.preview import first_examples
 from tests.support.paths import DATA
 
 DIRTY = DATA / "csv-dirty" / "csvkit-examples"

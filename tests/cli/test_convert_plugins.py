@@ -10,8 +10,8 @@ import tomllib
 import pytest
 
 from shardkit.conversion.inputs.schema_file import Schema, apply_schema
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
-from shardkit.dataset.preview import first_examples
 from shardkit.errors import BadInputError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions

@@ -20,8 +20,8 @@ from shardkit.cli import main
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import ConvertOptions, prepare
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
-from shardkit.dataset.preview import first_examples
 from shardkit.errors import StorageError, UsageError
 from shardkit.sources.base import SourceOptions
 

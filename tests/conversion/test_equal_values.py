@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardkit.cli import main
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
-from shardkit.dataset.preview import first_examples
 
 # Zeros of both signs; NaNs of several payloads and signs, as division, parsing and other libraries leave them.
 ZEROS = np.array([0, 1 << 63], np.uint64).view(np.float64)

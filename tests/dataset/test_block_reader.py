@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.dataset.block_reader import list_blocks, map_blocks, read_block
+from shardkit.dataset.block_index import list_blocks
+from shardkit.dataset.block_reader import map_blocks, read_block
 from shardkit.dataset.open import open_dataset
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.encoding.tfrecord import iter_records

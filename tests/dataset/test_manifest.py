@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardkit.dataset.documents import Accounting, InputInfo
+from shardkit.dataset.documents import Accounting, InputInfo, check_relative_path
 from shardkit.dataset.manifest import (
     Created,
     FeatureStatistics,
@@ -26,7 +26,6 @@ from shardkit.dataset.manifest import (
     parse_manifest_name,
     shard_table_path,
 )
-from shardkit.dataset.naming import check_relative_path
 from shardkit.dataset.shard_table import decode_shard_table, encode_shard_table
 from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.features import make_feature

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardkit
-from shardkit.dataset.block_reader import list_blocks, read_block
+from shardkit.dataset.block_index import list_blocks
+from shardkit.dataset.block_reader import read_block
 from shardkit.dataset.open import open_dataset
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.encoding.tfrecord import frame

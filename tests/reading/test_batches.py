@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardkit
-from shardkit.dataset.block_reader import list_blocks
+from shardkit.dataset.block_index import list_blocks
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.reading.batch import Ragged

@@ -12,7 +12,8 @@ import pytest
 import shardkit
 from shardkit.dataset import block_reader as blocks
 from shardkit.dataset import stored_blocks
-from shardkit.dataset.block_reader import BlockReader, list_blocks
+from shardkit.dataset.block_index import list_blocks
+from shardkit.dataset.block_reader import BlockReader
 from shardkit.features import arrow_schema, make_feature
 from shardkit.storage import regular_files
 from shardkit.testing import write_dataset

@@ -12,7 +12,8 @@ import pytest
 
 import shardkit
 from shardkit.dataset import stored_blocks
-from shardkit.dataset.block_reader import list_blocks, list_runs, map_blocks, read_block
+from shardkit.dataset.block_index import list_blocks
+from shardkit.dataset.block_reader import list_runs, map_blocks, read_block
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import DamageError, StorageError, UnsafeError
 from shardkit.features import arrow_schema

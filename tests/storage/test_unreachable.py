@@ -11,7 +11,7 @@ from fsspec.asyn import AsyncFileSystem
 import shardkit
 from shardkit.errors import StorageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.storage import ranges, requests
+from shardkit.storage import requests
 from shardkit.testing import write_dataset
 from tests.support.stores.range_server import serve
 
@@ -66,7 +66,7 @@ def test_a_request_that_fails_when_nobody_waits_any_more_is_silent(monkeypatch, 
     store = Failing()
     monkeypatch.setattr(requests, "client_of", lambda *_, **__: store)
     with pytest.raises(StorageError):
-        ranges.request_range("s3://bucket/x", 0, 9, timeout_s=60, is_over=store.is_asked.is_set)
+        requests.request_range("s3://bucket/x", 0, 9, timeout_s=60, is_over=store.is_asked.is_set)
     assert store.has_failed.wait(60)
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), store.loop).result()
     gc.collect()

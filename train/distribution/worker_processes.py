@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shardkit.runtime.interruption import STOPPED_VARIABLE
+from shardkit.runtime.early_signals import STOPPED_VARIABLE
 from train.distribution.cluster import TF_CONFIG, Cluster
 from train.distribution.exit_codes import PEER_LOST_CODES
 from train.distribution.heartbeat import Watch

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
-from shardkit.sources.media.audio_source import AudioSource
+from shardkit.media.audio_headers import AUDIO_NUMBERS
 from train.options.choices import IMAGE, TABULAR, is_image
 from train.options.tabular_columns import reason_to_leave_out
 
@@ -180,7 +180,7 @@ def _suitable_model(features: Features, statistics: Mapping[str, FeatureStatisti
     if any(is_image(f) or (is_image_array(f) and f.dtype == "uint8") for f in features):
         return IMAGE
     lists = [f for f in features if is_of_any_length(f)]
-    is_decoded = len(lists) == 1 and {f.name for f in features}.issuperset(AudioSource.numbers)
+    is_decoded = len(lists) == 1 and {f.name for f in features}.issuperset(AUDIO_NUMBERS)
     if is_decoded or any(map(is_audio, features)):
         return SEQUENCE
     if not statistics or any(reason_to_leave_out(f, statistics.get(f.name)) is None for f in features):

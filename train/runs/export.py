@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from shardkit.adapters.tensorflow import to_tensors
 from shardkit.adapters.tfdata import ParsedBatch
-from shardkit.dataset.block_reader import list_blocks, read_block
+from shardkit.dataset.block_index import list_blocks
+from shardkit.dataset.block_reader import read_block
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import DamageError, UsageError

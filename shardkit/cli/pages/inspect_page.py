@@ -22,10 +22,10 @@ from shardkit.cli.shell.formatting import (
 )
 from shardkit.cli.shell.tables import GAP, PAGE_WIDTH, Table, column_widths, first_that_fits, pad, print_columns
 from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.documents import Accounting
 from shardkit.dataset.manifest import FeatureStatistics, Manifest, Quantiles, ShardInfo, SplitInfo
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.preview import first_examples
 from shardkit.dataset.rejected_rows import RejectedRecord
 from shardkit.features import Feature
 from shardkit.statistics.collector import combine_statistics

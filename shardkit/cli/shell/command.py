@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from shardkit.runtime.interruption import is_unanswered
+from shardkit.runtime.early_signals import is_unanswered
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 OTHER_OPTIONS = "Other options"

@@ -17,7 +17,7 @@ import click
 
 from shardkit.cli.shell.command import DEBUG_VARIABLE, Terminated
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
-from shardkit.runtime.interruption import stopped_sentence
+from shardkit.runtime.early_signals import stopped_sentence
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130

@@ -23,7 +23,7 @@ import click
 from shardkit.cli.shell.errors import explain, show
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
 from shardkit.errors import StorageError
-from shardkit.runtime.interruption import stop_at_once_on_signals
+from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 
 EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.

@@ -18,7 +18,7 @@ from shardkit.conversion.plan import Plan, write_whole
 from shardkit.dataset.manifest import ShardInfo
 from shardkit.encoding.codec import FILE_SUFFIX, GZIP_HEADER, Compression, crc32_combine, gzip_trailer
 from shardkit.encoding.kernel import crc32c
-from shardkit.encoding.record_index import index_lines
+from shardkit.encoding.tfrecord import index_lines
 from shardkit.errors import ConflictError
 from shardkit.storage import files as storage
 

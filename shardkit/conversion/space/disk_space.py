@@ -18,9 +18,9 @@ from shardkit.conversion.extract.runs import NUM_BUCKET_BITS, RUN_BYTES, read_ru
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.space.size_sample import Sample, compressed_fractions, least_share, measure_sample
+from shardkit.conversion.space.sizes import manifest_bytes, spool_bytes, table_bytes
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.errors import OutOfSpaceError
-from shardkit.forecast.space import manifest_bytes, spool_bytes, table_bytes
 from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB, format_size
 

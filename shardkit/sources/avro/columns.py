@@ -16,7 +16,7 @@ from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.sources.avro.schema import Kind, Leaf, decimal_text
 
 if HAS_KERNEL:
-    from shardkit import _kernel
+    from shardkit.encoding.kernel import _kernel
 
 NO_STOP = 2**63 - 1
 

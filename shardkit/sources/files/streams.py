@@ -7,11 +7,11 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 import pyarrow as pa
-from isal import igzip_lib, isal_zlib
 
+from shardkit.encoding.gzip_files import COMPRESSED_BYTES, CUT_OFF, GzipStream, followed
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.sources.base import ArchiveMember, RawFile, place
 from shardkit.sources.files.archive_members import archive_of, is_range, open_member, open_range
@@ -19,15 +19,10 @@ from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
 from shardkit.sources.files.transcoding import TranscodedStream
 from shardkit.storage import files as storage
-from shardkit.units import KiB, MiB, format_size
+from shardkit.units import MiB, format_size
 
-_COMPRESSED_BYTES = 256 * KiB
 _MAX_HELD_BYTES = 256 * MiB
-_GZIP_WINDOW = 16 + 15
-_GZIP_MAGIC = b"\x1f\x8b"
 _BZ2_MAGIC = b"BZh"
-_CUT_OFF = "Compressed file ended before the end-of-stream marker was reached"
-_DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
 
 class ByteStream(Protocol):
@@ -151,7 +146,7 @@ def read_exactly(stream: ByteStream, num_bytes: int) -> bytes:
 
 
 def _skip(stream: ByteStream, num_bytes: int) -> None:
-    while num_bytes and (part := stream.read(min(num_bytes, _COMPRESSED_BYTES))):
+    while num_bytes and (part := stream.read(min(num_bytes, COMPRESSED_BYTES))):
         num_bytes -= len(part)
 
 
@@ -251,61 +246,6 @@ class GuardedStream:
         return num_bytes
 
 
-class GzipStream:
-    """The content of a gzip file of any number of members, decompressed without holding up other threads.
-
-    Args:
-        raw: The file.
-    """
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._rest = b""
-        self._member: Any = None
-        self._num_members = 0
-
-    def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to `num_bytes` bytes, none at the end.
-
-        Raises:
-            EOFError: If the file is cut off.
-            zlib.error: If it is damaged.
-        """
-        while self._member is not None or self._begin():
-            data = self._rest or self._raw.read(_COMPRESSED_BYTES)
-            try:
-                found: bytes = self._member.decompress(data, num_bytes)
-            except _DAMAGED as error:
-                raise zlib.error(str(error)) from error
-            if self._member.eof:
-                self._rest, self._member = self._member.unused_data, None
-            else:
-                self._rest = self._member.unconsumed_tail
-                if not data and not found:
-                    raise EOFError(_CUT_OFF)
-            if found:
-                return found
-        return b""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
-
-    def _begin(self) -> bool:
-        # Behind a member there may be another one, or zeros that fill a block of a tape.
-        while data := self._rest or self._raw.read(_COMPRESSED_BYTES):
-            self._rest = data.lstrip(b"\0") if self._num_members else data
-            if self._rest:
-                if self._num_members and not self._rest.startswith(_GZIP_MAGIC[: len(self._rest)]):
-                    raise _followed(self._rest, self._raw)
-                self._member = isal_zlib.decompressobj(_GZIP_WINDOW)
-                self._num_members += 1
-                return True
-        return False
-
-
 class _Bz2Stream:
     # As `bz2.BZ2File`, which passes over what follows the last stream, whatever it is.
     def __init__(self, raw: BinaryIO) -> None:
@@ -317,9 +257,9 @@ class _Bz2Stream:
         while not self._stream.eof or self._begin():
             data, self._rest = self._rest, b""
             if self._stream.needs_input and not data:
-                data = self._raw.read(_COMPRESSED_BYTES)
+                data = self._raw.read(COMPRESSED_BYTES)
                 if not data:
-                    raise EOFError(_CUT_OFF)
+                    raise EOFError(CUT_OFF)
             found = self._stream.decompress(data, num_bytes)
             if found:
                 return found
@@ -334,22 +274,14 @@ class _Bz2Stream:
         # Behind a stream there may be another one, or zeros.
         rest = self._stream.unused_data
         while not (rest := rest.lstrip(b"\0")):
-            rest = self._raw.read(_COMPRESSED_BYTES)
+            rest = self._raw.read(COMPRESSED_BYTES)
             if not rest:
                 return False
         self._rest = rest
         if not self._rest.startswith(_BZ2_MAGIC[: len(self._rest)]):
-            raise _followed(self._rest, self._raw)
+            raise followed(self._rest, self._raw)
         self._stream = bz2.BZ2Decompressor()
         return True
-
-
-def _followed(rest: bytes, raw: BinaryIO) -> zlib.error:
-    num_bytes = len(rest)
-    while data := raw.read(_COMPRESSED_BYTES):
-        num_bytes += len(data)
-    follow = "byte follows" if num_bytes == 1 else "bytes follow"
-    return zlib.error(f"{num_bytes:,} other {follow} the end of its compressed content")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, make_feature
 from shardkit.file_types import HEAD_BYTES
 from shardkit.media.audio_decoding import AudioError, decode_audio, load_soundfile, load_soxr, read_audio_header
-from shardkit.media.audio_headers import audio_type_of
+from shardkit.media.audio_headers import AUDIO_NUMBERS, audio_type_of
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.file_source import Found, MediaSource, Words, not_expected
 
@@ -26,7 +26,7 @@ class AudioSource(MediaSource):
     format: str = "audio"
     words: ClassVar[Words] = Words("an audio file", "audio files", "the audio", "audio", "no file holds audio")
     content: ClassVar[str] = "audio"
-    numbers: ClassVar[tuple[str, ...]] = ("sample_rate", "num_frames", "channels")
+    numbers: ClassVar[tuple[str, ...]] = AUDIO_NUMBERS
     unusable: ClassVar[type[Exception]] = AudioError
 
     def recognizes(self, head: bytes, name: str) -> bool:

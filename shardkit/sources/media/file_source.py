@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import pyarrow as pa
 from shardkit.errors import BadInputError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
+from shardkit.media.audio_decoding import Samples
 from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
@@ -28,8 +29,6 @@ from shardkit.sources.media.class_folders import (
 )
 from shardkit.sources.media.labels import FileLabels, load_labels
 from shardkit.sources.media.rows import WholeRows
-
-Samples = npt.NDArray[np.floating[Any]]
 
 _TYPE_BYTES = 16
 # Rows are large and few: of smaller batches the statistics and the like would cost as much as their bytes.

@@ -16,10 +16,9 @@ import numpy.typing as npt
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
-from shardkit.encoding.example import stored_features
+from shardkit.encoding.example import declare_messages, stored_features
 from shardkit.encoding.kernel import Int64s
 from shardkit.encoding.kernel_reference import BYTES, FLOAT, INT64
-from shardkit.encoding.protobuf_classes import declare_messages
 
 Kind = Literal["example", "sequence"]
 Values = Sequence[Any]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardkit.encoding.gzip_files import GzipStream
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema, make_feature
 from shardkit.file_types import image_type_of
@@ -23,7 +24,7 @@ from shardkit.media.image_headers import ImageHeaderError, read_header
 from shardkit.messages import shown
 from shardkit.sources.arrays.npy_bytes import NpyError, NpyHeader, parse_npy_header, read_npy
 from shardkit.sources.columns.casting import UnfitValueError, fit_column
-from shardkit.sources.files.streams import GzipStream, read_exactly
+from shardkit.sources.files.streams import read_exactly
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder
 from shardkit.sources.json.type_inference import MAX_DEPTH, ShapeObserver, is_too_deep
 from shardkit.sources.webdataset.samples import Sample

@@ -24,7 +24,8 @@ import deflate
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from shardkit.dataset.block_reader import list_blocks, map_blocks, read_block
+from shardkit.dataset.block_index import list_blocks
+from shardkit.dataset.block_reader import map_blocks, read_block
 from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.encoding.codec import BLOCK_BYTES, CompressionLevel, compress_block, inflate_block
 from shardkit.testing import write_dataset

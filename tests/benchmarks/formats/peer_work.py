@@ -191,7 +191,8 @@ def write_mds(source: str, output: str) -> Work:
 
 def read_shardkit(output: str) -> Work:
     """Blocks to Arrow columns by the manifest."""
-    from shardkit.dataset.block_reader import list_blocks, map_blocks
+    from shardkit.dataset.block_index import list_blocks
+    from shardkit.dataset.block_reader import map_blocks
     from shardkit.dataset.open import open_dataset
     from shardkit.encoding.decoder import RecordDecoder
 

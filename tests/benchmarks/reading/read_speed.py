@@ -196,7 +196,8 @@ def _peak_mib() -> float:
 
 def shardkit_pass(folder: Path, num_batch_rows: int, job: Job) -> Callable[[], Iterator[Any]]:
     """Returns what yields the columns of a dataset, a block at a time."""
-    from shardkit.dataset.block_reader import BlockRef, list_blocks, map_blocks
+    from shardkit.dataset.block_index import BlockRef, list_blocks
+    from shardkit.dataset.block_reader import map_blocks
     from shardkit.dataset.open import open_dataset
     from shardkit.encoding.decoder import RecordDecoder
 

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import list_versions, open_dataset
-from shardkit.dataset.preview import first_examples
 
 pytestmark = pytest.mark.slow
 

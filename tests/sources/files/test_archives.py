@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.conversion.order import work_order
+from shardkit.encoding.gzip_files import GzipStream
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.files.streams import GzipStream, open_raw, open_stored, open_stream, read_exactly
+from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_heads, read_whole_files
 from tests.support.files.archive_makers import (
     ANY,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.encoding.gzip_files import GzipStream
 from shardkit.sources.files import read_ahead as module
 from shardkit.sources.files import streams
 from shardkit.sources.files.read_ahead import read_ahead
-from shardkit.sources.files.streams import GzipStream
 
 
 class Failing(io.BytesIO):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 import shardkit
-from shardkit.dataset.block_reader import list_blocks
+from shardkit.dataset.block_index import list_blocks
 from shardkit.dataset.open import open_dataset
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from shardkit.runtime.interruption import stopped_sentence
+from shardkit.runtime.early_signals import stopped_sentence
 from train.distribution.cluster import cluster_from_environment
 from train.distribution.heartbeat import Heartbeat
 from train.distribution.worker_identity import end_with_supervisor, own_seat

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
-from shardkit.dataset.preview import first_examples
 from shardkit.errors import UsageError
 from shardkit.reading.arrow import record_batch
 from shardkit.reading.row_files import write_rows

@@ -1,0 +1,66 @@
+"""Where the blocks of a shard are, by its row of the shard table."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardkit.dataset.manifest import ShardInfo
+from shardkit.encoding.codec import GZIP_HEADER_BYTES
+
+
+def is_whole_file(shard: ShardInfo) -> bool:
+    """Whether a gzip shard is one block from its first byte to its last; shardkit's own have a header before it."""
+    return shard.block_num_bytes == (shard.num_bytes,)
+
+
+class BlockRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where one block lies and what it holds.
+
+    Attributes:
+        path: Of the shard, relative to the dataset.
+        split: Of the shard.
+        shard_index: 0-based position of the shard in the split.
+        block_index: 0-based position of the block in the shard.
+        start: Its first byte in the file.
+        num_bytes: Its size in the file.
+        num_uncompressed_bytes: Size of its framed records.
+        num_examples: Its records.
+        crc32c: Of its bytes in the file.
+        sha256: Of the shard.
+    """
+
+    path: str
+    split: str
+    shard_index: int
+    block_index: int
+    start: int
+    num_bytes: int
+    num_uncompressed_bytes: int
+    num_examples: int
+    crc32c: int
+    sha256: str
+
+
+def list_blocks(shard: ShardInfo) -> tuple[BlockRef, ...]:
+    """Returns the blocks of a shard in their stored order."""
+    # A shard without compression is nothing but its blocks, and a gzip file of others is one block from its first byte.
+    start = GZIP_HEADER_BYTES if shard.num_bytes != sum(shard.block_num_bytes) else 0
+    columns = (shard.block_num_bytes, shard.block_num_uncompressed_bytes, shard.block_num_examples, shard.block_crc32c)
+    found = []
+    for block_index, (num_bytes, num_uncompressed_bytes, num_examples, crc) in enumerate(zip(*columns, strict=True)):
+        found.append(
+            BlockRef(
+                path=shard.path,
+                split=shard.split,
+                shard_index=shard.shard_index,
+                block_index=block_index,
+                start=start,
+                num_bytes=num_bytes,
+                num_uncompressed_bytes=num_uncompressed_bytes,
+                num_examples=num_examples,
+                crc32c=crc,
+                sha256=shard.sha256,
+            )
+        )
+        start += num_bytes
+    return tuple(found)
