@@ -25,16 +25,10 @@ from beam_pipelines.metrics import PLANNED, CountedProgress, count
 from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
 from shardkit.conversion.exchange import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
-from shardkit.conversion.extract.extract import (
-    Extracted,
-    extract_split,
-    fetch_extracted,
-    load_extracted,
-    run_names,
-    statistics_name,
-)
+from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
 from shardkit.conversion.extract.first_pass import mark_names, mark_rows, needs_survey, survey_split
 from shardkit.conversion.extract.runs import Segment
+from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
 from shardkit.conversion.order import work_order
 from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole

@@ -15,7 +15,7 @@ import msgspec
 
 from beam_pipelines.engines.settings import EngineOptions
 from shardkit.cli.pages.progress import Display
-from shardkit.cli.shell.supervise import announce_end
+from shardkit.cli.shell.supervised import announce_end
 from shardkit.conversion.commit.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import ConvertOptions

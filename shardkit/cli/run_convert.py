@@ -19,7 +19,7 @@ from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_n
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_notes, engine_rows
-from shardkit.cli.shell.supervise import is_begun_again, is_supervised, tell_work_folder
+from shardkit.cli.shell.supervised import is_begun_again, is_supervised, tell_work_folder
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing

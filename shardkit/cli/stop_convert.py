@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from shardkit.cli.pages.progress import fresh_line
 from shardkit.cli.shell.errors import explain, show
-from shardkit.cli.shell.supervise import EXIT_LOST_WORKER, announce_end, is_supervised
+from shardkit.cli.shell.supervised import EXIT_LOST_WORKER, announce_end, is_supervised
 from shardkit.conversion.commit.commit import forbid_commit
 from shardkit.conversion.plan import Plan
 from shardkit.errors import StorageError

@@ -21,7 +21,8 @@ from shardkit.conversion.commit.commit import (
     refuse_existing,
 )
 from shardkit.conversion.exchange import fetch_folder, forget_handed_over, handover_url, remove_handover
-from shardkit.conversion.extract.extract import Extracted, is_whole
+from shardkit.conversion.extract.extract import is_whole
+from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.plan import Plan, input_versions
 from shardkit.conversion.shards.layout import LAYOUT_FILE

@@ -95,7 +95,7 @@ class RecordDecoder:
             gives_objects: For each feature, whether one bytes value a record may come as objects, which saves a copy.
 
         Returns:
-            For each feature what `shardkit.reference.decode_pieces` describes.
+            For each feature what `kernel_reference.decode_pieces` describes.
         """
         columns, problems = decode_pieces(pieces, self._specs, gives_objects)
         for i in problems.tolist():

@@ -16,7 +16,7 @@ if HAS_KERNEL:
 
 
 def encode_batch(batch: pa.RecordBatch, features: Features) -> EncodedRows:
-    """Returns the rows of a batch as framed records; see `shardkit.example.encode_batch`, which gives the same.
+    """Returns the rows of a batch as framed records; see `example.encode_batch`, which gives the same.
 
     Raises:
         BadInputError: If a list holds a null.

@@ -60,7 +60,7 @@ def decode(
 
 def decode_pieces(pieces: Sequence[RecordsAt], specs: list[Spec], gives_objects: list[bool]) -> Decoded:
     """Returns the values of features of records of several buffers as columns; see
-    `shardkit.reference.decode_pieces`."""
+    `kernel_reference.decode_pieces`."""
     columns, problems = _codec.decode_pieces(pieces, specs, gives_objects)
     return Decoded(columns, np.frombuffer(problems, np.int64))
 

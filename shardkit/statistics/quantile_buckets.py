@@ -28,7 +28,7 @@ def exact_quantiles(values: npt.NDArray[Any], counts: Counts) -> Quantiles | Non
 
 
 class Buckets:
-    """Occupied buckets of `shardkit.quantiles` in the order of their values.
+    """Occupied buckets of `quantiles` in the order of their values.
 
     Args:
         keys: Upper bits of float64 patterns.

@@ -1,4 +1,4 @@
-"""The door to local folders and, by way of `shardkit.stores`, to object stores. Nobody goes around it.
+"""The door to local folders and, by way of `storage`, to object stores. Nobody goes around it.
 
 Rules, each from a measured failure (local and cloud): a file is built whole in a local temporary file and then put,
 because an exception inside an fsspec write publishes the partial object; a commit is exclusive, by `os.link` locally

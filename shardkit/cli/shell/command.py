@@ -27,9 +27,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from shardkit.cli.shell.errors import DEBUG_VARIABLE, Terminated
 from shardkit.runtime.early_signals import is_unanswered
 
-DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 OTHER_OPTIONS = "Other options"
 _HELP_ALL = "--help-all"
 
@@ -47,14 +47,6 @@ class Entry(NamedTuple):
 
     module: str
     help: str
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. A kind of KeyboardInterrupt, so that whoever cleans up after Ctrl-C does so here."""
-
-    def __init__(self, signal_number: int) -> None:
-        self.exit_code = 128 + signal_number
-        super().__init__(signal.Signals(signal_number).name)
 
 
 class LazyGroup(click.Group):
@@ -242,7 +234,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
     import threading
 
     def end() -> NoReturn:
-        from shardkit.cli.shell.supervise import announce_end
+        from shardkit.cli.shell.supervised import announce_end
 
         announce_end()
         os._exit(exit_code)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import sys
 import traceback
 from typing import NamedTuple
 
 import click
 
-from shardkit.cli.shell.command import DEBUG_VARIABLE, Terminated
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
 from shardkit.runtime.early_signals import stopped_sentence
 
+DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_LEFT = 141
@@ -33,6 +34,14 @@ _EXTRAS = {
     "keras": ("train", "keras"),
     "tensorboard": ("train", "tensorboard"),
 }
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP. A kind of KeyboardInterrupt, so that whoever cleans up after Ctrl-C does so here."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.exit_code = 128 + signal_number
+        super().__init__(signal.Signals(signal_number).name)
 
 
 class Explanation(NamedTuple):

@@ -2,7 +2,7 @@
 
 This process stays small: it knows the work folder, waits, and reads where each part of the inputs stands. A process
 that died, or that a row does not let go of, is replaced by one that works at the suspect parts in isolation
-(`shardkit.conversion.isolation`) and goes on with the rest.
+(`conversion.rows.isolation`) and goes on with the rest.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from typing import NamedTuple
 import click
 
 from shardkit.cli.shell.errors import explain, show
+from shardkit.cli.shell.supervised import EXIT_LOST_WORKER, announce_end, begin_below
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
 from shardkit.errors import StorageError
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
-
-EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAX_STARTS = 50
@@ -36,9 +35,6 @@ _MAX_ENDS_WITHOUT_TRACE = 2
 _POLL_SECONDS = 0.5
 # Whoever isolates a part watches it too, and comes first.
 _GRACE_SECONDS = 3.0
-
-_channel: int | None = None
-_is_begun_again = False
 
 
 class _End(NamedTuple):
@@ -50,31 +46,6 @@ class _End(NamedTuple):
     code: int
     hung: Mapping[int, Place] = {}
     was_announced: bool = False
-
-
-def is_supervised() -> bool:
-    """Returns whether another process waits to begin this one again."""
-    return _channel is not None
-
-
-def is_begun_again() -> bool:
-    """Returns whether a process before this one did a part of the same work."""
-    return _is_begun_again
-
-
-def tell_work_folder(path: str | Path) -> None:
-    """Tells the process above where this one works."""
-    _tell(os.fsencode(path))
-
-
-def announce_end() -> None:
-    """Tells the process above that this one ends because it wants to, and that its exit code is the command's."""
-    _tell(b"")
-
-
-def _tell(message: bytes) -> None:
-    if _channel is not None:
-        os.write(_channel, message + b"\0")
 
 
 def supervised(run: Callable[[], int]) -> int:
@@ -169,8 +140,7 @@ class _Child:
 
 
 def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[int]) -> None:
-    global _channel, _is_begun_again
-    _channel, _is_begun_again = channel, number > 1
+    begin_below(channel, is_begun_again=number > 1)
     code = 70
     try:
         stop_at_once_on_signals(announce_end)

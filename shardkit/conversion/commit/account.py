@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
-from shardkit.conversion.extract.extract import Extracted
+from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.rows.bad_rows import rejected_lines
 from shardkit.dataset.documents import Accounting, InputInfo, RejectedFile

@@ -12,7 +12,8 @@ from shardkit.conversion.commit.account import account
 from shardkit.conversion.commit.append_merge import RUN_AGAIN, Generation, after_base
 from shardkit.conversion.commit.statistics_parts import put_counted
 from shardkit.conversion.exchange import has_mark, set_mark
-from shardkit.conversion.extract.extract import Extracted, statistics_parts
+from shardkit.conversion.extract.extract import statistics_parts
+from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.layout_math import Layout, SplitLayout
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.shards.tfds import tfds_documents

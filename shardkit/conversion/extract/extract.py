@@ -13,6 +13,7 @@ import pyarrow as pa
 from shardkit.conversion.exchange import fetch, fetch_folder
 from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, needs_survey
 from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
+from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows.bad_rows import Quarantine
@@ -29,34 +30,6 @@ from shardkit.statistics.collector import StatisticsCollector
 from shardkit.transforms.pipeline import Applied
 
 _STATISTICS_AT_ONCE = 16
-
-
-class Extracted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one input split. Stored beside its runs: a later run that finds it need not read the input again.
-
-    Attributes:
-        input_split_index: Which input split.
-        versions: Versions of the files that were read.
-        num_runs: Runs in the spool.
-        rows_by_file: Rows in, by position of the file.
-        filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
-        marks_digest: What the first pass said of its rows; see `marks_digest`.
-        rejected_samples: The first few rejected rows, a sentence each.
-        damage: Why a file cannot be read at all, by its position.
-        has_statistics: Whether there are statistics of it, in a file of their own.
-    """
-
-    input_split_index: int
-    versions: tuple[str, ...]
-    num_runs: int = 0
-    rows_by_file: dict[int, int] = {}
-    filtered_by_file: dict[int, int] = {}
-    duplicates_by_file: dict[int, int] = {}
-    rejected_by_file: dict[int, int] = {}
-    marks_digest: str = ""
-    rejected_samples: tuple[str, ...] = ()
-    damage: dict[int, str] = {}
-    has_statistics: bool
 
 
 def extract_split(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Extracted:
@@ -129,11 +102,6 @@ def load_extracted(plan: Plan) -> list[Extracted]:
         part if part.damage or s.file_start not in damaged or s.file_stop - s.file_start != 1 else _nothing(plan, s)
         for s, part in zip(plan.input_splits, found, strict=True)
     ]
-
-
-def statistics_name(input_split_index: int) -> str:
-    """Returns where the statistics of an input split lie, relative to the work folder."""
-    return f"statistics/{input_split_index}.msgpack"
 
 
 def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) -> Iterator[bytes]:
@@ -250,11 +218,6 @@ def is_whole(plan: Plan, extracted: Extracted) -> bool:
     if extracted.rejected_by_file and plan.recipe.on_bad_record == "quarantine":
         names.append(f"rejected/{extracted.input_split_index}.jsonl")
     return all(plan.work_path(name).exists() for name in names)
-
-
-def run_names(extracted: Extracted) -> list[str]:
-    """Returns the paths of the runs, relative to the work folder."""
-    return [f"spool/{extracted.input_split_index}-{i}.run" for i in range(extracted.num_runs)]
 
 
 class _RunWriter:

@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from shardkit.conversion.extracted import Extracted
+from shardkit.conversion.plan import Plan
 from shardkit.dataset.rejected_rows import RejectedRecord, encode_record
 from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import format_of
@@ -18,10 +19,6 @@ from shardkit.sources.base import RawFile, RejectedRow
 from shardkit.sources.formats import format_named
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
-
-if TYPE_CHECKING:
-    from shardkit.conversion.extract.extract import Extracted
-    from shardkit.conversion.plan import Plan
 
 MAX_SAMPLES = 3
 

@@ -11,16 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 import msgspec
 
-from shardkit.conversion.plan import Plan, load_plan, plan_file
+from shardkit.conversion.plan import Plan, plan_file
 from shardkit.conversion.rows.attempts import (
-    OTHER,
-    Attempt,
     forget_attempt,
     is_suspect,
     read_place,
@@ -29,7 +26,7 @@ from shardkit.conversion.rows.attempts import (
 )
 from shardkit.conversion.rows.crash_records import load_verdict, narrow, narrow_at_first, save_verdict
 from shardkit.errors import BadInputError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import die_with_parent, leave_if_memory_is_short
+from shardkit.runtime.process_limits import leave_if_memory_is_short
 from shardkit.units import format_count
 
 Step = Literal["extract", "survey"]
@@ -37,14 +34,16 @@ Origin = Literal["kept", "here", "isolated"]
 
 _Done = TypeVar("_Done")
 
+WORKER = "shardkit.conversion.extract.isolated_worker"
+"""The program of a process that does one step; above this module, as it needs the steps."""
+
 _POLL_SECONDS = 0.1
-_EXIT_FAILED = 3
-_EXIT_NO_MEMORY = 4
+EXIT_FAILED = 3
+EXIT_NO_MEMORY = 4
 _MAX_PROCESSES = 1_000
-_LOAD_SECONDS = 60.0
 
 
-class _Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True):
     """What a step raised: the error that a user understands, or the traceback of one that nobody foresaw."""
 
     error: dict[str, str | None] | None
@@ -133,18 +132,18 @@ def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
     done_path = plan.work_path("isolated", f"{input_split_index}.done")
     for path in (failure_path, done_path):
         path.unlink(missing_ok=True)
-    command = [sys.executable, "-P", "-m", __name__, str(plan_file(plan)), str(input_split_index), step]
+    command = [sys.executable, "-P", "-m", WORKER, str(plan_file(plan)), str(input_split_index), step]
     with subprocess.Popen(command) as process:
         how = _watch(process, plan, input_split_index)
     # A user's function may end the process with any exit code.
     if how is not None or (process.returncode == 0 and done_path.exists()):
         return how
-    if process.returncode == _EXIT_FAILED and failure_path.exists():
-        failure = msgspec.msgpack.decode(failure_path.read_bytes(), type=_Failure)
+    if process.returncode == EXIT_FAILED and failure_path.exists():
+        failure = msgspec.msgpack.decode(failure_path.read_bytes(), type=Failure)
         if failure.error is not None:
             raise ShardkitError.from_dict(failure.error)
         raise RuntimeError(failure.traceback)
-    if process.returncode == _EXIT_NO_MEMORY:
+    if process.returncode == EXIT_NO_MEMORY:
         return "ran out of memory (see --max-memory)"
     return describe_end(process.returncode)
 
@@ -169,39 +168,3 @@ def describe_end(return_code: int) -> str:
         return f"ended with {signal.Signals(-return_code).name}"
     except ValueError:
         return f"ended with signal {-return_code}"
-
-
-def main(plan_path: str, input_split_index: int, step: Step) -> int:
-    """Does one step of one input split in this process."""
-    # What these steps need is needed by no one who only asks whether to isolate.
-    from shardkit.conversion.extract.extract import extract_here
-    from shardkit.conversion.extract.first_pass import survey_here
-    from shardkit.conversion.rows.crash_limit import refuse_too_many
-    from shardkit.transforms.pipeline import load_steps
-
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    plan = load_plan(plan_path)
-    try:
-        with Attempt(plan.work_dir, input_split_index) as attempt:
-            # What a function of the user imports must not count as time of its first rows.
-            attempt.begin(OTHER, max(_LOAD_SECONDS, plan.recipe.max_row_seconds), 0)
-            load_steps(plan.transforms)
-        refuse_too_many(plan, input_split_index)
-        if step == "extract":
-            extract_here(plan, input_split_index)
-        else:
-            survey_here(plan, input_split_index)
-    except MemoryError:
-        return _EXIT_NO_MEMORY
-    except Exception as error:  # noqa: BLE001 - the process that waits raises it
-        parts = error.to_dict() if isinstance(error, ShardkitError) else None
-        failure = _Failure(parts, traceback.format_exc())
-        plan.work_path("isolated", f"{input_split_index}.failure").write_bytes(msgspec.msgpack.encode(failure))
-        return _EXIT_FAILED
-    plan.work_path("isolated", f"{input_split_index}.done").touch()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), "extract" if sys.argv[3] == "extract" else "survey"))

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import numpy as np
 
-from shardkit.conversion.extract.extract import Extracted, run_names
 from shardkit.conversion.extract.runs import (
     Segment,
     find_segments,
@@ -18,6 +17,7 @@ from shardkit.conversion.extract.runs import (
     read_run_entries,
     run_order,
 )
+from shardkit.conversion.extracted import Extracted, run_names
 from shardkit.conversion.layout_math import (
     BucketTotals,
     GroupLayout,

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shardkit.conversion.extract.extract import find_extracted, run_names
+from shardkit.conversion.extract.extract import find_extracted
 from shardkit.conversion.extract.runs import NUM_BUCKET_BITS, RUN_BYTES, read_run_entries
+from shardkit.conversion.extracted import run_names
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.space.size_sample import Sample, compressed_fractions, least_share, measure_sample

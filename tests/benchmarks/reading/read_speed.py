@@ -6,7 +6,7 @@ For each kind of data, the installed `shardkit` command converts generated files
 `--compression-level balanced` (the default) and `small` and with `--compression none`; TensorFlow rewrites the
 records with its own `TFRecordWriter`, gzip. Every reader is a process of its own, shardkit's a new one each round; what
 counts is CPU time of all its threads for a pass over the files, after a first pass. shardkit inflates, checks both
-CRC32C of every record and decodes to Arrow columns by `shardkit.blocks` and `shardkit.decoder`; tf.data does
+CRC32C of every record and decodes to Arrow columns by `dataset.block_reader` and `encoding.decoder`; tf.data does
 `TFRecordDataset(files, "GZIP").batch(N).map(parse_example)`. Before, each reader says what it has read (rows, and a
 sum over the bits of every column): all must say the same. The files lie in the page cache.
 """

@@ -90,7 +90,7 @@ def test_who_is_started_for_somebody_else_says_what_that_one_knows(interrupted, 
 
 def test_a_signal_behind_the_last_word_loses_neither_the_word_nor_the_exit_code():
     code = (
-        "import signal, sys\nfrom shardkit.cli.shell.command import Terminated\n"
+        "import signal, sys\nfrom shardkit.cli.shell.errors import Terminated\n"
         "from shardkit.cli.shell.supervise import supervised\n"
         "def run():\n    print('made it')\n    raise Terminated(signal.SIGTERM)\nsys.exit(supervised(run))\n"
     )

@@ -9,7 +9,8 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 
-from shardkit.cli.supervise import supervised, tell_work_folder
+from shardkit.cli.shell.supervise import supervised
+from shardkit.cli.shell.supervised import tell_work_folder
 
 folder, deaths = Path(sys.argv[1]), int(sys.argv[2])
 
