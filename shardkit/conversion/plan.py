@@ -19,7 +19,7 @@ import xxhash
 
 from shardkit._version import __version__
 from shardkit.conversion.layout_math import SplitShare
-from shardkit.conversion.request import BadRowPolicy
+from shardkit.conversion.request import BadRowPolicy, fields_of
 from shardkit.dataset.manifest import DATA_DIR, FORMAT_VERSION, Created, InputRoot
 from shardkit.encoding.codec import Compression, CompressionLevel
 from shardkit.errors import UsageError
@@ -150,14 +150,18 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
         # included is in the list of files.
         "recipe": msgspec.structs.replace(
             recipe,
-            max_bad=None,
-            max_row_seconds=0.0,
-            allow_empty=False,
-            source=msgspec.structs.replace(recipe.source, labels=None, include=(), exclude=()),
-            transforms=without_places(recipe.transforms),
+            **_blank_limits(""),
+            source=msgspec.structs.replace(recipe.source, **_blank_limits("source")),
+            transforms=msgspec.structs.replace(without_places(recipe.transforms), **_blank_limits("transforms")),
         ),
     }
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
+
+
+def _blank_limits(part: str) -> dict[str, Any]:
+    """Returns the empty value of every limit in a part of the recipe: None, or 0, False and () by the type."""
+    limits = [f for f in fields_of("limit") if f.option.part == part]
+    return {f.stored_name: None if f.default is None else type(f.default)() for f in limits}
 
 
 def input_versions(plan: Plan, input_split: InputSplit) -> tuple[str, ...]:

@@ -62,6 +62,8 @@ from shardkit.transforms.options import TransformOptions, make_options
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 from shardkit.units import MiB
 
+_RECIPE_FIELDS = frozenset(Recipe.__struct_fields__)
+
 
 class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user asks for.
@@ -243,27 +245,18 @@ def draft(
         source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
     transforms = plan_transforms(features, options.transforms, source_options)
     features = transforms.output_features
+    asked = {name: getattr(options, name) for name in ConvertOptions.__struct_fields__ if name in _RECIPE_FIELDS}
     recipe = Recipe(
-        source=source_options,
-        splits=shares,
-        shuffle=options.shuffle,
-        seed=options.seed,
-        shard_bytes=None if options.num_shards is not None else options.shard_bytes,
-        num_shards=options.num_shards,
-        compression=options.compression,
-        compression_level=compression_level,
-        tfds=options.tfds,
-        on_bad_record=options.on_bad_record,
-        max_bad=options.max_bad,
-        max_row_seconds=options.max_row_seconds,
-        allow_empty=options.allow_empty,
-        dedup=options.dedup,
-        group_by=options.group_by,
-        split_column=options.split_column,
-        stratify=options.stratify,
-        labels_sha256=understood.labels_sha256,
-        transforms=transforms.options,
-        source_features=() if transforms.options.changes_nothing else transforms.input_features,
+        **{
+            **asked,
+            "source": source_options,
+            "splits": shares,
+            "shard_bytes": None if options.num_shards is not None else options.shard_bytes,
+            "compression_level": compression_level,
+            "labels_sha256": understood.labels_sha256,
+            "transforms": transforms.options,
+            "source_features": () if transforms.options.changes_nothing else transforms.input_features,
+        }
     )
     check_columns(features, recipe)
     if recipe.tfds:

@@ -20,6 +20,7 @@ from shardkit.conversion.option_forms import (
     Option,
     OptionField,
     Pair,
+    Role,
     Size,
     Split,
 )
@@ -327,6 +328,11 @@ def option_fields() -> tuple[OptionField, ...]:
         OptionField(name, hints[name].__origin__, hints[name].__metadata__[0], default)
         for name, default in defaults.items()
     )
+
+
+def fields_of(role: Role) -> tuple[OptionField, ...]:
+    """Returns the options of a role that the stored recipe holds."""
+    return tuple(f for f in option_fields() if f.is_in_recipe and f.option.role == role)
 
 
 def parse_request(typed: Mapping[str, Any]) -> ConvertRequest:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardkit.conversion.plan import Recipe
+from shardkit.conversion.request import fields_of
 from shardkit.dataset.manifest import Manifest
 from shardkit.errors import UsageError
 from shardkit.transforms.options import TransformOptions, split_reference
@@ -16,54 +17,8 @@ from shardkit.transforms.options import TransformOptions, split_reference
 if TYPE_CHECKING:
     from shardkit.conversion.prepare import ConvertOptions
 
-# Where each option of the recipe stands in `ConvertOptions`. What is not here may differ: what is read and where it
-# lies, and limits, which decide whether there is a dataset and not what is in it.
-RECIPE_OPTIONS = {
-    "format": "source.format",
-    "drop-columns": "source.drop_columns",
-    "columns": "source.columns",
-    "header": "source.has_header",
-    "delimiter": "source.delimiter",
-    "null-value": "source.null_values",
-    "max-field": "source.max_field_bytes",
-    "allow-duplicate-keys": "source.allows_duplicate_keys",
-    "encoding": "source.encoding",
-    "text-record": "source.text_record",
-    "table": "source.table",
-    "query": "source.query",
-    "audio": "source.audio",
-    "audio-rate": "source.audio_rate",
-    "max-pixels": "source.max_pixels",
-    "max-record-size": "source.max_record_bytes",
-    "max-expansion": "source.max_expansion",
-    "cast": "transforms.cast",
-    "rename": "transforms.rename",
-    "drop-null": "transforms.drop_null",
-    "map": "transforms.map_path",
-    "select": "transforms.select",
-    "unicode-form": "transforms.unicode_form",
-    "lower": "transforms.lower",
-    "tokenize": "transforms.tokenize",
-    "image-size": "transforms.image_size",
-    "image-format": "transforms.image_format",
-    "image-quality": "transforms.image_quality",
-    "apply-exif": "transforms.apply_exif",
-    "split": "splits",
-    "group-by": "group_by",
-    "split-column": "split_column",
-    "stratify": "stratify",
-    "dedup": "dedup",
-    "dedup-by": "dedup",
-    "shard-size": "shard_bytes",
-    "num-shards": "num_shards",
-    "shuffle": "shuffle",
-    "seed": "seed",
-    "compression": "compression",
-    "compression-level": "compression_level",
-    "on-bad-record": "on_bad_record",
-    "tfds": "tfds",
-}
-_FREE = {"source": ("include", "exclude", "labels"), "": ("max_bad", "max_row_seconds")}
+# Values that the recipe holds in another form, or that hold_to_recipe takes from elsewhere.
+_HELD_OTHERWISE = frozenset({"splits", "shard_bytes"})
 
 
 def recipe_of(manifest: Manifest, where: str) -> Recipe:
@@ -111,7 +66,8 @@ def hold_to_recipe(options: ConvertOptions, recipe: Recipe, given: Collection[st
         UsageError: If one contradicts the recipe.
     """
     defaults = type(options)(inputs=(), destination="")
-    for name, path in RECIPE_OPTIONS.items():
+    for field in fields_of("content"):
+        name, path = field.key, field.path
         asked, held = _value(options, path), _value(recipe, path)
         if asked != held and (asked != _value(defaults, path) if given is None else name in given):
             is_there = held is not None and held is not False and held != ()
@@ -130,28 +86,25 @@ def hold_to_recipe(options: ConvertOptions, recipe: Recipe, given: Collection[st
             )
     return msgspec.structs.replace(
         options,
-        source=msgspec.structs.replace(recipe.source, **_chosen(options.source, defaults.source, "source")),
+        source=msgspec.structs.replace(
+            recipe.source, **_chosen(options.source, defaults.source, recipe.source, "source")
+        ),
         splits=_splits(recipe),
-        shuffle=recipe.shuffle,
-        seed=recipe.seed,
         shard_bytes=recipe.shard_bytes or defaults.shard_bytes,
-        num_shards=recipe.num_shards,
-        compression=recipe.compression,
-        compression_level=recipe.compression_level,
-        on_bad_record=recipe.on_bad_record,
-        allow_empty=options.allow_empty or recipe.allow_empty,
-        group_by=recipe.group_by,
-        split_column=recipe.split_column,
         transforms=_with_places(recipe.transforms, options.transforms),
-        **{
-            name: getattr(recipe, name) if getattr(options, name) == getattr(defaults, name) else getattr(options, name)
-            for name in _FREE[""]
-        },
+        **{name: getattr(recipe, name) for name in _held_names()},
+        **_chosen(options, defaults, recipe, ""),
     )
 
 
-def _chosen(own: Any, default: Any, part: str) -> dict[str, Any]:
-    return {name: getattr(own, name) for name in _FREE[part] if getattr(own, name) != getattr(default, name)}
+def _held_names() -> set[str]:
+    return {f.stored_name for f in fields_of("content") if not f.option.part} - _HELD_OTHERWISE
+
+
+def _chosen(own: Any, default: Any, held: Any, part: str) -> dict[str, Any]:
+    """Returns the limits of a part: what the user asks for, or else what the recipe holds."""
+    names = [f.stored_name for f in fields_of("limit") if f.option.part == part]
+    return {n: getattr(held if getattr(own, n) == getattr(default, n) else own, n) for n in names}
 
 
 def _splits(recipe: Recipe) -> tuple[tuple[str, float | None], ...]:
