@@ -19,8 +19,8 @@ HOST = """
 import sys
 import time
 from pathlib import Path
-from train.cluster import Placement
-from train.supervisor import Orders, supervise
+from train.distribution.cluster import Placement
+from train.distribution.supervisor import Orders, supervise
 
 folder, index, *workers = sys.argv[1:]
 orders = Orders(
