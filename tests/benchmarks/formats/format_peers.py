@@ -1,6 +1,6 @@
 """What each peer of `formats_speed.py` does, in a process of its own and an environment of its own.
 
-    python format_peers.py beam '{"kind": "csv", ...}'
+    python -m tests.benchmarks.formats.format_peers beam '{"kind": "csv", ...}'
 
 Imports come first; then every line of the input, a JSON list of source and output, is one conversion. Each is answered
 by one line of JSON: CPU seconds of all threads and child processes, and wall seconds. So the rounds of a benchmark pay
