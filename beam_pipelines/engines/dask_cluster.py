@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -34,7 +35,7 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
-                preload=["beam_pipelines.engines.quiet_worker"],
+                preload=[__name__],
             )
         except (RuntimeError, OSError, TimeoutError) as error:
             raise StorageError(
@@ -48,3 +49,12 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
     finally:
         with suppress(Exception):
             cluster.close(timeout=5)
+
+
+def dask_setup(worker: object) -> None:
+    """Silences the log of a worker: Beam warns of packages that nothing here needs.
+
+    Dask finds it by this name, and calls it in every worker that preloads this module.
+    """
+    if not os.environ.get("SHARDKIT_DEBUG"):
+        logging.disable(logging.CRITICAL)

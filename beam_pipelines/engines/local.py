@@ -22,8 +22,7 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.failures import read_failure
-from beam_pipelines.memory import return_freed_memory
-from beam_pipelines.worker import worker_command
+from beam_pipelines.worker import return_freed_memory, worker_command
 from shardkit.conversion.layout_math import deal_workers
 from shardkit.conversion.plan import load_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError

@@ -115,7 +115,7 @@ def script() -> NoReturn:
 
 
 def _convert() -> int:
-    from beam_pipelines.imports import lighten_process
+    from beam_pipelines.worker import lighten_process
     from shardkit.runtime.process_limits import ask_for_memory_late
 
     lighten_process()

@@ -162,7 +162,7 @@ def is_group_alive(group: int) -> bool:
 
 def main() -> None:
     """Serves until it is told nothing more."""
-    from beam_pipelines.imports import lighten_process
+    from beam_pipelines.worker import lighten_process
 
     lighten_process()
     for name in _PRELOADED:
