@@ -26,10 +26,10 @@ from train.loop.epoch_loop import EpochLoop
 from train.loop.nonfinite import Search, find_bad_batch, not_a_number, weights_not_finite
 from train.loop.step_loop import StepLoop
 from train.models.user_model import call_user_code, model_path
-from train.optimization.finite import find_not_finite
 from train.optimization.first_replica import sharing_of_first
 from train.optimization.memory_advice import advise
 from train.optimization.memory_estimate import estimate_memory
+from train.optimization.precision import find_not_finite
 from train.parameter_servers import dismiss
 from train.parts import make_record
 from train.reporting.early_stopping import best_epoch, choose_monitor, should_stop

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from shardkit.reading.lengths import count_lengths
 from shardkit.reading.splits import Splits
 from train.asynchronous.steps import UnitSteps
 from train.distribution.cluster import Cluster
 from train.distribution.devices import ALONE, Devices, choose_devices
 from train.input.caching import keep_examples
-from train.input.lengths import put_in_buckets
+from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
 from train.input.reader_input import BatchInput, ReaderInput
 from train.input.reading_errors import explained
@@ -32,7 +33,7 @@ from train.optimization.replica_seeds import with_own_seeds
 from train.optimization.updater import Updater
 from train.options.choices import IMAGE
 from train.options.config import LabelSpec
-from train.options.length_buckets import SplitBuckets
+from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
 from train.options.local_sgd_checks import check_one_replica
 from train.options.model_defaults import APPLICATIONS, check_image_size, is_user_model
 from train.options.optimizer_options import check_micro_batches, choose_optimizer
@@ -202,3 +203,27 @@ def make_input(
     buckets = {} if options.length_buckets is None else put_in_buckets(request, learner, opened)
     input_ = ReaderInput(opened, request.splits, preparation, plan, worker_index, options.seed, buckets)
     return Source(input_, note, buckets.get(request.splits.train))
+
+
+def put_in_buckets(request: Request, learner: Learner, opened: Splits) -> dict[str, SplitBuckets]:
+    """Returns the buckets of each split that is read, by its name, and tells the splits the lengths of their examples.
+
+    The validation split has those of the train split, and one more if it has longer examples. Each is read once.
+
+    Args:
+        request: With length buckets.
+        learner: That says how long an example is.
+        opened: The dataset.
+
+    Raises:
+        DamageError: If an example cannot be read.
+    """
+    asked, found = request.options.length_buckets, dict[str, SplitBuckets]()
+    wanted: Boundaries | None = asked if isinstance(asked, tuple) else None
+    (feature,) = learner.features
+    for name in request.split_names:
+        lengths = read_lengths(opened[name], learner)
+        opened[name].set_lengths(feature.name, lengths)
+        found[name] = bucket_split(feature.name, wanted, lengths, count_lengths(lengths))
+        wanted = found[name].boundaries
+    return found

@@ -11,7 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.units import format_number
 from train.distribution.cluster import Cluster
 from train.distribution.lost_peers import configure_heartbeats
-from train.distribution.reach import wait_for_peers
+from train.distribution.rendezvous import wait_for_peers
 from train.distribution.start_watchdog import watched
 from train.options.config import StrategyChoice
 

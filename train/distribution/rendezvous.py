@@ -7,21 +7,25 @@ A worker is done when it has reached all others and all others have reached it, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 import msgspec
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
 from train.distribution.cluster import Cluster, name_of, parse_address
+from train.distribution.heartbeat import START_LIMIT_S
 
 DEFAULT_TIMEOUT_S = 300.0
 
 _PROTOCOL = "shardkit-rendezvous-1"
 MAX_GREETING_BYTES = 1 << 18
 CALL_LIMIT_S = 5.0
+_CONNECT_LIMIT_S = 1.0
 _PAUSE_S = 0.1
 MAX_NAMED = 5
 _AGREED = b"agreed\n"
@@ -110,6 +114,32 @@ def decode_greeting(line: bytes) -> Greeting | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return greeting if greeting.protocol == _PROTOCOL else None
+
+
+def is_open(address: str) -> bool:
+    """Returns whether somebody listens at `host:port`."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(parse_address(address, "the cluster"), timeout=_CONNECT_LIMIT_S).close()
+        return True
+    return False
+
+
+def wait_for_peers(cluster: Cluster, limit_s: float = START_LIMIT_S) -> None:
+    """Waits until all other workers can be called.
+
+    Raises:
+        StorageError: If one of them cannot in time; names it.
+    """
+    until_s = time.monotonic() + limit_s
+    for index, address in cluster.peers.items():
+        while not is_open(address):
+            if time.monotonic() > until_s:
+                raise StorageError(
+                    f"{name_of(index, cluster.num_servers)} did not start in {limit_s:g} s",
+                    where=address,
+                    next_step="See its log, and that its host can be reached",
+                )
+            time.sleep(_PAUSE_S)
 
 
 class _Meeting:

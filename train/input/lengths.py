@@ -11,39 +11,11 @@ import tensorflow as tf
 from shardkit.adapters.tensorflow import Tensors, tensor_specs, to_tensors
 from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.features import Features
-from shardkit.reading.lengths import count_lengths
 from shardkit.reading.split import Split
-from shardkit.reading.splits import Splits as OpenSplits
 from train.input.parsed import parsed_batch
 from train.models.model_inputs import Learner
-from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
-from train.runs.request import Request
 
 _NUM_AT_ONCE = 1_024
-
-
-def put_in_buckets(request: Request, learner: Learner, opened: OpenSplits) -> dict[str, SplitBuckets]:
-    """Returns the buckets of each split that is read, by its name, and tells the splits the lengths of their examples.
-
-    The validation split has those of the train split, and one more if it has longer examples. Each is read once.
-
-    Args:
-        request: With length buckets.
-        learner: That says how long an example is.
-        opened: The dataset.
-
-    Raises:
-        DamageError: If an example cannot be read.
-    """
-    asked, found = request.options.length_buckets, dict[str, SplitBuckets]()
-    wanted: Boundaries | None = asked if isinstance(asked, tuple) else None
-    (feature,) = learner.features
-    for name in request.split_names:
-        lengths = read_lengths(opened[name], learner)
-        opened[name].set_lengths(feature.name, lengths)
-        found[name] = bucket_split(feature.name, wanted, lengths, count_lengths(lengths))
-        wanted = found[name].boundaries
-    return found
 
 
 def read_lengths(split: Split, learner: Learner) -> npt.NDArray[np.int32]:

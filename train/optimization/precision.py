@@ -1,6 +1,8 @@
-"""What layers compute in, and the loss scale that keeps small gradients of float16 from vanishing."""
+"""What layers compute in, the loss scale that keeps small gradients of float16 from vanishing, and a check for NaN."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -26,6 +28,16 @@ def note_on_outputs(model: keras.Model, precision: Precision) -> str | None:
     if precision == "float32" or not outputs or all(o.dtype == "float32" for o in outputs):
         return None
     return f"the model's last layer computes in {precision}; with dtype='float32' its loss is more exact"
+
+
+def find_not_finite(variables: Sequence[keras.Variable]) -> str | None:
+    """Returns the path of the first variable that holds NaN or infinity, None if there is none."""
+    floats = [v for v in variables if tf.as_dtype(v.dtype).is_floating]
+    if not floats:
+        return None
+    # One answer for all of them: each costs a wait for the device.
+    are_finite = tf.stack([tf.reduce_all(tf.math.is_finite(v.value)) for v in floats]).numpy()
+    return next((v.path for v, is_finite in zip(floats, are_finite, strict=True) if not is_finite), None)
 
 
 class LossScale(tf.Module):

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
 from shardkit.storage import files as storage
-from train.optimization.finite import find_not_finite
+from train.optimization.precision import find_not_finite
 from train.optimization.replica_seeds import seed_states
 from train.reporting.metric_sums import Sums
 from train.runs.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints

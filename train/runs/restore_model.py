@@ -17,8 +17,7 @@ from train.models.factory import learner_again
 from train.models.model_inputs import Learner
 from train.models.model_recipe import LearnerRecipe, hash_model_file
 from train.models.user_model import call_user_code, model_path
-from train.optimization.finite import find_not_finite
-from train.optimization.precision import set_precision
+from train.optimization.precision import find_not_finite, set_precision
 from train.options.config import LabelSpec, Precision
 from train.reporting.early_stopping import choose_monitor
 from train.reporting.metric_sums import layout_for
