@@ -74,7 +74,7 @@ class RecordDecoder:
         """Returns the stored values of records that lie anywhere in a buffer; see `decode_at`.
 
         Returns:
-            For each feature what `shardkit.reference.Decoded` describes.
+            For each feature what `kernel_reference.Decoded` describes.
         """
         columns, problems = decode(frames, starts, lengths, self._specs)
         for i in problems.tolist():

@@ -2,7 +2,7 @@
 
 A part is what one worker saw. Counts, extremes and sums of integers are exact; means and deviations are merged by
 Chan, Golub and LeVeque's rule (1983), so they depend on how rows were dealt to parts by rounding only. Values are
-counted exactly up to `shardkit.frequencies.NUM_COUNTED` distinct ones. Quantiles and vocabularies are the same for
+counted exactly up to `frequencies.NUM_COUNTED` distinct ones. Quantiles and vocabularies are the same for
 any dealing.
 """
 

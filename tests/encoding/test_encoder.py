@@ -99,7 +99,7 @@ def test_without_the_kernel_the_reference_takes_over():
     script = (
         "import sys; sys.modules['shardkit._kernel'] = None\n"
         "import pyarrow as pa\n"
-        "from shardkit import encoder\n"
+        "from shardkit.encoding import encoder\n"
         "from shardkit.features import make_feature\n"
         "assert not encoder.HAS_KERNEL\n"
         "batch = pa.record_batch({'a': pa.array([1, 2])})\n"

@@ -16,7 +16,7 @@ def test_a_record_parsed_while_garbage_is_cleared(record):
     program = f"""
         import gc
         import numpy as np
-        from shardkit.example import stored_features
+        from shardkit.encoding.example import stored_features
         from shardkit.sources.tfrecord import messages as tfrecord_messages
 
         def messages():

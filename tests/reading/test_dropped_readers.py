@@ -101,7 +101,7 @@ def test_the_collector_may_end_a_reader_in_a_thread_that_waits_for_its_ending(fo
     program = f"""
         import faulthandler, gc, sys, threading
         import shardkit
-        from shardkit import stored_blocks
+        from shardkit.dataset import stored_blocks
 
         class Collecting:
             def __init__(self, number):

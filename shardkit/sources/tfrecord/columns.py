@@ -18,7 +18,7 @@ def stored_column(buffers: tuple[Any, ...], num_rows: int, kind: int, num_values
     """Returns one column that the kernel decoded, as values, lists or lists of a fixed size.
 
     Args:
-        buffers: As `shardkit.reference.Decoded` describes them.
+        buffers: As `kernel_reference.Decoded` describes them.
         num_rows: How many rows there are.
         kind: Of the values.
         num_values: Values in every row, or ANY_NUMBER.

@@ -35,7 +35,7 @@ import json, os, sys, time
 import shardkit.cli
 from beam_pipelines.worker import lighten_process
 lighten_process()
-import beam_pipelines.engines.local, rich.progress, shardkit.cli.conversion, shardkit.cli.convert
+import beam_pipelines.engines.local, rich.progress, shardkit.cli.run_convert, shardkit.cli.convert
 started = time.process_time()
 exit_code = shardkit.cli.main(["convert", *sys.argv[1:]])
 print(json.dumps(time.process_time() - started), flush=True)

@@ -20,14 +20,14 @@ HEAVY = ("apache_beam", "keras", "numpy", "pandas", "pyarrow", "rich", "tensorfl
 DRIVER = """
 import sys
 from shardkit import cli
-from shardkit.cli.shell import Entry
+from shardkit.cli.shell.command import Entry
 cli.COMMANDS["probe"] = Entry("probe", "A command of a test.")
 sys.exit(cli.main())
 """
 
 PROBE = """
 import click
-from shardkit.cli.shell import ExampleCommand
+from shardkit.cli.shell.command import ExampleCommand
 
 @click.command(cls=ExampleCommand, epilog='''
     shardkit probe --a-rather-long-option value --another-rather-long-option value

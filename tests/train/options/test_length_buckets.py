@@ -182,7 +182,8 @@ def test_two_replicas_end_where_one_does(dataset, tmp_path, monkeypatch) -> None
     monkeypatch.setattr(sequence_models, "_DROPOUT", 0.0)
     train(dataset, tmp_path / "one", **SETTINGS, length_buckets=(8, 16))
     code = (
-        "from train import sequence_models; sequence_models._DROPOUT = 0.0; from shardkit.cli import script; script()"
+        "from train.models import sequence_models; sequence_models._DROPOUT = 0.0\n"
+        "from shardkit.cli import script; script()"
     )
     command = (
         sys.executable, "-c", code, "train", dataset, "--output", tmp_path / "two", "--label", "sides",
