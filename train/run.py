@@ -14,7 +14,6 @@ from train.asynchronous.steps import NUM_PENDING
 from train.asynchronous.work_units import steps_a_unit
 from train.distribution.agreement import Agreement
 from train.distribution.cluster import Cluster
-from train.distribution.communication import measure_all_reduce_s
 from train.distribution.devices import ALONE
 from train.distribution.heartbeat import START_LIMIT_S, Heartbeat
 from train.distribution.launch import run_identity
@@ -26,6 +25,7 @@ from train.loop.epoch_loop import EpochLoop
 from train.loop.nonfinite import Search, find_bad_batch, not_a_number, weights_not_finite
 from train.loop.step_loop import StepLoop
 from train.models.user_model import call_user_code, model_path
+from train.optimization.communication import measure_all_reduce_s
 from train.optimization.first_replica import sharing_of_first
 from train.optimization.memory_advice import advise
 from train.optimization.memory_estimate import estimate_memory

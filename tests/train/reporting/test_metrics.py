@@ -13,8 +13,8 @@ import tensorflow as tf
 from train.asynchronous.loop import UnitMeter
 from train.asynchronous.steps import UnitResult
 from train.asynchronous.work_units import Unit
-from train.distribution.communication import dense_gradient_shapes, measure_all_reduce_s
 from train.distribution.devices import Devices
+from train.optimization.communication import dense_gradient_shapes, measure_all_reduce_s
 from train.reporting.metrics import Meter, decode_lines
 from train.reporting.report import Reporter
 
