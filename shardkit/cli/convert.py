@@ -50,7 +50,7 @@ def command(ctx: click.Context, /, inputs: tuple[str, ...], destination: str, **
     if typed["num_shards"] is not None and ctx.get_parameter_source("shard_bytes") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--shard-size and --num-shards exclude each other.", ctx)
     from shardkit.cli.run_convert import convert
-    from shardkit.conversion.prepare import convert_options
+    from shardkit.conversion.convert_options import convert_options
     from shardkit.runtime.process_limits import limit_memory
 
     request = parse_request(typed)

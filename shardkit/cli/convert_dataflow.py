@@ -17,8 +17,8 @@ from beam_pipelines.engines.settings import EngineOptions
 from shardkit.cli.pages.progress import Display
 from shardkit.cli.shell.supervised import announce_end
 from shardkit.conversion.commit.commit import forbid_commit
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import Plan
-from shardkit.conversion.prepare import ConvertOptions
 from shardkit.errors import UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.options import VARIABLE

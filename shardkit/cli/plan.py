@@ -145,7 +145,7 @@ def command(
         is_read = [name for name in _INPUTS[INPUTS] if name != "--max-record-size"]
         _refuse(ctx, is_read, "says how INPUT files are read, and --input-size needs none")
     from shardkit.cli.pages.plan_page import describe_limits, make_document, print_forecast
-    from shardkit.conversion.prepare import convert_options
+    from shardkit.conversion.convert_options import convert_options
     from shardkit.forecast.values import Setting
 
     request = parse_request(typed)

@@ -23,6 +23,7 @@ from shardkit.cli.shell.supervised import is_begun_again, is_supervised, tell_wo
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.exchange import fetch_signs, offer_plan
 from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
 from shardkit.conversion.inputs.append_check import NothingNew
@@ -30,7 +31,7 @@ from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.inputs.inspect_inputs import remember
 from shardkit.conversion.layout_math import deal_workers
 from shardkit.conversion.plan import Plan, save_plan
-from shardkit.conversion.prepare import ConvertOptions, Prepared, prepare
+from shardkit.conversion.prepare import Prepared, prepare
 from shardkit.conversion.progress import Totals, read_totals
 from shardkit.conversion.request import BadRowPolicy
 from shardkit.conversion.rows.bad_rows import bad_row_samples

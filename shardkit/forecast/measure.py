@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import WORK_DIR, Plan
-from shardkit.conversion.prepare import ConvertOptions, draft
+from shardkit.conversion.prepare import draft
 from shardkit.conversion.space.size_sample import measure_sample
 from shardkit.errors import BadInputError, ShardkitError
 from shardkit.forecast.manifest_size import size_of

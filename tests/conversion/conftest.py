@@ -2,7 +2,8 @@
 
 import pytest
 
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.convert_options import ConvertOptions
+from shardkit.conversion.prepare import prepare
 from tests.support.in_process import run_plan
 
 

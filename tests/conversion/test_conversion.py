@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardkit.conversion.commit.commit import forbid_commit
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.extract import extract
 from shardkit.conversion.layout_math import form_groups
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.prepare import prepare
 from shardkit.conversion.shards import layout
 from shardkit.dataset.manifest import encode_manifest
 from shardkit.encoding.codec import inflate_block

@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 
 from shardkit.cli import main
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.prepare import prepare
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset

@@ -8,7 +8,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipelines.threads import ThreadedDoFn
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.convert_options import ConvertOptions
+from shardkit.conversion.prepare import prepare
 from shardkit.units import MiB
 
 NUM_THREADS = 3

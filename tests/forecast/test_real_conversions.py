@@ -10,10 +10,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from shardkit.cli.plan import command
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.extract.extract import load_extracted
 from shardkit.conversion.layout_math import write_units
 from shardkit.conversion.plan import save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.prepare import prepare
 from shardkit.conversion.shards.layout import plan_layout
 from shardkit.conversion.work_folder import work_folder
 from shardkit.dataset.open import open_dataset

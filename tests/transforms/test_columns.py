@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.conversion.prepare import convert_options
+from shardkit.conversion.convert_options import convert_options
 from shardkit.conversion.request import parse_request
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature

@@ -13,8 +13,8 @@ from shardkit.cli.shell.option_files import key_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from shardkit.conversion.convert_options import ConvertOptions
     from shardkit.conversion.inputs.append_check import NothingNew
-    from shardkit.conversion.prepare import ConvertOptions
 
 
 def held_options(ctx: click.Context, options: ConvertOptions) -> ConvertOptions:

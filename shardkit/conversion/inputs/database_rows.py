@@ -12,19 +12,16 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import xxhash
 
+from shardkit.conversion.convert_options import ConvertOptions
+from shardkit.conversion.plan import Plan
 from shardkit.errors import StorageError, UsageError, missing_extra
 from shardkit.storage import files as storage
-
-if TYPE_CHECKING:
-    from shardkit.conversion.plan import Plan
-    from shardkit.conversion.prepare import ConvertOptions
 
 ROWS_FOLDER = "queries"
 _SERVER = re.compile(r"postgres(ql)?://", re.IGNORECASE)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.rows.bad_rows import BadLimit
 from shardkit.encoding.codec import DEFAULT_LEVEL, CompressionLevel
 from shardkit.errors import UsageError
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.formats import formats_with
 from shardkit.units import KiB
-
-if TYPE_CHECKING:
-    from shardkit.conversion.prepare import ConvertOptions
 
 # Options of reading that have no meaning for some formats, and the fields that hold them.
 _SOURCE_OPTIONS = (

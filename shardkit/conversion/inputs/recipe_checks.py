@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import Recipe
 from shardkit.conversion.request import fields_of
 from shardkit.dataset.manifest import Manifest
 from shardkit.errors import UsageError
 from shardkit.transforms.options import TransformOptions, split_reference
-
-if TYPE_CHECKING:
-    from shardkit.conversion.prepare import ConvertOptions
 
 # Values that the recipe holds in another form, or that hold_to_recipe takes from elsewhere.
 _HELD_OTHERWISE = frozenset({"splits", "shard_bytes"})

@@ -17,8 +17,9 @@ from PIL import Image
 import shardkit
 from shardkit.cleaning.decide import plan_cleaning
 from shardkit.cleaning.inventory import take_inventory
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.inputs.append_check import NothingNew
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.prepare import prepare
 from shardkit.dataset.append_info import appended_to, counted_file
 from shardkit.dataset.documents import InputInfo
 from shardkit.dataset.open import list_versions, open_dataset

@@ -3,7 +3,7 @@
 import msgspec
 
 from shardkit.conversion import plan
-from shardkit.conversion.prepare import ConvertOptions
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.request import fields_of, option_fields
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import save_plan
-from shardkit.conversion.prepare import ConvertOptions, prepare
+from shardkit.conversion.prepare import prepare
 from shardkit.conversion.space.disk_space import estimate_sizes, space_needs
 from shardkit.conversion.space.size_sample import measure_expansion
 from shardkit.conversion.work_folder import work_folder
