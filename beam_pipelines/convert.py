@@ -30,8 +30,7 @@ from shardkit.conversion.extract.first_pass import mark_names, mark_rows, needs_
 from shardkit.conversion.extract.runs import Segment
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
-from shardkit.conversion.order import work_order
-from shardkit.conversion.plan import Plan, check_tools, load_plan, write_whole
+from shardkit.conversion.plan import Plan, check_tools, load_plan, work_order, write_whole
 from shardkit.conversion.rows.bad_rows import check_bad_rows
 from shardkit.conversion.shards.chunks import UnitKey, cut_chunks, store_chunks
 from shardkit.conversion.shards.layout import (

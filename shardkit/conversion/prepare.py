@@ -21,8 +21,7 @@ from shardkit.conversion.inputs.append_check import (
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
 from shardkit.conversion.inputs.inspect_inputs import Understood, understand
-from shardkit.conversion.inputs.option_checks import check_options, choose_level
-from shardkit.conversion.inputs.own_output import refuse_own_output
+from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import hold_to_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
     Schema,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.conversion.order import work_order
+from shardkit.conversion.plan import work_order
 from shardkit.sources.base import ArchiveMember, InputSplit, RawFile
 
 

@@ -18,10 +18,9 @@ import pyarrow as pa
 import xxhash
 
 from shardkit.conversion.plan import Plan, write_whole
-from shardkit.conversion.splits.equality import with_equal_bits
 from shardkit.encoding.encoder import encode_batch
 from shardkit.errors import StorageError
-from shardkit.features import Features
+from shardkit.features import Feature, Features
 from shardkit.hashing import UInt64s
 
 Digests = npt.NDArray[np.uint64]  # Two columns: upper and lower half.
@@ -154,3 +153,35 @@ def _duplicates_of(
 
 def _marks_path(plan: Plan, input_split_index: int) -> Path:
     return survey_path(plan, input_split_index, "duplicates")
+
+
+def with_equal_bits(column: pa.Array, feature: Feature) -> pa.Array:
+    """Returns a column in which 0.0 and -0.0, and all NaNs, are the same; the column itself where they are.
+
+    Args:
+        column: Of the feature's Arrow type.
+        feature: Of the column.
+    """
+    if not pa.types.is_floating(feature.value_type):
+        return column
+    if feature.is_scalar:
+        return _one_zero_one_nan(column)
+    values = column.values
+    equal = _one_zero_one_nan(values)
+    if equal is values:
+        return column
+    buffers = column.buffers()[: 2 if pa.types.is_list(column.type) else 1]
+    return pa.Array.from_buffers(column.type, len(column), buffers, offset=column.offset, children=[equal])
+
+
+def _one_zero_one_nan(values: pa.Array) -> pa.Array:
+    # Nulls come as NaN.
+    numbers = values.to_numpy(zero_copy_only=False)
+    is_nan = np.isnan(numbers)
+    is_negative_zero = (numbers == 0) & np.signbit(numbers)
+    if not (is_nan.any() or is_negative_zero.any()):
+        return values
+    numbers = np.where(is_nan, np.array(np.nan, numbers.dtype), numbers)
+    numbers[is_negative_zero] = 0
+    is_null = np.asarray(values.is_null()) if values.null_count else None
+    return pa.array(numbers, values.type, mask=is_null, from_pandas=False)

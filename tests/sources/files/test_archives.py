@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.conversion.order import work_order
+from shardkit.conversion.plan import work_order
 from shardkit.encoding.gzip_files import GzipStream
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs
