@@ -1,4 +1,4 @@
-"""What every test stands on."""
+"""What every test stands on: signals, Hypothesis, the tiers."""
 
 import os
 import signal
@@ -6,14 +6,19 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.examples import PROFILE, draws
+from tests.support.fast_tier import install_guard, is_fast, switch_guard
+
 # A runner that was started in the background has these ignored, and hands that on to every process the tests start.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
 # How fast a busy machine draws inputs and runs a test says nothing about what is tested.
-settings.register_profile("shardkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shardkit")
+settings.register_profile(PROFILE, max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(PROFILE)
+
+install_guard()
 
 # Each has servers and models of its own, of a gigabyte and more.
 MAX_PROCESSES = 4
@@ -28,3 +33,13 @@ def pytest_collection_modifyitems(items):
     """Puts files with long tests first, so that no process is left alone with one at the end."""
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Refuses processes, ports and frameworks to a test of the fast tier."""
+    switch_guard(is_fast(item))
+    try:
+        return (yield)
+    finally:
+        switch_guard(False)

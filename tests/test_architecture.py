@@ -57,6 +57,7 @@ def modules():
         yield from (m.name for m in pkgutil.walk_packages([str(ROOT / room)], f"{room}."))
 
 
+@pytest.mark.full
 def test_the_import_contracts_hold():
     pytest.importorskip("importlinter")
     result = run("-c", "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())", cwd=ROOT)
@@ -69,6 +70,7 @@ def test_the_contracts_cover_the_rooms_that_the_wheel_holds():
     assert tuple(settings["mypy"]["packages"]) == ROOMS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("package", ALLOWED_IMPORTERS)
 def test_only_those_import_it_who_may(package):
     offenders = [
@@ -80,6 +82,7 @@ def test_only_those_import_it_who_may(package):
     assert offenders == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_help_is_light_and_has_examples(command):
     heavy = ("apache_beam", "tensorflow", "keras", "torch", "jax", "pandas", "pyarrow", "numpy", "fsspec")
@@ -113,6 +116,7 @@ def test_no_file_is_too_long():
     assert sorted(too_long) == sorted(LONGER), too_long
 
 
+@pytest.mark.full
 def test_core_modules_import_without_an_engine():
     not_core = ("shardkit.cli", "shardkit.adapters", "shardkit.__main__")
     core = [m for m in modules() if m.startswith("shardkit") and not m.startswith(not_core)]
@@ -127,6 +131,7 @@ print([m for m in {heavy!r} if m in sys.modules])
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
 
 
+@pytest.mark.full
 def test_public_names_are_sorted_and_there():
     with_names = []
     for path in SOURCES:
@@ -148,6 +153,7 @@ def test_every_room_is_typed():
     assert [room for room in ROOMS if not (ROOT / room / "py.typed").exists()] == []
 
 
+@pytest.mark.full
 def test_every_module_says_what_it_is_for():
     texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
     assert [name for name, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))] == []
@@ -174,6 +180,7 @@ def wheel(tmp_path_factory):
     return next(folder.glob("*.whl"))
 
 
+@pytest.mark.full
 def test_the_wheel_holds_the_three_rooms_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -183,6 +190,7 @@ def test_the_wheel_holds_the_three_rooms_and_nothing_else(wheel):
     assert {f"{room}/py.typed" for room in ROOMS} <= set(names)
 
 
+@pytest.mark.full
 def test_the_wheel_runs_alone(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = f"""

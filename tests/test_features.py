@@ -89,6 +89,7 @@ def test_json_round_trip(feature):
     assert msgspec.json.encode(again) == raw
 
 
+@pytest.mark.full
 @given(st.lists(features(), max_size=6, unique_by=lambda f: f.name))
 def test_the_arrow_schema_keeps_names_and_order(columns):
     schema = arrow_schema(tuple(columns))

@@ -84,6 +84,7 @@ def run(argv, folder):
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_every_command_runs(folder, command):
@@ -91,6 +92,7 @@ def test_every_command_runs(folder, command):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("python"))
 def test_every_program_runs(folder, block):
@@ -133,6 +135,7 @@ def test_every_link_and_picture_is_there():
     assert [t for t in targets if not (ROOT / t).exists()] == []
 
 
+@pytest.mark.full
 def test_the_flights_are_what_the_readme_says(tmp_path):
     result = run([sys.executable, str(ROOT / "examples" / "flights.py"), str(tmp_path)], tmp_path)
     assert result.returncode == 0, result.stderr

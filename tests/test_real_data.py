@@ -17,6 +17,7 @@ import pytest
 from tests.support.paths import DATA
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.data,
     pytest.mark.slow,
     pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not beside the checkout"),

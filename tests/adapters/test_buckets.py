@@ -5,6 +5,8 @@ import pytest
 
 from shardkit import LengthBuckets
 
+pytestmark = pytest.mark.full
+
 NUM_ROWS = 500
 PLAIN = LengthBuckets(feature="tokens", tokens_per_batch=24, boundaries=(1, 2), num_groups=2)
 PADDED = LengthBuckets(feature="tokens", tokens_per_batch=24, boundaries=(1, 2), num_groups=2, padded=("tokens",))

@@ -13,6 +13,8 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("x", "float32"), make_feature("y", "int64", nullable=True))
 # Labels are powers of two: a row that is lost or comes twice shows in their sum.
 NUM_LABELLED = 31

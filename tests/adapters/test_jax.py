@@ -18,6 +18,8 @@ from shardkit.features import arrow_schema, make_feature  # noqa: E402
 from shardkit.reading.splits import Splits  # noqa: E402
 from shardkit.testing import write_dataset  # noqa: E402
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def sharding():

@@ -18,6 +18,8 @@ from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.full
+
 MAPPED = ROOT / "tests/support/adapters/mapped.py"
 
 

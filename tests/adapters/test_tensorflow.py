@@ -9,6 +9,8 @@ from shardkit.adapters.tfdata import load_split
 from shardkit.errors import UsageError
 from shardkit.reading.batch import Batch
 
+pytestmark = pytest.mark.full
+
 
 def as_rows(tensors, mask=None):
     """Rows of tensors as sortable Python values."""

@@ -18,7 +18,7 @@ from train.input.reading_errors import explained
 
 FEATURES = (make_feature("id", "int64"),)
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.full]
 
 
 @pytest.fixture

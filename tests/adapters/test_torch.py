@@ -22,6 +22,8 @@ from shardkit.features import arrow_schema, make_feature  # noqa: E402
 from shardkit.reading.splits import Splits  # noqa: E402
 from shardkit.testing import write_dataset  # noqa: E402
 
+pytestmark = pytest.mark.full
+
 
 def read_ids(loader):
     return [batch["id"].tolist() for batch in loader]

@@ -48,6 +48,7 @@ from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.dataset.shard_table import encode_shard_table
 from shardkit.errors import UnsafeError, UsageError
 from shardkit.units import parse_duration
+from tests.support.examples import draws
 
 DAY = 86_400.0
 WEEK = 7 * DAY
@@ -300,8 +301,8 @@ class Histories(RuleBasedStateMachine):
         assert self.place.missing() == []
 
 
-TestHistories = pytest.mark.slow(Histories.TestCase)
-TestHistories.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestHistories = pytest.mark.full(pytest.mark.slow(Histories.TestCase))
+TestHistories.settings = settings(max_examples=draws(100), stateful_step_count=40, deadline=None)
 
 
 def test_an_unfinished_conversion_goes_when_its_youngest_file_is_old(place):

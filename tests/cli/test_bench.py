@@ -13,6 +13,8 @@ import pytest
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
+pytestmark = pytest.mark.full
+
 FEATURES = (
     make_feature("x", "float64"),
     make_feature("count", "int32", nullable=True),

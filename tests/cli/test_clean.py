@@ -12,6 +12,8 @@ import pytest
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("number", "int64"),)
 DEAD = f"data/{'d' * 32}/train-00000-of-00002.tfrecord.gz"
 

@@ -8,6 +8,8 @@ import pytest
 
 from shardkit.cli import main
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def run(capsys):

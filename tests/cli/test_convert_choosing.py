@@ -48,6 +48,7 @@ def recipe_of(run, dataset, path):
     return path
 
 
+@pytest.mark.full
 def test_an_archive_of_several_kinds_of_file(run, package, tmp_path):
     code, _, err = run("convert", package, tmp_path / "out")
     assert code == 2
@@ -59,6 +60,7 @@ def test_an_archive_of_several_kinds_of_file(run, package, tmp_path):
     assert "2 of 4 files were left out by --include and --exclude" in err
 
 
+@pytest.mark.full
 def test_the_recipe_keeps_both(run, package, tmp_path):
     options = ["--include", "*.csv", "--include", "x*", "--exclude", "b.*", "--drop-columns", "word"]
     code, _, err = run("convert", package, tmp_path / "out", *options)
@@ -75,6 +77,7 @@ def test_the_recipe_keeps_both(run, package, tmp_path):
     assert first.manifest.splits[0].num_examples == 100
 
 
+@pytest.mark.full
 def test_the_fingerprint_knows_files_and_no_globs(run, package, tmp_path):
     assert run("convert", package, tmp_path / "one", "--include", "*.csv")[0] == 0
     assert run("convert", package, tmp_path / "other", "--exclude", "*.json")[0] == 0
@@ -83,6 +86,7 @@ def test_the_fingerprint_knows_files_and_no_globs(run, package, tmp_path):
     assert one.recipe["source"]["include"] == ["*.csv"]
 
 
+@pytest.mark.full
 def test_a_column_that_no_example_can_hold(run, tmp_path):
     table = pa.table({"n": [1, 2], "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64()))})
     pq.write_table(table.append_column("l", pa.array([[[1]], []])), tmp_path / "a.parquet")
@@ -111,6 +115,7 @@ def test_a_server_takes_no_globs(run, tmp_path):
     assert "--include and --exclude have no meaning for a database server" in err
 
 
+@pytest.mark.full
 def test_the_index_of_a_data_frame(run, tmp_path):
     (tmp_path / "a.csv").write_text(",word,n\n" + "".join(f"{i},w{i},{i * i}\n" for i in range(50)))
     code, _, err = run("convert", tmp_path / "a.csv", tmp_path / "out")
@@ -122,6 +127,7 @@ def test_the_index_of_a_data_frame(run, tmp_path):
     assert [f.name for f in open_dataset(str(tmp_path / "less")).manifest.features] == ["word", "n"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["sheetsxlsx_converted.csv", "test_empty_columns.csv"])
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="shared data are not there")
@@ -138,6 +144,7 @@ def test_real_tables_with_unnamed_columns(run, tmp_path, name):
     assert dataset.manifest.splits[0].num_examples == len(rows) - 1
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="shared data are not there")
 def test_real_articles_with_lists_of_objects(run, tmp_path):

@@ -5,6 +5,8 @@ import pytest
 from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def run(capsys):

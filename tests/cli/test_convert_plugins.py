@@ -39,6 +39,7 @@ def convert(environment, *arguments):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.full
 def test_an_installed_source_is_found_by_its_files(tmp_path):
     environment = install(tmp_path / "site")
     (tmp_path / "a.fwf").write_text(TEXT)
@@ -93,6 +94,7 @@ def test_files_that_the_example_refuses(tmp_path, content, why):
     assert why in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_source_that_cannot_be_loaded_is_named(tmp_path):
     environment = install(tmp_path / "site", "fixed_width:Nothing")
     (tmp_path / "a.fwf").write_text(TEXT)
@@ -102,6 +104,7 @@ def test_a_source_that_cannot_be_loaded_is_named(tmp_path):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.full
 def test_an_unknown_format_lists_the_known(tmp_path):
     (tmp_path / "a.fwf").write_text(TEXT)
     result = convert(os.environ, tmp_path / "a.fwf", tmp_path / "out", "--format", "fixed")

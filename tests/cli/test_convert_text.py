@@ -36,6 +36,7 @@ def write(tmp_path):
     return make
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "content", "options", "why"),
     [
@@ -65,6 +66,7 @@ def test_an_empty_dataset_is_made_only_where_that_is_asked_for(run, write, tmp_p
     assert "allow-empty = true" in run("inspect", out, "--recipe")[1]
 
 
+@pytest.mark.full
 def test_an_empty_dataset_has_the_features_that_are_declared(run, write, tmp_path):
     empty, schema = write("a.jsonl", ""), write("s.json", json.dumps({"features": {"x": "int32", "y": "string"}}))
     assert run("convert", empty, tmp_path / "out", "--schema", schema, "--allow-empty")[0] == 0
@@ -73,6 +75,7 @@ def test_an_empty_dataset_has_the_features_that_are_declared(run, write, tmp_pat
     assert manifest.splits == ()
 
 
+@pytest.mark.full
 def test_an_empty_file_among_others_is_told_of_and_allow_empty_changes_nothing(run, write, tmp_path):
     full, empty = write("a.csv", "a,b\n1,x\n"), write("b.csv", "")
     found = []
@@ -85,6 +88,7 @@ def test_an_empty_file_among_others_is_told_of_and_allow_empty_changes_nothing(r
     assert found[0] == found[1]
 
 
+@pytest.mark.full
 def test_options_of_text_formats_are_in_the_recipe_and_taken_from_it(run, write, tmp_path):
     rows = write("a.jsonl", '{"a": 1, "a": 2}\n')
     assert run("convert", rows, tmp_path / "out")[0] == 3
@@ -121,6 +125,7 @@ def test_options_without_a_meaning_are_refused(run, write, tmp_path, name, conte
     assert why in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "content",
     [
@@ -152,6 +157,7 @@ def test_what_is_compressed_twice_is_called_so(run, write, tmp_path):
     assert (code, "it is gzip inside of bz2" in err) == (3, True)
 
 
+@pytest.mark.full
 def test_a_nul_or_two_cost_their_rows(run, write, tmp_path):
     path = write("a.csv", b"a,b\n1,x\n2,\0\n3,y\n")
     code, _, err = run("convert", path, tmp_path / "strict")
@@ -171,6 +177,7 @@ def test_a_wrong_path_of_labels_names_the_option(run, write, tmp_path):
         assert why in err
 
 
+@pytest.mark.full
 def test_a_tfrecord_whose_first_length_looks_like_gzip_is_read(run, write, tmp_path):
     features = (make_feature("x", "bytes"),)
 

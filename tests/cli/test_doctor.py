@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 COMMAND = [sys.executable, "-m", "shardkit", "doctor"]
 
 

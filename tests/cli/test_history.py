@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 
 def shardkit(*arguments, code=0):
     own = [sys.executable, "-m", "shardkit", *map(str, arguments)]

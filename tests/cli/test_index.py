@@ -17,6 +17,8 @@ from shardkit.errors import DamageError
 from shardkit.features import make_feature
 from shardkit.testing import write_dataset
 
+pytestmark = pytest.mark.full
+
 
 def record(number: int) -> bytes:
     """Returns an Example with an int64 `n` and a float `x`, as protobuf writes it."""

@@ -14,6 +14,8 @@ import pytest
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
+pytestmark = pytest.mark.full
+
 FEATURES = (
     make_feature("a_rather_long_feature_name_that_nobody_shortens", "int64", nullable=True),
     make_feature("price", "float64"),

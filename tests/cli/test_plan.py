@@ -237,6 +237,7 @@ def odd_inputs(tmp_path, monkeypatch):
     (tmp_path / "schema.toml").write_text('[features."1"]\ndtype = "string"\n')
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "args",
     [

@@ -14,6 +14,8 @@ import pytest
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("number", "int64"), make_feature("word", "string"))
 
 

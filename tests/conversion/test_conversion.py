@@ -22,6 +22,7 @@ from shardkit.dataset.manifest import encode_manifest
 from shardkit.encoding.codec import inflate_block
 from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import BadInputError, ConflictError, StorageError, UsageError
+from tests.support.examples import draws
 from tests.support.in_process import read_rows, run_plan
 
 
@@ -65,6 +66,7 @@ def digests(dataset):
     return {s.path: s.sha256 for s in dataset.shards}
 
 
+@pytest.mark.full
 def test_every_row_comes_out_once_in_a_random_order(convert, parquet_files):
     dataset = convert(parquet_files, splits=(("train", 0.8), ("test", 0.2)), num_shards=4)
     rows = all_rows(dataset)
@@ -80,6 +82,7 @@ def test_every_row_comes_out_once_in_a_random_order(convert, parquet_files):
     assert [(i.name, i.num_rows) for i in accounting.inputs] == [(f"part-{n}.parquet", 1000) for n in range(3)]
 
 
+@pytest.mark.full
 @given(
     num_rows=st.integers(1, 400),
     num_shards=st.integers(1, 12),
@@ -88,7 +91,7 @@ def test_every_row_comes_out_once_in_a_random_order(convert, parquet_files):
     shuffle=st.booleans(),
     compression=st.sampled_from(["gzip", "none"]),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_cut_gives_even_shards_that_hold_everything(
     tmp_path_factory, small_groups, num_rows, num_shards, group_bytes, run_bytes, shuffle, compression
 ):
@@ -133,6 +136,7 @@ def _blocks(dataset, shard):
         position += size
 
 
+@pytest.mark.full
 def test_the_block_index_opens_every_block_alone(convert, parquet_files):
     dataset = convert(parquet_files, num_shards=2)
     for shard in dataset.shards:
@@ -142,6 +146,7 @@ def test_the_block_index_opens_every_block_alone(convert, parquet_files):
         assert shard.num_bytes == 10 + sum(shard.block_num_bytes) + trailer
 
 
+@pytest.mark.full
 def test_groups_and_runs_change_no_record_and_no_order(convert, parquet_files, small_groups):
     whole = convert(parquet_files, "whole", num_shards=5)
     small_groups(20_000, 10_000)
@@ -150,6 +155,7 @@ def test_groups_and_runs_change_no_record_and_no_order(convert, parquet_files, s
     assert [s.num_examples for s in cut.shards] == [s.num_examples for s in whole.shards]
 
 
+@pytest.mark.full
 def test_the_same_conversion_gives_the_same_manifest_but_for_when_it_was_made(convert, parquet_files):
     first = convert(parquet_files, "a/set", seed=3)
     second = convert(parquet_files, "b/set", seed=3)
@@ -158,6 +164,7 @@ def test_the_same_conversion_gives_the_same_manifest_but_for_when_it_was_made(co
     assert encode_manifest(made_at_once) == encode_manifest(first.manifest)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("change", [{"seed": 4}, {"shuffle": False}, {"num_shards": 2}, {"compression": "none"}])
 def test_every_option_that_changes_bytes_changes_the_fingerprint(convert, parquet_files, change):
     base = {"seed": 3, "num_shards": 3}
@@ -166,11 +173,13 @@ def test_every_option_that_changes_bytes_changes_the_fingerprint(convert, parque
     assert set(digests(first).values()) != set(digests(second).values())
 
 
+@pytest.mark.full
 def test_no_shuffle_keeps_the_order_of_the_inputs(convert, parquet_files):
     dataset = convert(parquet_files, shuffle=False, num_shards=7)
     assert [r["id"] for r in read_rows(dataset, "train")] == list(range(3000))
 
 
+@pytest.mark.full
 def test_a_row_stays_in_its_split_when_files_are_added(convert, parquet_files, tmp_path):
     shares = (("train", 0.5), ("test", 0.5))
     before = convert(parquet_files, "before", splits=shares)
@@ -181,6 +190,7 @@ def test_a_row_stays_in_its_split_when_files_are_added(convert, parquet_files, t
     assert {i for i in new if i < 3000} == old
 
 
+@pytest.mark.full
 def test_shard_size_is_met_on_disk(convert, tmp_path):
     rng = np.random.default_rng(0)
     pq.write_table(pa.table({"text": [rng.bytes(300).hex() for _ in range(20_000)]}), tmp_path / "t.parquet")
@@ -190,6 +200,7 @@ def test_shard_size_is_met_on_disk(convert, tmp_path):
     assert all(abs(size / (256 * 1024) - 1) < 0.05 for size in sizes)
 
 
+@pytest.mark.full
 def test_uncompressed_shards_come_with_an_index_of_their_records(convert, parquet_files):
     dataset = convert(parquet_files, compression="none", num_shards=2)
     for shard in dataset.shards:
@@ -203,6 +214,7 @@ def test_uncompressed_shards_come_with_an_index_of_their_records(convert, parque
         assert hashlib.sha256(raw).hexdigest() == shard.sha256
 
 
+@pytest.mark.full
 def test_a_dataset_that_is_there_is_kept(convert, parquet_files):
     first = convert(parquet_files)
     with pytest.raises(ConflictError, match="--overwrite"):
@@ -214,6 +226,7 @@ def test_a_dataset_that_is_there_is_kept(convert, parquet_files):
     }
 
 
+@pytest.mark.full
 def test_overwrite_makes_the_next_version_and_leaves_the_old_one_whole(convert, parquet_files):
     first = convert(parquet_files, seed=1)
     second = convert(parquet_files, seed=2, overwrite=True)
@@ -222,6 +235,7 @@ def test_overwrite_makes_the_next_version_and_leaves_the_old_one_whole(convert, 
     assert sorted(r["id"] for r in all_rows(first)) == sorted(r["id"] for r in all_rows(second))
 
 
+@pytest.mark.full
 def test_overwrite_with_the_same_recipe_repairs_a_damaged_shard(convert, parquet_files):
     first = convert(parquet_files, num_shards=2)
     path = Path(first.shard_url(first.shards[1]))
@@ -231,6 +245,7 @@ def test_overwrite_with_the_same_recipe_repairs_a_damaged_shard(convert, parquet
     assert path.read_bytes() == good
 
 
+@pytest.mark.full
 def test_changed_content_under_the_same_name_and_size_never_changes_a_committed_version(convert, tmp_path):
     source = tmp_path / "a.csv"
     source.write_text("x\n1\n2\n")
@@ -241,6 +256,7 @@ def test_changed_content_under_the_same_name_and_size_never_changes_a_committed_
     assert sorted(r["x"] for r in all_rows(first)) == [1, 2]
 
 
+@pytest.mark.full
 def test_nothing_is_left_behind_but_the_dataset(convert, parquet_files):
     dataset = convert(parquet_files, num_shards=2)
     names = sorted(p.name for p in Path(dataset.url).iterdir())
@@ -248,6 +264,7 @@ def test_nothing_is_left_behind_but_the_dataset(convert, parquet_files):
     assert len(list(Path(dataset.url).rglob("*"))) == 3 + 2 + 1 + len(dataset.shards)
 
 
+@pytest.mark.full
 def test_a_shard_that_was_lost_on_the_way_is_never_committed(convert, parquet_files, monkeypatch):
     from beam_pipelines import convert as pipeline
 
@@ -257,6 +274,7 @@ def test_a_shard_that_was_lost_on_the_way_is_never_committed(convert, parquet_fi
         convert(parquet_files, num_shards=3)
 
 
+@pytest.mark.full
 def test_no_commit_follows_once_it_was_said_that_there_is_none(convert, parquet_files, monkeypatch):
     from beam_pipelines import convert as pipeline
 
@@ -272,6 +290,7 @@ def test_no_commit_follows_once_it_was_said_that_there_is_none(convert, parquet_
     assert answers == [True]
 
 
+@pytest.mark.full
 def test_once_there_may_be_a_commit_nobody_says_that_there_is_none(convert, parquet_files, monkeypatch):
     from beam_pipelines import convert as pipeline
 
@@ -287,6 +306,7 @@ def test_once_there_may_be_a_commit_nobody_says_that_there_is_none(convert, parq
     assert answers == [False]
 
 
+@pytest.mark.full
 def test_more_shards_than_rows_are_refused_and_nothing_is_committed(convert, tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n2\n")
     with pytest.raises(UsageError, match="--num-shards 2 or less"):
@@ -294,6 +314,7 @@ def test_more_shards_than_rows_are_refused_and_nothing_is_committed(convert, tmp
     assert not (tmp_path / "dataset" / "manifests").exists()
 
 
+@pytest.mark.full
 def test_an_input_without_rows_is_refused(convert, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n")
     with pytest.raises(BadInputError, match="no rows"):

@@ -42,6 +42,7 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_the_recipe_of_a_table_and_of_a_query_gives_the_same_again(database: Path, tmp_path: Path, capsys) -> None:
     query = "SELECT city, sum(total) AS total FROM orders GROUP BY city ORDER BY city"
     for number, options in enumerate((["--table", "orders"], ["--query", query])):
@@ -67,6 +68,7 @@ def _frame(database: Path) -> pd.DataFrame:
         connection.close()
 
 
+@pytest.mark.full
 def test_a_bad_row_is_kept_apart_and_every_row_counted(database: Path, tmp_path: Path, capsys) -> None:
     with sqlite3.connect(database) as connection:
         connection.execute("INSERT INTO orders VALUES (9000, 'Bonn', 'much')")
@@ -174,6 +176,7 @@ def password(monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
 
 
+@pytest.mark.full
 def test_a_query_of_a_server_is_read_as_psql_reads_it(server, password, tmp_path: Path) -> None:
     query = "SELECT * FROM t WHERE id > 10 ORDER BY id"
     arguments = [URL, str(tmp_path / "out"), "--query", query, "--no-shuffle"]
@@ -189,6 +192,7 @@ def test_a_query_of_a_server_is_read_as_psql_reads_it(server, password, tmp_path
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["data", "manifests"]
 
 
+@pytest.mark.full
 def test_the_password_is_written_nowhere(server, tmp_path: Path) -> None:
     options = ConvertOptions(
         inputs=(WITH_PASSWORD,), destination=str(tmp_path / "out"), source=SourceOptions(table="t")
@@ -207,6 +211,7 @@ def test_the_password_is_written_nowhere(server, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.arrow"))
 
 
+@pytest.mark.full
 def test_an_attempt_that_was_cut_off_goes_on_with_the_same_rows(server, password, tmp_path: Path) -> None:
     server.run("CREATE TABLE IF NOT EXISTS growing AS SELECT 1 AS id")
     options = ConvertOptions(
@@ -225,6 +230,7 @@ def test_an_attempt_that_was_cut_off_goes_on_with_the_same_rows(server, password
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("query", "why"),
     [
@@ -244,6 +250,7 @@ def test_a_query_that_does_not_work_leaves_nothing(server, password, tmp_path: P
     assert server.run("SELECT count(*) FROM t").split()[2] == "3000"
 
 
+@pytest.mark.full
 def test_a_server_that_refuses_is_named_without_the_password(server, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)
     url = f"postgresql://bob:wr0ng@127.0.0.1:{PORT}/postgres"

@@ -12,6 +12,8 @@ from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.prepare import prepare
 from shardkit.units import MiB
 
+pytestmark = pytest.mark.full
+
 NUM_THREADS = 3
 met = threading.Barrier(NUM_THREADS, timeout=30)
 begun = []

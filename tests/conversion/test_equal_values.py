@@ -10,6 +10,8 @@ from shardkit.cli import main
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
 
+pytestmark = pytest.mark.full
+
 # Zeros of both signs; NaNs of several payloads and signs, as division, parsing and other libraries leave them.
 ZEROS = np.array([0, 1 << 63], np.uint64).view(np.float64)
 NANS = np.array([0x7FF8 << 48, (0x7FF8 << 48) + 0x123, 0xFFF8 << 48, (0x7FF8 << 48) + 1], np.uint64).view(np.float64)

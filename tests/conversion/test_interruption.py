@@ -14,7 +14,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions, open_dataset
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ import pytest
 
 from shardkit.cli import main
 
+pytestmark = pytest.mark.full
+
 
 def convert(source, destination, policy):
     return main(["convert", str(source), str(destination), "--workers", "1", "--on-bad-record", policy])

@@ -9,6 +9,7 @@ from tests.benchmarks.converting import resume_cost, resume_trials
 MB = 1_000_000
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.slow,
     pytest.mark.skipif(not resume_trials.has_strace(), reason="strace counts what is read, and cannot run here"),
 ]

@@ -12,6 +12,8 @@ import pytest
 import shardkit
 from shardkit.cli import main
 
+pytestmark = pytest.mark.full
+
 VALUES = [1, 2**63 - 1, 2**63, 2**64 - 1]
 
 

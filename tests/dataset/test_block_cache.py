@@ -20,6 +20,7 @@ from shardkit.dataset.block_cache import BlockCache, open_cache
 from shardkit.errors import UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
+from tests.support.examples import draws
 from tests.support.forked import FORK, ForkedProcess
 from tests.support.stores.range_server import serve
 from tests.support.stores.storage_makers import as_nobody, locked_folder
@@ -57,7 +58,7 @@ def content_of(number, size):
     puts=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3 * PAGE)), max_size=60),
     max_pages=st.integers(1, 12),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_the_limit_holds_after_every_put(puts, max_pages):
     with tempfile.TemporaryDirectory() as folder:
         cache = open_cache(folder, max_pages * PAGE)
@@ -132,6 +133,7 @@ def put_for_ever(folder, number):
             cache.put(f"{number % 2} {i}", content_of(i, i * 97 % (3 * PAGE)))
 
 
+@pytest.mark.full
 def test_processes_that_are_killed_leave_no_more_than_the_limit(tmp_path):
     """Two write the same blocks each; all are killed in the middle, again and again."""
     open_cache(tmp_path, 40 * PAGE)
@@ -164,6 +166,7 @@ def read_for_ever(url, cache, limit, shuffle, pipe):
         pipe.send((epoch, rows))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.1, 0.6])
 def test_readers_that_are_killed_leave_the_others_reading(tmp_path, share):
     """Two read on while others are killed in the middle of an epoch, all through one cache that holds a part."""
@@ -240,6 +243,7 @@ def test_a_full_disk_is_one_warning(tmp_path):
     assert get(cache, "a", 2 * PAGE) == b"x" * 2 * PAGE
 
 
+@pytest.mark.full
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -22,6 +22,7 @@ from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
+from tests.support.examples import draws
 
 FEATURES = (make_feature("id", "int64"), make_feature("word", "string"), make_feature("noise", "bytes"))
 
@@ -71,7 +72,7 @@ def replace_shard(dataset, ref, content):
     compression=st.sampled_from(["gzip", "none"]),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 def test_blocks_are_the_shards(num_rows, num_shards, block_examples, compression, data):
     with tempfile.TemporaryDirectory() as folder:
         options = {"num_shards": num_shards, "block_examples": block_examples, "compression": compression}
@@ -270,6 +271,7 @@ def test_numbers_below_one_are_refused(dataset, numbers):
         map_blocks(dataset, [], lambda _, b: b, num_threads=numbers[0], max_ahead=numbers[1])
 
 
+@pytest.mark.full
 def test_blocks_of_a_mebibyte_are_read(tmp_path):
     dataset = write(tmp_path / "set", 30_000, num_shards=1, block_examples=15_000)
     refs = all_blocks(dataset)

@@ -29,6 +29,7 @@ from shardkit.dataset.manifest import (
 from shardkit.dataset.shard_table import decode_shard_table, encode_shard_table
 from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.features import make_feature
+from tests.support.examples import draws
 
 COUNT = st.integers(0, 2**63 - 1)
 NAME = st.from_regex(r"[A-Za-z0-9_]{1,8}", fullmatch=True)
@@ -165,7 +166,8 @@ manifests = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.full
+@settings(max_examples=draws(60), suppress_health_check=[HealthCheck.too_slow])
 @given(manifests)
 def test_a_manifest_is_the_same_bytes_after_a_round_trip(manifest):
     raw = encode_manifest(manifest)

@@ -111,6 +111,7 @@ def test_a_link_to_nowhere_in_place_of_the_manifest_is_damage(folder):
         shardkit.open(folder)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.getuid() == 0, reason="everything may be read")
 @pytest.mark.parametrize("name", [TABLE, MANIFEST])
 def test_what_may_not_be_read_is_no_damage(folder, name):

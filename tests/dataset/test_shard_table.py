@@ -18,6 +18,7 @@ from shardkit.errors import DamageError, UnsafeError
 from shardkit.reading.order import EpochOrder, OrderOptions, Worker, choose_num_lanes
 from shardkit.units import MiB
 from tests.dataset.test_manifest import make_manifest, make_shard
+from tests.support.examples import draws
 
 NUM_SHARDS, NUM_WORKERS = 50_000, 1024
 
@@ -49,6 +50,7 @@ def large():
     return Dataset("/nowhere", 1, manifest, decode_shard_table(table, manifest, "here")), shards, table
 
 
+@pytest.mark.full
 def test_many_rows_are_what_was_written(large):
     dataset, shards, _ = large
     assert len(dataset.shards) == NUM_SHARDS + 100
@@ -88,6 +90,7 @@ def test_opening_and_dealing_hold_little(large):
     assert peak < 16 * MiB
 
 
+@pytest.mark.full
 def test_every_shard_is_dealt_once_over_all_workers(large):
     dataset, _, _ = large
     blocks = SplitBlocks(dataset, "train")
@@ -132,6 +135,7 @@ def test_a_table_goes_to_another_process(large):
     assert list(again) == shards[NUM_SHARDS:]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", [0, 1, 70_000])
 def test_names_that_go_on_past_five_digits_are_told_apart(index):
     shards = numbered("train", 100_050)
@@ -143,7 +147,7 @@ def test_names_that_go_on_past_five_digits_are_told_apart(index):
         assert len(opened(shards)) == 100_050
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(st.lists(st.text("ab0/", min_size=1, max_size=4), min_size=1, max_size=8), st.integers(0, 8))
 def test_a_file_is_never_listed_twice(paths, num_train):
     num_train = min(num_train, len(paths))

@@ -75,7 +75,14 @@ def test_what_shardkit_declares_is_read_as_packaging_reads_it():
 
 
 def test_every_extra_that_a_user_may_want_is_shown():
-    assert set(PROJECT["optional-dependencies"]) - set(EXTRAS) == {"all", "examples", "test", "bench", "dev"}
+    assert set(PROJECT["optional-dependencies"]) - set(EXTRAS) == {
+        "all",
+        "examples",
+        "test",
+        "bench",
+        "dev",
+        "dev-frameworks",
+    }
 
 
 def test_what_is_installed_is_looked_up():
@@ -143,6 +150,7 @@ def test_the_machine_is_looked_at():
     assert found.free_temporary_bytes > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("code", "names", "failure"),
     [
@@ -163,6 +171,7 @@ def test_what_another_process_says_of_gpus(code, names, failure):
     assert (answer.failure is None) == (failure is None)
 
 
+@pytest.mark.full
 def test_a_question_that_is_forgotten_ends():
     question = GpuQuestion([sys.executable, "-c", "import threading; threading.Event().wait()"])
     question.forget()

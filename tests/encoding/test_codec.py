@@ -28,6 +28,7 @@ from shardkit.encoding.codec import (
 )
 from shardkit.encoding.tfrecord import frame
 from shardkit.errors import DamageError
+from tests.support.examples import draws
 from tests.support.paths import DATA
 
 # ISA-L 2.31.1 and 2.32.1, zlib-ng 2.3.3. A release that gives other bytes gives other datasets for the same command.
@@ -83,7 +84,7 @@ def assemble(parts, levels=("balanced",)):
 
 
 @given(blocks, st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3))
-@settings(max_examples=80)
+@settings(max_examples=draws(80))
 def test_a_shard_is_one_plain_gzip_member_and_each_block_opens_alone(parts, levels):
     whole, packed = assemble(parts, levels)
     assert gzip.decompress(whole) == b"".join(parts)
@@ -97,6 +98,7 @@ def test_a_shard_is_one_plain_gzip_member_and_each_block_opens_alone(parts, leve
         assert zlib.decompressobj(-15).decompress(data) == part
 
 
+@pytest.mark.full
 def test_stock_tensorflow_reads_stored_and_deflated_blocks_of_all_levels(tmp_path):
     import tensorflow as tf
 
@@ -170,6 +172,7 @@ def test_every_machine_of_a_kind_gives_the_same_bytes(level):
     assert hashlib.sha256(compress_block(data, "gzip", level)).hexdigest()[:16] == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("level", LEVELS)
 def test_where_the_compressor_lies_in_memory_changes_no_byte(level):
     """ISA-L hashes the address of its stream in steps of 64 KiB into 8,192 slots; some 5 of 20,000 cost it a match."""
@@ -186,6 +189,7 @@ def test_where_the_compressor_lies_in_memory_changes_no_byte(level):
     assert len(packed) == 1
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_sample_loses_nothing_of_real_data(level):

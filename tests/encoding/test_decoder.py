@@ -15,6 +15,7 @@ from shardkit.encoding.example import decode_record
 from shardkit.encoding.tfrecord import frame, iter_records
 from shardkit.errors import DamageError
 from shardkit.features import arrow_schema, make_feature
+from tests.support.examples import draws
 
 _VALUES = {
     "bool": st.booleans(),
@@ -52,8 +53,9 @@ def tables(draw):
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(tuple(features))), tuple(features)
 
 
+@pytest.mark.full
 @given(tables(), st.randoms())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=draws(400), deadline=None)
 def test_what_was_encoded_comes_back(table, random):
     batch, features = table
     encoded = encode_batch(batch, features)
@@ -110,6 +112,7 @@ def test_columns_outlive_the_next_block():
     assert first.to_pylist() == list(range(20_000))
 
 
+@pytest.mark.full
 def test_without_the_kernel_the_reference_decodes():
     script = (
         "import sys; sys.modules['shardkit._kernel'] = None\n"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit.encoding import encoder, example
 from shardkit.features import arrow_schema, feature_from_arrow, make_feature
+from tests.support.examples import draws
 
 needs_kernel = pytest.mark.skipif(not encoder.HAS_KERNEL, reason="the kernel was not built here")
 
@@ -61,9 +62,10 @@ def _array(values, feature, type_):
     return pa.array(values, plain).cast(type_)
 
 
+@pytest.mark.full
 @needs_kernel
 @given(sliced_tables())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_kernel_and_reference_agree_on_any_table(table):
     batch, features = table
     fast, slow = encoder.encode_batch(batch, features), example.encode_batch(batch, features)
@@ -71,6 +73,7 @@ def test_kernel_and_reference_agree_on_any_table(table):
     assert fast.sizes.tolist() == slow.sizes.tolist()
 
 
+@pytest.mark.full
 @needs_kernel
 def test_kernel_and_reference_agree_on_long_values_and_many_rows():
     rng = np.random.default_rng(0)
@@ -95,6 +98,7 @@ def test_portable_callers_cannot_crash_the_kernel():
         encoder._kernel.encode(object(), object())
 
 
+@pytest.mark.full
 def test_without_the_kernel_the_reference_takes_over():
     script = (
         "import sys; sys.modules['shardkit._kernel'] = None\n"

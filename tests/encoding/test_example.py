@@ -17,6 +17,7 @@ from shardkit.encoding.example import decode_record, encode_batch
 from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import BadInputError, DamageError
 from shardkit.features import arrow_schema, feature_from_arrow, make_feature
+from tests.support.examples import draws
 
 # tf.train.Example(features=tf.train.Features(feature={
 #     "a": tf.train.Feature(int64_list=tf.train.Int64List(value=[-1])),
@@ -100,7 +101,7 @@ def tables(draw):
 
 
 @given(tables())
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 def test_any_table_comes_back(table):
     batch, features = table
     assert round_trip(batch, features) == batch.to_pylist()
@@ -140,6 +141,7 @@ def test_absent_wrong_kind_and_wrong_size_are_damage():
         decode_record(b"\x0a\xff", (make_feature("a", "int64"),), "x")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_tensorflow_parses_what_we_write_and_we_parse_what_it_writes(tmp_path):
     batch = pa.record_batch(

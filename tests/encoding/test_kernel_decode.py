@@ -16,6 +16,7 @@ from shardkit.encoding import kernel_reference as reference
 from shardkit.encoding.example import encode_batch
 from shardkit.encoding.tfrecord import frame
 from shardkit.features import arrow_schema, make_feature
+from tests.support.examples import draws
 from tests.support.wire.kernel_comparison import find_difference, find_difference_alone, lay_out
 from tests.support.wire.kernel_threads import runs_beside_python
 from tests.support.wire.wire_cases import CASES, KINDS
@@ -40,8 +41,9 @@ def test_reads_each_form_as_the_reference_does(case, num_values):
     assert find_difference_alone(_kernel, bytes.fromhex(case.record), specs) is None
 
 
+@pytest.mark.full
 @given(randoms, st.sampled_from([0, 0.02, 0.1, 0.3]), st.sampled_from([0, 0, 0.01]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_reads_any_form_as_the_reference_does(rng, oddity, damage):
     record = Writer(rng, oddity, damage).record()
     for specs in (WANTED, random_specs(rng)):
@@ -49,7 +51,7 @@ def test_reads_any_form_as_the_reference_does(rng, oddity, damage):
 
 
 @given(seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_reads_many_records_as_the_reference_does(rng):
     writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.005]))
     records = [writer.record() for _ in range(rng.randrange(40))]
@@ -57,7 +59,7 @@ def test_reads_many_records_as_the_reference_does(rng):
 
 
 @given(seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_reads_changed_records_in_right_frames_as_the_reference_does(rng):
     writer = Writer(rng, rng.choice([0, 0.05]))
     written = [writer.record() for _ in range(10)]
@@ -89,7 +91,7 @@ _KINDS = {"int64": 3, "float32": 2, "float64": 4, "bytes": 1}
 
 
 @given(st.data(), st.sampled_from(sorted(_VALUES)), st.integers(1, 12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 def test_what_was_encoded_comes_back(data, dtype, num_rows):
     rows = data.draw(st.lists(st.none() | _VALUES[dtype], min_size=num_rows, max_size=num_rows))
     # A null where there is none would change the form of the column.
@@ -238,6 +240,7 @@ def test_memory_that_someone_still_looks_at_is_not_used_again():
     assert len(held) > 50
 
 
+@pytest.mark.full
 def test_the_fuzzing_command_finds_no_difference(capsys):
     assert fuzz_kernel.main(["--seed", "8", "--count", "3000", "--alone", "0.2"]) == 0
     assert "kernel = reference: decoded" in capsys.readouterr().out
@@ -261,7 +264,7 @@ def test_the_comparison_sees_every_difference(part):
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_reads_records_of_several_buffers_as_the_reference_does(rng):
     writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.02]))
     pieces = []
@@ -278,7 +281,7 @@ def test_reads_records_of_several_buffers_as_the_reference_does(rng):
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_large_values_that_come_as_objects_are_those_of_the_buffers(rng):
     writer = Writer(rng, rng.choice([0, 0.02, 0.3]), rng.choice([0, 0, 0.02]))
     values = pa.array([rng.randbytes(rng.randrange(20_000)) for _ in range(rng.randrange(1, 8))])

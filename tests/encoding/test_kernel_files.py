@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shardkit.encoding import kernel as codec_kernel
 from shardkit.encoding import kernel_reference as reference
+from tests.support.examples import draws
 
 _kernel = pytest.importorskip("shardkit._kernel", reason="the kernel was not built here", exc_type=ImportError)
 
@@ -25,7 +26,7 @@ def descriptor(tmp_path_factory):
     os.close(descriptor)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(start=st.integers(0, SIZE + 9), num_bytes=st.integers(0, SIZE + 9), tail=st.binary(max_size=9))
 @pytest.mark.parametrize("module", [_kernel, reference, codec_kernel], ids=lambda m: m.__name__)
 def test_what_lies_there_the_tail_and_the_checksum(descriptor, module, start, num_bytes, tail):

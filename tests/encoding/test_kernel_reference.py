@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.encoding import kernel_reference as reference
+from tests.support.examples import draws
 from tests.support.wire.kernel_comparison import lay_out
 from tests.support.wire.tensorflow_rules import CRASHED, DIFFERENCES, TensorFlow, compare_with_tensorflow, difference
 from tests.support.wire.wire_cases import CASES, KINDS, SAME
@@ -74,6 +75,7 @@ def tensorflow():
     return TensorFlow(KINDS)
 
 
+@pytest.mark.full
 @by_case
 def test_protobuf_in_python_reads_each_form(case, protobuf_example):
     from google.protobuf.message import DecodeError
@@ -82,6 +84,7 @@ def test_protobuf_in_python_reads_each_form(case, protobuf_example):
     assert read_by_protobuf(bytes.fromhex(case.record), protobuf_example, DecodeError) == expected
 
 
+@pytest.mark.full
 @by_case
 def test_tensorflow_reads_each_form(case, tensorflow):
     (found,) = tensorflow.parse([bytes.fromhex(case.record)])
@@ -104,8 +107,9 @@ def test_every_class_of_differences_has_a_case():
     assert {difference(bytes.fromhex(case.record), set(KINDS)) for case in CASES} == {None, *DIFFERENCES}
 
 
+@pytest.mark.full
 @given(randoms, st.sampled_from([0, 0.02, 0.1, 0.3, 0.6]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 def test_reads_whatever_protobuf_allows(rng, oddity):
     record = Writer(rng, oddity).record()
     assert decode_one(record) == []
@@ -115,8 +119,9 @@ FEW_KINDS = {b"a": 1, b"b": 2, b"ids": 3, b"\xff\xfe": 3}
 tensorflow_of_few_kinds = TensorFlow(FEW_KINDS)
 
 
+@pytest.mark.full
 @given(seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_tensorflow_agrees_outside_of_the_known_differences(rng):
     pytest.importorskip("tensorflow")
     writer = Writer(rng, rng.choice([0, 0, 0.02]), rng.choice([0, 0, 0.01]))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.encoding import kernel_reference as reference
 from shardkit.encoding.tfrecord import frame, masked_crc32c
+from tests.support.examples import draws
 from tests.support.wire.kernel_comparison import find_scan_difference
 from tests.support.wire.kernel_threads import runs_beside_python
 from tests.support.wire.wire_forms import mutate
@@ -23,7 +24,7 @@ seeds = st.integers(0, 2**64 - 1).map(random.Random)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), seeds)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_scans_as_the_reference_does(records, rng):
     frames = b"".join(map(frame, records))
     starts, lengths, states, end = _kernel.scan(frames)
@@ -81,7 +82,7 @@ def test_what_is_no_buffer_is_refused(arguments):
 
 
 @given(st.lists(st.binary(max_size=500), min_size=1, max_size=5), seeds)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 def test_gathers_as_the_reference_does(buffers, rng):
     starts, sizes = [], []
     for _ in range(rng.randrange(30)):
@@ -153,7 +154,7 @@ def test_encoding_lets_python_run():
 
 
 @given(st.binary(max_size=3000), st.integers(0, 2**32 - 1), st.integers(0, 70))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 def test_crc32c_continues_from_any_start(data, start, skip):
     assert _kernel.crc32c(data) == google_crc32c.value(data)
     assert _kernel.crc32c(data, start) == google_crc32c.extend(start, data) == reference.crc32c(data, start)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.files.tfrecord_makers import example, sequence
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("record", [example(number=[7]), sequence({}, number=[[7]])], ids=["Example", "lists"])
 def test_a_record_parsed_while_garbage_is_cleared(record):

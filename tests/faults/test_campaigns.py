@@ -19,6 +19,7 @@ NUM_TRIALS = {
 CASES = [(where, name) for where, numbers in NUM_TRIALS.items() for name in numbers]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("where", "name"), CASES)
 def test_nothing_that_happens_to_a_conversion_harms_a_reader(request, where, name):
     result = run(name, request.getfixturevalue(where), SEED, NUM_TRIALS[where][name])
@@ -31,6 +32,7 @@ def test_every_campaign_has_a_short_form():
     assert {name for numbers in NUM_TRIALS.values() for name in numbers} == set(CAMPAIGNS)
 
 
+@pytest.mark.full
 def test_disks_are_real_ones_where_they_may_be(local):
     if not may_mount():
         pytest.skip("nothing may be mounted here")
@@ -38,6 +40,7 @@ def test_disks_are_real_ones_where_they_may_be(local):
     assert {"old", "new"} == {outcome.state for outcome in outcomes}
 
 
+@pytest.mark.full
 def test_the_command_prints_its_seed_and_its_figures():
     command = [sys.executable, "-m", "tests.faults.campaign", "kills", "--seed", "3", "--trials", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -47,6 +50,7 @@ def test_the_command_prints_its_seed_and_its_figures():
     assert lines[-1].split()[:3] == ["kills", "local", "2"]
 
 
+@pytest.mark.full
 def test_a_campaign_without_trials_fails():
     command = [sys.executable, "-m", "tests.faults.campaign", "kills", "--trials", "0"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
@@ -81,6 +85,7 @@ def test_faults_that_cost_many_times_the_time_fail_the_campaign(seconds, is_wron
     assert has_failed(result) == is_wrong
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["short-put", "timeout", "lost-answer", "asked-again", "short-read", "flip"])
 def test_a_short_sweep_has_faults_of_every_kind(stored, kind):
     # Each trial is `disturb` with its arguments.

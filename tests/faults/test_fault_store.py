@@ -96,6 +96,7 @@ def test_a_plan_comes_back_from_the_environment(monkeypatch):
     assert plan_of_environment() == plan
 
 
+@pytest.mark.full
 def test_the_seed_alone_decides_what_happens():
     operations = [Operation(n, "get", "a") for n in range(1, 20_001)]
     one, same, other = (

@@ -10,6 +10,8 @@ from tests.faults.fault_plan import Fault
 from tests.faults.trials import disturb, disturb_one, operations_of
 from tests.faults.worlds import SCENARIOS
 
+pytestmark = pytest.mark.full
+
 FRESH, NEXT = SCENARIOS["fresh"], SCENARIOS["next"]
 
 

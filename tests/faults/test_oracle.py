@@ -10,6 +10,8 @@ from tests.faults.records import Damaged
 from tests.faults.trials import disturb, state_of
 from tests.faults.worlds import SCENARIOS
 
+pytestmark = pytest.mark.full
+
 NUM_FLIPS = 60
 
 

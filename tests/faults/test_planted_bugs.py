@@ -63,6 +63,7 @@ def test_every_bug_is_looked_for():
     assert set(LOOKED_FOR) == set(BUGS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bug", LOOKED_FOR)
 def test_a_planted_bug_is_found_where_nothing_is_without_it(request, bug):
     where, trial, expected = LOOKED_FOR[bug]
@@ -73,6 +74,7 @@ def test_a_planted_bug_is_found_where_nothing_is_without_it(request, bug):
     assert expected in kinds_of([found]), (found.wrongs, found.story)
 
 
+@pytest.mark.full
 def test_conversions_that_ask_nothing_again_fail_the_campaign_of_faults(stored):
     result = run("faults", stored.with_bug("nothing_is_asked_again"), 20, 3)
     assert finishing(result).num_finished < 3

@@ -7,6 +7,8 @@ from tests.faults.operations import read_log
 from tests.faults.trials import disturb
 from tests.faults.worlds import SCENARIOS
 
+pytestmark = pytest.mark.full
+
 NUM_WORKERS = 6
 
 

@@ -14,6 +14,7 @@ from shardkit.forecast.limits import ENGINES, RECORD, SHARDS
 from shardkit.forecast.values import Setting, Workload
 from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes, count_splits
 from shardkit.units import GiB, KiB, MiB
+from tests.support.examples import draws
 
 EB = 10**18
 NOTHING_HELPS = "No number of datasets is enough"
@@ -59,7 +60,7 @@ worker_settings = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(workloads(), worker_settings)
 def test_the_splits_add_up_to_the_whole(workload, setting):
     told = forecast(workload, setting)
@@ -79,7 +80,7 @@ def test_the_splits_add_up_to_the_whole(workload, setting):
         assert told.disk_bytes == told.spool_bytes + told.num_bytes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(workloads(), worker_settings, st.integers(1, 50))
 def test_twice_as_much_never_needs_less(workload, setting, times):
     more = msgspec.structs.replace(
@@ -105,7 +106,7 @@ def test_twice_as_much_never_needs_less(workload, setting, times):
         assert large.disk_bytes - large.shard_bytes >= 0.9 * (small.disk_bytes - small.shard_bytes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(workloads(), worker_settings)
 def test_what_to_set_instead_does_away_with_the_limit(workload, setting):
     told = forecast(workload, setting)
@@ -124,7 +125,7 @@ def test_what_to_set_instead_does_away_with_the_limit(workload, setting):
         assert finding.source == RECORD.source or finding.next_step.startswith(NOTHING_HELPS), finding
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(workloads(), worker_settings, st.sampled_from([1, 3, 5000]))
 def test_there_are_never_more_datasets_advised_than_files_that_stay_whole_or_rows(workload, setting, num_datasets):
     setting = msgspec.structs.replace(setting, num_datasets=num_datasets)
@@ -146,7 +147,7 @@ def test_there_are_never_more_datasets_advised_than_files_that_stay_whole_or_row
         assert part.num_rows >= workload.num_rows * part.num_files // workload.num_files
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(workloads(), worker_settings)
 def test_where_no_number_of_datasets_is_said_to_be_enough_not_even_the_largest_is(workload, setting):
     most = workload.num_rows if workload.is_cut else min(workload.num_rows, workload.num_files)
@@ -156,7 +157,7 @@ def test_where_no_number_of_datasets_is_said_to_be_enough_not_even_the_largest_i
             assert finding.what in {f.what for f in find(workload, parts, forecast(workload, parts))}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(workloads(), worker_settings)
 def test_a_forecast_with_its_advice_takes_no_time(workload, setting):
     def seconds():

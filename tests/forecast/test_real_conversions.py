@@ -23,6 +23,8 @@ from shardkit.forecast.measure import measured
 from shardkit.forecast.values import Setting
 from shardkit.units import MiB
 
+pytestmark = pytest.mark.full
+
 NUM_ROWS = 120_000
 # Of a sample of three places: rows are alike all over, words are not.
 BOUND = 0.05

@@ -28,7 +28,7 @@ from tests.golden.golden_cases import (
     tools,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 GOLDEN = json.loads(EXPECTED.read_text())
 # What other versions of libraries, or another processor, may change.

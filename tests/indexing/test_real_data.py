@@ -66,6 +66,7 @@ def key(example):
     return repr(sorted(example.items()))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in ADOPTED]
 )

@@ -63,6 +63,7 @@ def test_a_gzip_file_that_is_cut_off_damaged_or_followed_by_something_is_named(t
         assert "the gzip file is cut off or damaged in a.tfrecord.gz" in refused(tmp_path, kind=BadInputError)
 
 
+@pytest.mark.full
 def test_gzip_that_becomes_too_large_is_not_followed(tmp_path):
     big = frame(example(blob=b"\0" * (80 * 2**20)))
     (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress(big))
@@ -177,6 +178,7 @@ def _listed(folder):
     return list_tfrecords([str(folder)], AdoptOptions()).files
 
 
+@pytest.mark.full
 def test_many_nulls_of_a_large_array_are_not_spread_out(tmp_path):
     # One array of 4 MB and 50,000 records without it: as a table of full rows these would be 200 GB.
     values = np.zeros(2**20, np.float32).tolist()

@@ -20,6 +20,7 @@ from shardkit.features import make_feature
 from shardkit.statistics.collector import StatisticsCollector
 from shardkit.testing import write_dataset
 from shardkit.verify.shards import verify_dataset
+from tests.support.examples import draws
 from tests.support.files.index_makers import contents, framed, index, plain_values, rows, write_gzip, write_plain
 from tests.support.files.tfrecord_makers import example
 
@@ -107,8 +108,9 @@ def adopted(tmp_path_factory):
     return {name: index(folder / name).dataset for name in ("plain", "gzip")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["plain", "gzip"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(position=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_found_by_verify_and_none_is_read(adopted, kind, position, bit):
     dataset = adopted[kind]
@@ -137,6 +139,7 @@ def test_a_damage_between_plain_blocks_is_named_with_its_record_and_byte(tmp_pat
     assert (damage.record, damage.byte) == (5, place)
 
 
+@pytest.mark.full
 def test_features_are_those_of_all_records_and_statistics_too(tmp_path):
     late = [{"number": 1, "word": "a", "size": [1.0, 2.0], "odd": b"text"} for _ in range(30_000)]
     late.append({"number": 2, "size": [1.0, 2.0, 3.0], "odd": b"\xff\0"})
@@ -158,6 +161,7 @@ def test_features_are_those_of_all_records_and_statistics_too(tmp_path):
     assert found["number"].mean == pytest.approx((30_100 + 2 + 3) / 30_102)
 
 
+@pytest.mark.full
 def test_neither_threads_nor_guesses_change_what_is_written(tmp_path):
     # The first file looks like another than it is, and the others show it before or after it was read.
     for number in range(12):
@@ -327,7 +331,8 @@ VALUES = {
 EXAMPLES = st.fixed_dictionaries({"id": st.lists(st.integers(0, 5), min_size=1, max_size=1)}, optional=VALUES)
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.full
+@settings(max_examples=draws(60), deadline=None)
 @given(
     files=st.lists(st.lists(EXAMPLES, min_size=1, max_size=6), min_size=1, max_size=4),
     is_gzip=st.booleans(),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.media.image_headers import ImageHeaderError, pillow_header, plain_jpeg_header, read_header
+from tests.support.examples import draws
 from tests.support.files.image_makers import encoded, fails, read, write
 
 
@@ -154,7 +155,8 @@ ODD_SEGMENTS = [
 ]
 
 
-@settings(max_examples=1500, deadline=None)
+@pytest.mark.full
+@settings(max_examples=draws(1500), deadline=None)
 @given(data=st.data())
 def test_jpeg_headers_are_read_as_pillow_reads_them(data):
     content = bytearray(data.draw(st.sampled_from(JPEGS)))

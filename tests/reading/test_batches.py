@@ -20,6 +20,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.reading.batch import Ragged
 from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
+from tests.support.examples import draws
 from tests.support.forked import exit_codes, fork
 
 UTC = datetime.UTC
@@ -196,7 +197,7 @@ def test_chosen_features_are_decoded_alone(train):
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 def test_threads_and_looking_ahead_change_no_batch(tmp_path_factory, data):
     dataset = write(tmp_path_factory.mktemp("threads") / "set", 150, FEATURES[:1], num_shards=3, block_examples=5)
     settings_ = {"global_batch_size": data.draw(st.integers(1, 60)), "seed": data.draw(st.integers(0, 9))}
@@ -246,6 +247,7 @@ def test_opening_reads_the_manifest_alone(ids):
         opened["test"]
 
 
+@pytest.mark.full
 def test_forked_processes_read_through_the_files_that_their_parent_opened(tmp_path):
     """As the workers of a PyTorch `DataLoader` do: the position of an open file is shared with the parent."""
     features = (make_feature("id", "int64"), make_feature("noise", "bytes"))
@@ -262,6 +264,7 @@ def test_forked_processes_read_through_the_files_that_their_parent_opened(tmp_pa
     assert exit_codes([fork(reads_every_row, seed) for seed in range(4)]) == [0] * 4
 
 
+@pytest.mark.full
 def test_what_nobody_reads_any_more_closes_its_files(ids):
     program = (
         "import shardkit, sys, gc\n"

@@ -21,6 +21,7 @@ from shardkit.reading.length_buckets import (
     num_batches,
 )
 from shardkit.reading.order import OrderOptions, Worker
+from tests.support.examples import draws
 
 ALONE = Worker()
 PINNED = [
@@ -87,7 +88,7 @@ def workers(num_workers):
 
 
 @given(epochs())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_every_example_comes_once_but_for_less_than_a_batch(case):
     sizes, bucket_of, num_rows, options, _ = case
     order = BucketedOrder(*case)
@@ -114,7 +115,7 @@ def test_every_example_comes_once_but_for_less_than_a_batch(case):
 
 
 @given(epochs())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_the_number_of_batches_is_that_of_the_data(case):
     _, bucket_of, num_rows, options, _ = case
     counts = tuple(int((bucket_of == bucket).sum()) for bucket in range(len(num_rows)))
@@ -126,7 +127,7 @@ def test_the_number_of_batches_is_that_of_the_data(case):
 
 
 @given(epochs(has_one_size=True))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_batches_of_one_size_leave_out_the_end_of_the_sequence_whatever_its_length(case):
     sizes, bucket_of, _, options, _ = case
     order = BucketedOrder(*case)
@@ -141,7 +142,7 @@ def test_batches_of_one_size_leave_out_the_end_of_the_sequence_whatever_its_leng
 
 
 @given(epochs())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_any_number_of_workers_gets_the_same_global_batches(case):
     order = BucketedOrder(*case)
     for step in range(order.num_steps):
@@ -153,7 +154,7 @@ def test_any_number_of_workers_gets_the_same_global_batches(case):
 
 
 @given(epochs(), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_a_part_is_said_to_be_the_last_when_no_later_step_of_the_reader_needs_it(case, data):
     order, options = BucketedOrder(*case), case[3]
     num_workers = data.draw(st.sampled_from(divisors(options.buckets.num_groups)))

@@ -74,6 +74,7 @@ def test_a_reader_that_is_closed_waits_for_its_threads_and_goes_on_where_it_stoo
     assert first + rest == list(range(500))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("made", ["split.batches(global_batch_size=10)", "split"])
 def test_the_collector_may_end_a_reader_while_a_thread_is_being_begun(folder, made):
     # What it interrupts there holds a lock that waiting for a thread takes.
@@ -96,6 +97,7 @@ def test_the_collector_may_end_a_reader_while_a_thread_is_being_begun(folder, ma
     assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
 
 
+@pytest.mark.full
 def test_the_collector_may_end_a_reader_in_a_thread_that_waits_for_its_ending(folder):
     """At any line of what waits before a busy store is asked again, with whatever is locked there."""
     program = f"""
@@ -144,6 +146,7 @@ def test_the_collector_may_end_a_reader_in_a_thread_that_waits_for_its_ending(fo
     assert (done.returncode, done.stdout) == (0, "all ended\n"), done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_an_iterator_is_of_no_use_in_a_forked_process_and_a_new_one_goes_on(folder, num_threads):
     """With threads it would wait for ever: they are not there."""

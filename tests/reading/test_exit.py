@@ -13,6 +13,8 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.testing import write_dataset
 from tests.support.stores.range_server import serve
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("id", "int64"), make_feature("noise", "bytes"), make_feature("word", "string"))
 
 

@@ -16,6 +16,7 @@ from shardkit.reading.hooks import take_rows
 from shardkit.reading.length_buckets import LengthBuckets
 from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
+from tests.support.examples import draws
 
 FEATURES = (
     make_feature("id", "int64"),
@@ -130,7 +131,7 @@ def test_a_filter_leaves_the_number_of_steps_as_it_is(train):
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 def test_random_numbers_belong_to_the_example_whatever_reads_it(train, data):
     """Not to the batch, the worker or the thread that it falls to."""
     order = {"seed": data.draw(st.integers(0, 3)), "epoch": data.draw(st.integers(0, 2))}

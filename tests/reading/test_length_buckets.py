@@ -125,6 +125,7 @@ def test_a_run_goes_on_with_other_numbers_of_workers(train):
     assert found[:num_steps] != found[num_steps:]
 
 
+@pytest.mark.full
 def test_a_reader_can_go_on_at_any_step(train):
     whole = seen_by(train.batches(buckets=LengthBuckets(**BUCKETS), remainder="pad"))
     for step in range(len(whole)):

@@ -18,6 +18,7 @@ from shardkit.reading.mixture_order import MixtureOrder, integer_weights
 from shardkit.reading.order import OrderOptions, Worker
 from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
+from tests.support.examples import draws
 
 ID = make_feature("id", "int64")
 BIG, MIDDLE, TINY = range(1000), range(10_000, 10_120), range(20_000, 20_007)
@@ -88,7 +89,7 @@ def test_more_sources_stay_within_a_few_rows_of_their_proportions(case, num_step
 
 
 @given(orders(), st.integers(0, 200), st.integers(0, 2))
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 def test_any_number_of_workers_gets_the_same_global_batches_of_equal_parts(case, first_step, num_more):
     weights, sizes, options, num_workers = case
     order = MixtureOrder(weights, sizes, options)
@@ -99,7 +100,7 @@ def test_any_number_of_workers_gets_the_same_global_batches_of_equal_parts(case,
 
 
 @given(orders(max_turns=2), st.integers(1, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_steps_read_each_row_of_a_source_once_and_count_what_they_read(case, num_steps):
     weights, sizes, options, _ = case
     order = MixtureOrder(weights, sizes, options)
@@ -110,7 +111,7 @@ def test_steps_read_each_row_of_a_source_once_and_count_what_they_read(case, num
 
 
 @given(orders(num_sources=2, max_turns=1), st.integers(1, 150))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_no_example_is_far_ahead_of_another_of_its_source(case, num_steps):
     """A lane is at most one row from its even pace, and all lanes read one sequence of epochs, run beside run."""
     weights, sizes, options, _ = case
@@ -132,6 +133,7 @@ def test_weights_are_the_decimal_numbers_they_are_written_as():
     assert integer_weights([1e-9, 1]) == [1, 10**9]
 
 
+@pytest.mark.full
 def test_what_is_read_has_the_proportions_and_each_example_comes_as_often(mixture):
     reader = mixture.batches(global_batch_size=96, num_steps=150, source_feature="source", seed=2)
     batches = list(reader)
@@ -150,7 +152,7 @@ def test_what_is_read_has_the_proportions_and_each_example_comes_as_often(mixtur
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 def test_workers_and_threads_change_no_global_batch(mixture, data):
     settings_ = {
         "global_batch_size": 12 * data.draw(st.integers(1, 9)),

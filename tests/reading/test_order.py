@@ -133,6 +133,7 @@ def test_the_order_is_pinned():
     assert [batch(order, step) for step in range(order.num_steps)] == PINNED
 
 
+@pytest.mark.full
 def test_every_position_of_a_row_in_the_epoch_is_as_likely():
     sizes, counts = np.full(8, 4), Counter()
     for epoch in range(4000):

@@ -52,6 +52,7 @@ def test_a_reader_that_is_pickled_goes_on_where_it_stood(splits, kind):
     assert ids_of(copy) == rest
 
 
+@pytest.mark.full
 def test_readers_and_datasets_pass_to_a_process_that_is_started_anew(splits):
     reader = READERS["functions"](splits)
     batches = iter(reader)

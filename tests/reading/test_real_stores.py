@@ -24,6 +24,8 @@ from shardkit.storage.clients import client_of
 from shardkit.testing import write_dataset
 from tests.support.stores.range_server import serve
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("id", "int64"), make_feature("words", "int64", (None,)))
 
 

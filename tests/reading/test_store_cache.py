@@ -26,6 +26,7 @@ def server(folder):
         yield server
 
 
+@pytest.mark.full
 def test_what_is_kept_is_not_asked_for_again(folder, server, tmp_path):
     cache = tmp_path / "cache"
     expected = rows_of(folder)
@@ -36,6 +37,7 @@ def test_what_is_kept_is_not_asked_for_again(folder, server, tmp_path):
     assert server.num_ranges == 0
 
 
+@pytest.mark.full
 def test_two_datasets_share_a_cache(folder, server, tmp_path):
     batch = pa.record_batch([pa.array(range(500)), pa.array([b"other"] * 500)], arrow_schema(FEATURES))
     write_dataset(tmp_path / "other", FEATURES, {"train": batch}, num_shards=3, block_examples=10)
@@ -47,6 +49,7 @@ def test_two_datasets_share_a_cache(folder, server, tmp_path):
     assert server.num_ranges == 0
 
 
+@pytest.mark.full
 def test_bits_that_flip_in_the_cache_are_not_delivered(folder, server, tmp_path):
     cache = tmp_path / "cache"
     expected = rows_of(folder)
@@ -82,6 +85,7 @@ def read_shared(url, cache, limit, worker, results):
         results.put(repr(error))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.3, 2.0])
 def test_processes_share_a_cache_within_its_limit(folder, server, tmp_path, share):
     limit = int(sum(-(-ref.num_bytes // 4096) * 4096 for ref in all_blocks(folder)) * share)
@@ -109,6 +113,7 @@ def test_a_cache_means_nothing_to_a_local_dataset(folder, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.full
 def test_a_cache_that_cannot_be_used_is_refused_at_once(server, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cache folder cannot be used"):

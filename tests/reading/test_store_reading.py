@@ -53,6 +53,7 @@ def always(fault, ref):
     return fault_of
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_batches_are_those_of_the_folder(folder, server, shuffle, num_threads):
@@ -60,6 +61,7 @@ def test_batches_are_those_of_the_folder(folder, server, shuffle, num_threads):
     assert rows_of(server.url, shuffle=shuffle, num_epochs=2, num_threads=num_threads) == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_faults_of_a_tenth_of_the_requests_change_no_batch(folder, server, no_pauses, shuffle, tmp_path):
     server.fault = some_requests(0.1, seed=3)
@@ -71,6 +73,7 @@ def test_faults_of_a_tenth_of_the_requests_change_no_batch(folder, server, no_pa
     assert set(server.faults) == {"short", "flip", "busy", "close"} or not shuffle
 
 
+@pytest.mark.full
 def test_positions_are_read_through_faults(folder, server, no_pauses):
     server.fault = some_requests(0.3, seed=1)
     train, local = shardkit.open(server.url)["train"], shardkit.open(str(folder))["train"]
@@ -79,6 +82,7 @@ def test_positions_are_read_through_faults(folder, server, no_pauses):
     assert sum(server.faults.values()) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_block_that_is_always_damaged_is_named_in_its_place(folder, server, no_pauses, shuffle):
     ref = all_blocks(folder)[57]
@@ -96,6 +100,7 @@ def test_a_block_that_is_always_damaged_is_named_in_its_place(folder, server, no
     assert server.faults["flip"] == stored_blocks.NUM_TRIES
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["busy", "close", "short"])
 def test_a_store_that_keeps_failing_is_named_and_says_what_to_do(folder, server, no_pauses, fault):
     ref = all_blocks(folder)[41]
@@ -112,6 +117,7 @@ def test_a_store_that_keeps_failing_is_named_and_says_what_to_do(folder, server,
     assert server.num_ranges == stored_blocks.NUM_TRIES
 
 
+@pytest.mark.full
 def test_a_server_that_does_not_answer_is_given_up(folder, server, no_pauses, monkeypatch):
     monkeypatch.setattr(stored_blocks, "TIMEOUT_S", 0.05)
     server.latency_s = 0.5
@@ -119,6 +125,7 @@ def test_a_server_that_does_not_answer_is_given_up(folder, server, no_pauses, mo
         read_block(open_dataset(server.url), all_blocks(folder)[0])
 
 
+@pytest.mark.full
 def test_a_server_that_is_gone_is_named(folder, no_pauses):
     with serve(folder) as server:
         dataset = open_dataset(server.url)
@@ -127,6 +134,7 @@ def test_a_server_that_is_gone_is_named(folder, no_pauses):
         read_block(dataset, ref)
 
 
+@pytest.mark.full
 def test_a_shard_that_is_cut_off_or_missing_is_damage(tmp_path, no_pauses):
     values = [pa.array(range(300)), pa.array([bytes([i % 256]) * 50 for i in range(300)])]
     batch = pa.record_batch(values, arrow_schema(FEATURES))
@@ -148,6 +156,7 @@ def test_a_shard_that_is_cut_off_or_missing_is_damage(tmp_path, no_pauses):
         assert server.num_ranges == 0
 
 
+@pytest.mark.full
 def test_a_server_that_knows_no_ranges_is_named(tmp_path, no_pauses, monkeypatch):
     batch = pa.record_batch([pa.array(range(100)), pa.array([b"x" * 50] * 100)], arrow_schema(FEATURES))
     write_dataset(tmp_path / "set", FEATURES, {"train": batch}, num_shards=1, block_examples=10)
@@ -160,6 +169,7 @@ def test_a_server_that_knows_no_ranges_is_named(tmp_path, no_pauses, monkeypatch
         assert "range requests" in caught.value.next_step
 
 
+@pytest.mark.full
 def test_neighbours_are_asked_for_together(folder, server):
     """Every shard fits in a request; shuffled blocks have no neighbours, and each is asked for once."""
     rows_of(server.url, shuffle=False)
@@ -189,6 +199,7 @@ def test_a_request_is_for_no_more_than_4_mib(folder):
     assert [len(run) for run in list_runs(remote, refs[:4:-1])] == [1] * 11
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_requests", [1, 3, 12])
 def test_no_more_is_asked_at_once_than_allowed(folder, num_requests):
     with serve(folder, latency_s=0.005) as server:
@@ -200,6 +211,7 @@ def test_no_more_is_asked_at_once_than_allowed(folder, num_requests):
     assert server.most_at_once > 1 or num_requests == 1
 
 
+@pytest.mark.full
 def test_no_more_is_loaded_ahead_than_allowed(folder, server):
     """Before the first batch is asked for twice, what was asked for is the lanes, the window and a batch."""
     train = shardkit.open(server.url)["train"]
@@ -212,6 +224,7 @@ def test_no_more_is_loaded_ahead_than_allowed(folder, server):
     assert 0 < server.num_bytes <= 20_000 + (4 + 4) * size
 
 
+@pytest.mark.full
 def test_an_epoch_is_asked_for_before_the_one_before_it_has_ended(folder, server):
     size, is_next_asked_for = sum(ref.num_bytes for ref in all_blocks(folder)), threading.Event()
     server.fault = lambda *_: is_next_asked_for.set() if server.num_bytes > size else None
@@ -223,6 +236,7 @@ def test_an_epoch_is_asked_for_before_the_one_before_it_has_ended(folder, server
     assert sorted(np.concatenate([batch["id"] for batch in batches]).tolist()[600:]) == list(range(NUM_ROWS))
 
 
+@pytest.mark.full
 def test_a_reader_that_is_closed_early_ends_its_threads(folder):
     others = set(threading.enumerate())
     with serve(folder, latency_s=0.02) as server:
@@ -233,6 +247,7 @@ def test_a_reader_that_is_closed_early_ends_its_threads(folder):
             assert not [t for t in set(threading.enumerate()) - others if t.name.startswith("shardkit-batches")]
 
 
+@pytest.mark.full
 def test_a_reader_that_is_closed_does_not_wait_for_a_server_that_hangs(folder, server):
     """It would for a minute and more, five times."""
     is_over = threading.Event()
@@ -253,6 +268,7 @@ def test_a_reader_that_is_closed_does_not_wait_for_a_server_that_hangs(folder, s
 # Processes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_reading", [True, False])
 def test_forked_processes_read_for_themselves(folder, server, is_reading):
     """As the workers of a `DataLoader` do, after the parent asked the server, or while its threads do."""
@@ -275,6 +291,7 @@ def test_forked_processes_read_for_themselves(folder, server, is_reading):
 # Web servers
 
 
+@pytest.mark.full
 def test_a_web_server_is_read_and_never_written(server, tmp_path):
     (tmp_path / "x").write_bytes(b"x")
     assert storage.list_names(f"{server.url}/manifests") == ["00000001.json", "00000001.shards.parquet"]
@@ -287,6 +304,7 @@ def test_a_web_server_is_read_and_never_written(server, tmp_path):
             refused()
 
 
+@pytest.mark.full
 def test_a_missing_client_names_the_extra(server):
     code = f"""
 import sys

@@ -16,6 +16,7 @@ def run(program):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "word", "code"), [("SIGINT", "interrupted", 130), ("SIGHUP", "terminated", 129)])
 def test_a_signal_that_another_thread_takes_ends_a_command_that_waits_for_it(name, word, code):
     done = run(f"""
@@ -35,6 +36,7 @@ def test_a_signal_that_another_thread_takes_ends_a_command_that_waits_for_it(nam
     assert done.stderr == f"{word}: Version 3 was committed before, and is whole.\n"
 
 
+@pytest.mark.full
 def test_a_signal_at_the_very_end_is_heeded():
     done = run("""
         import os, signal

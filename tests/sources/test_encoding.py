@@ -22,9 +22,10 @@ from shardkit.sources.files.streams import open_stream, read_exactly, read_head
 from shardkit.sources.files.transcoding import TranscodedStream, find_encoding, with_encoding
 from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.text.source import TextSource
+from tests.support.examples import draws
 from tests.support.paths import DATA
 
-PROPERTY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-7", "gb18030"]
 MARKS = {
@@ -73,6 +74,7 @@ def test_any_text_survives_in_any_pieces(text, encoding, sizes):
     assert stream.read(1) == b""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("encoding", [*ENCODINGS, *NARROW])
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_csv_json_and_text(tmp_path, encoding, is_compressed):

@@ -15,6 +15,7 @@ from shardkit.features import make_feature
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from tests.support.examples import draws
 from tests.support.files.parquet_makers import read, read_parts
 from tests.support.paths import DATA
 
@@ -122,7 +123,7 @@ DAYS = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(2_000_000, 6_000_
 NANOSECONDS = st.one_of(st.integers(0, _DAY_NS - 1), st.integers(0, _DAY_NS // 1_000 - 1).map(lambda us: us * 1_000))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(
     st.lists(st.tuples(DAYS, NANOSECONDS), min_size=1, max_size=7),
     st.sampled_from(["us", "ns"]),

@@ -15,6 +15,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.file_globs import matches
+from tests.support.examples import draws
 from tests.support.files.archive_makers import tar_of, zip_of
 
 TABLE = b"a,b\n1,2\n"
@@ -88,7 +89,7 @@ def test_nothing_left_is_refused(tmp_path):
         listed(tmp_path, exclude=["*"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(glob=st.text("ab.*?/", min_size=1, max_size=6))
 def test_included_and_excluded_files_are_all_there_are(tmp_path, glob):
     names = ["a.b", "b.a", "ab/a.a", "ab/b.b", "b/a/b"]

@@ -13,6 +13,8 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.formats import FORMATS, Format, format_named, formats_with
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.full
+
 # A format of tests: CSV with pipes, known by its first bytes.
 NEW_FORMAT = """
 import sys

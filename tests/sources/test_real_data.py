@@ -23,7 +23,11 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.dialect import read_dialect
 from tests.support.paths import DATA
 
-pytestmark = [pytest.mark.data, pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not there")]
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not there"),
+    pytest.mark.full,
+]
 
 
 def read(*inputs: Path, **options):

@@ -19,9 +19,10 @@ from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.files.transcoding import with_encoding
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
+from tests.support.examples import draws
 from tests.support.files.rejected_makers import BAD_FIELDS, BAD_LINES, FEATURES, read, write
 
-PROPERTY = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=draws(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 FIELD = st.text(alphabet='a0é ,"\n\r', max_size=5)
@@ -44,6 +45,7 @@ def as_record(row, line_end: str) -> bytes:
     return (",".join(quoted) + line_end).encode()
 
 
+@pytest.mark.full
 @PROPERTY
 @given(
     st.lists(GOOD_ROW | BAD_RECORD, max_size=25),
@@ -108,6 +110,7 @@ def test_good_lines_read_as_without_the_bad_ones(tmp_path, items, split_bytes, b
     assert outcomes[0].rejected == outcomes[1].rejected
 
 
+@pytest.mark.full
 @PROPERTY
 @given(st.lists(OBJECT | BAD_LINE, max_size=15), st.sampled_from([None, 1]), st.integers(1, 100))
 def test_good_elements_read_as_without_the_bad_ones(tmp_path, items, indent, block_bytes):

@@ -20,6 +20,7 @@ from shardkit.errors import DamageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.statistics.collector import StatisticsCollector, combine_statistics, merge_statistics
 from shardkit.statistics.frequencies import MAX_VALUE_BYTES, NUM_COUNTED, hash_values
+from tests.support.examples import draws
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -117,7 +118,7 @@ def test_deviations_are_right_wherever_the_first_values_lie(dtype, rest):
     assert (constant.mean, constant.std) == (float(np.dtype(dtype).type(rest)), pytest.approx(0.0, abs=1e-12))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(
     st.sampled_from(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]),
     st.integers(0, 2**32),
@@ -237,7 +238,7 @@ def test_the_same_parts_give_the_same_bytes_and_the_same_statistics():
     assert msgspec.json.encode(once) == msgspec.json.encode(again)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["int64", "string"]), st.integers(NUM_COUNTED - 2, 3 * NUM_COUNTED))
 def test_the_number_of_distinct_values_does_not_depend_on_the_dealing(seed, dtype, num_distinct):
     rng = np.random.default_rng(seed)

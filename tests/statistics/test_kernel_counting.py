@@ -12,6 +12,7 @@ from shardkit.statistics import frequencies, key_counts
 from shardkit.statistics.collector import StatisticsCollector
 from shardkit.statistics.frequencies import MAX_VALUE_BYTES, hash_values
 from shardkit.statistics.key_counts import NUM_BUCKETS, CompiledKeyCounts, NumpyKeyCounts
+from tests.support.examples import draws
 from tests.support.wire.kernel_threads import runs_beside_python
 
 _kernel = pytest.importorskip("shardkit._kernel", reason="the kernel was not built here", exc_type=ImportError)
@@ -57,7 +58,7 @@ def assert_same(compiled, numpy):
 
 @pytest.mark.parametrize(("kind", "dtype"), PAIRS)
 @given(seeds, sizes)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 def test_numbers_are_counted_as_numpy_counts_them(kind, dtype, seed, size):
     rng = np.random.default_rng(seed)
     values = any_values(rng, dtype, size)
@@ -72,7 +73,7 @@ def test_numbers_are_counted_as_numpy_counts_them(kind, dtype, seed, size):
 
 
 @given(seeds, sizes, sizes, st.integers(0, 52), st.sampled_from(["float64", "int64", "uint64"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_keys_of_any_level_are_added_as_numpy_adds_them(seed, size, other_size, least, kind):
     rng = np.random.default_rng(seed)
     values, others = any_values(rng, kind, size), any_values(rng, kind, other_size)
@@ -98,7 +99,7 @@ def without_kernel(monkeypatch):
 
 
 @given(slices, st.integers(0, 5), st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 def test_strings_are_hashed_and_counted_as_in_python(values, first, num_repeated):
     array = pa.array(values + values[:num_repeated] + values[:1] * 5, pa.binary())[first:]
     compiled, counted = hash_values(array), frequencies._count_binary(array)
@@ -136,7 +137,7 @@ def test_many_distinct_strings_are_counted_in_the_order_in_which_they_appear():
 
 
 @given(seeds, st.sampled_from(["float32", "float64", "int64", "uint64", "string", "timestamp[us]"]), sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 def test_statistics_do_not_tell_whether_there_is_a_kernel(seed, dtype, size):
     rng = np.random.default_rng(seed)
     features = (make_feature("x", dtype, nullable=True),)

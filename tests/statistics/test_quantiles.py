@@ -20,6 +20,7 @@ from shardkit.statistics.frequencies import MAX_LISTED_INTEGERS, MAX_VOCABULARY_
 from shardkit.statistics.key_counts import NUM_BUCKETS
 from shardkit.statistics.quantile_buckets import PERCENTS
 from shardkit.statistics.quantiles import QuantileSketch, QuantilesPart
+from tests.support.examples import draws
 
 SHARES = [percent / 100 for percent in PERCENTS]
 NAMES = [f"p{percent:02}" for percent in PERCENTS]
@@ -119,7 +120,7 @@ def test_integers_that_have_a_bucket_of_their_own_are_found_again():
     assert (found.p50, found.p05) == (-1, pytest.approx(-4_500, abs=2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     st.sampled_from([*FLOATS, "int64", "uint64"]),
     st.integers(0, 2**32),
@@ -228,7 +229,7 @@ def lasting(found):
     return kept if found.num_distinct_is_exact else msgspec.structs.replace(kept, top_values=())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(
     st.sampled_from(["int64", "int32", "float32", "string", "list", "timestamp[us]", "bool"]),
     st.integers(0, 2**32),

@@ -50,6 +50,7 @@ def compete(folder, writer, barrier, results):
             results.put((round_, traceback.format_exc()))
 
 
+@pytest.mark.full
 def test_of_eight_processes_exactly_one_commits(tmp_path):
     barrier, results = FORK.Barrier(NUM_WRITERS), FORK.Queue()
     writers = [ForkedProcess(target=compete, args=(str(tmp_path), i, barrier, results)) for i in range(NUM_WRITERS)]
@@ -200,6 +201,7 @@ def test_free_space_is_known_for_folders_that_are_not_there_yet(tmp_path, memory
     assert storage.free_bytes(memory) is None
 
 
+@pytest.mark.full
 def test_a_destination_without_permission(locked):
     for path in (locked / "out", locked / "sub" / "out"):
         message = as_nobody(storage.commit_exclusive, str(path / "00000001.json"), b"")

@@ -130,6 +130,7 @@ def test_inputs_that_are_none(tree, pattern, message):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pattern", ["", "closed.csv", "sub", "sub/x.csv", "*", "*.csv"])
 def test_what_may_not_be_read_is_an_error_and_not_left_out(locked, pattern):
     message = as_nobody(storage.expand_input, str(locked / pattern))

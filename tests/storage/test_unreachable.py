@@ -15,6 +15,8 @@ from shardkit.storage import requests
 from shardkit.testing import write_dataset
 from tests.support.stores.range_server import serve
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def folder(tmp_path):

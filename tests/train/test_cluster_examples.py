@@ -61,6 +61,7 @@ def slurm(tmp_path):
     return run
 
 
+@pytest.mark.full
 def test_slurm_starts_each_worker_once(slurm) -> None:
     done = slurm(f'exec "{sys.executable}" "{PLACEMENT}" "$@"')
     assert done.returncode == 0, done.stderr
@@ -70,6 +71,7 @@ def test_slurm_starts_each_worker_once(slurm) -> None:
     assert [(p["first"], p["count"]) for p in (first, second)] == [(0, 2), (2, 2)]
 
 
+@pytest.mark.full
 def test_a_preempted_job_of_slurm_is_queued_again(slurm) -> None:
     assert slurm("exit 143").stdout == "scontrol requeue 41\n"
     for code in (0, 2, 5):
@@ -77,6 +79,7 @@ def test_a_preempted_job_of_slurm_is_queued_again(slurm) -> None:
         assert (done.returncode, done.stdout) == (code, "")
 
 
+@pytest.mark.full
 def test_kubernetes_starts_each_worker_once() -> None:
     yaml = pytest.importorskip("yaml")
     service, job = yaml.safe_load_all(KUBERNETES.read_text())

@@ -17,6 +17,8 @@ from shardkit.features import make_feature
 from tests.support.paths import DATA
 from tests.support.training.outputs import assert_same, learned
 
+pytestmark = pytest.mark.full
+
 FEATURES = (
     make_feature("x", "float64", nullable=True),
     make_feature("color", "string"),

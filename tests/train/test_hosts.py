@@ -15,6 +15,8 @@ import pytest
 from tests.support.paths import ROOT
 from train.distribution.ports import HeldPorts
 
+pytestmark = pytest.mark.full
+
 HOST = """
 import sys
 import time

@@ -9,6 +9,8 @@ import pytest
 from tests.fuzz import kill_trainer
 from tests.fuzz.kill_elastic import lose_a_worker_twice
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.slow
 def test_the_killing_command_finds_the_same_hash(capsys, tmp_path) -> None:

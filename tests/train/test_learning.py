@@ -28,6 +28,8 @@ from train.run import run
 from train.runs.request import resolve
 from train.runs.run_folder import RunFolder
 
+pytestmark = pytest.mark.full
+
 SAMPLES = make_feature("sound", "float32", (None,))
 KIND = make_feature("kind", "string")
 TWO = LabelSpec(name="y", task="classification", classes=("a", "b"), class_names=("a", "b"))

@@ -17,6 +17,8 @@ from train.run import run
 from train.runs.request import resolve
 from train.runs.run_folder import RunFolder
 
+pytestmark = pytest.mark.full
+
 RARE = (make_feature("x", "float32"), make_feature("kind", "string"))
 
 

@@ -23,6 +23,8 @@ from train.runs.request import resolve
 from train.runs.run_folder import RunFolder
 from train.setup import Setup, make_steps, set_up
 
+pytestmark = pytest.mark.full
+
 TABLE = (make_feature("x", "float64"), make_feature("color", "string"), make_feature("sides", "string"))
 
 DROPOUT_MODEL = """

@@ -19,6 +19,8 @@ import tensorflow as tf
 from shardkit.features import make_feature
 from tests.support.training.workers import free_addresses, train_command
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("x", "float64"), make_feature("label", "bool"))
 NUM_TRAIN, NUM_TEST, BATCH = 600, 90, 20
 SETTINGS = ("--label", "label", "--global-batch-size", BATCH, "--strategy", "parameter-server")

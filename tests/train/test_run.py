@@ -21,6 +21,8 @@ from train.reporting.metrics import EpochMetrics
 from train.runs.restore_model import rebuild
 from train.runs.run_folder import RunFolder, list_checkpoints
 
+pytestmark = pytest.mark.full
+
 DROPOUT_MODEL = """
     import keras
 

@@ -16,6 +16,8 @@ from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import make_feature
 
+pytestmark = pytest.mark.full
+
 ROW_ID = (make_feature("i", "int64"),)
 EVERY_DTYPE = (
     make_feature("flag", "bool"),

@@ -23,6 +23,8 @@ from tests.support.training.workers import (
 )
 from train.distribution.exit_codes import EXIT_PEER_LOST
 
+pytestmark = pytest.mark.full
+
 # Without kinks, at which hundreds of steps would turn rounding errors into other weights.
 LINEAR = """
 import keras

@@ -18,6 +18,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, row_identities
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
+from tests.support.examples import draws
 
 FILES = (
     RawFile(path="/a", name="a.csv", num_bytes=1, version=""),
@@ -224,7 +225,7 @@ CASTS = [
 
 
 @pytest.mark.parametrize(("source", "dtype", "values"), CASTS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 @given(data=st.data())
 def test_what_cannot_be_cast_among_many_rows_is_what_cannot_alone(source, dtype, values, data):
     feature = make_feature("a", source, nullable=True)

@@ -17,6 +17,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, file_identities
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
+from tests.support.examples import draws
 
 FEATURES = (
     make_feature("image", "bytes", media_type="image/*", nullable=True),
@@ -200,6 +201,7 @@ def test_damaged_images_cost_their_row_only():
     assert rows.rejected[0].raw == html
 
 
+@pytest.mark.full
 def test_pixels_are_capped_before_anything_is_decoded():
     bomb = encoded(Image.new("1", (20_000, 20_000)), "PNG")
     with pytest.raises(BadInputError, match="20000x20000 is more than the 64,000,000 pixels"):
@@ -245,7 +247,7 @@ def test_images_must_be_there():
         plan_transforms(FEATURES[1:], TransformOptions(image_size=(8, 8)), SourceOptions())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["JPEG", "PNG", "WEBP", "GIF", "BMP"]))
 def test_damaged_bytes_end_as_an_image_or_a_rejected_row(seed, format):
     rng = random.Random(seed)

@@ -17,6 +17,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import TransformPlan, apply, plan_transforms
+from tests.support.examples import draws
 
 FEATURES = (
     make_feature("n", "string", nullable=True),
@@ -85,7 +86,8 @@ def run(plan, values, cuts):
     return rows, identities, rejected, num_filtered
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.full
+@settings(max_examples=draws(60), deadline=None)
 @given(st.lists(VALUES, max_size=24), st.lists(st.integers(0, 24), max_size=6))
 def test_any_cutting_gives_the_same_rows(options, values, cuts):
     plan = plan_transforms(FEATURES, options, SourceOptions(tolerates_bad_rows=True))
@@ -97,7 +99,7 @@ def test_any_cutting_gives_the_same_rows(options, values, cuts):
     assert len(identities) == len(rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.lists(VALUES, max_size=24), st.lists(st.integers(0, 24), max_size=6))
 def test_any_cutting_ends_at_the_same_bad_row(options, values, cuts):
     tolerant, strict = (plan_transforms(FEATURES, options, SourceOptions(tolerates_bad_rows=t)) for t in (True, False))

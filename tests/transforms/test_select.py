@@ -19,6 +19,7 @@ from shardkit.transforms import duckdb_session
 from shardkit.transforms.duckdb_session import session
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
+from tests.support.examples import draws
 
 FEATURES = (
     make_feature("x", "float64", nullable=True),
@@ -216,6 +217,7 @@ def test_a_value_that_fails_costs_its_row():
     assert all("\x1b" not in r.reason for r in applied.rows.rejected)
 
 
+@pytest.mark.full
 def test_failing_values_are_found_where_expressions_speak_of_each_other_and_nulls_abound():
     features = (make_feature("s", "string", nullable=True),)
     values = ["1", None, "x", "4", None, "y", "-7"] * 20
@@ -258,6 +260,7 @@ def test_the_database_is_closed_off(tmp_path, attempt):
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("package", "options", "extra"),
     [("duckdb", {"select": "FROM rows"}, "sql"), ("tokenizers", {"tokenize": (("s", "{file}", ""),)}, "text")],
@@ -308,7 +311,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(EXPRESSIONS, EXPRESSIONS, st.sampled_from(["<", ">=", "<>", "IS DISTINCT FROM"]))
 def test_any_expression_gives_what_duckdb_gives(left, right, compare):
     statement = f"SELECT {left} AS a, label, {right} AS b FROM rows WHERE {left} {compare} {right}"
@@ -332,7 +335,7 @@ TEXTS = st.one_of(st.none(), st.sampled_from(["1", "-7", "x", "", "99999999999",
         "SELECT COALESCE(CAST(s AS INTEGER), 0) AS n, CAST(i * 100 AS TINYINT) AS t FROM rows",
     ],
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(values=st.lists(st.tuples(TEXTS, st.integers(-3, 3)), min_size=1, max_size=25))
 def test_what_fails_among_many_rows_is_what_fails_alone(statement, values):
     features = (make_feature("s", "string", nullable=True), make_feature("i", "int64"))

@@ -17,6 +17,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.pipeline import apply, plan_transforms
+from tests.support.examples import draws
 
 FILES = (RawFile(path="/a", name="a.txt", num_bytes=1, version=""),)
 SPLIT = InputSplit(index=0, file_start=0, file_stop=1)
@@ -108,7 +109,7 @@ def test_steps_on_text_apply_in_their_fixed_order(tokenizer, tmp_path):
     assert found == [[1, WORDS.index("cat"), WORDS.index("é"), 2]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(st.lists(st.none() | st.lists(st.sampled_from([*WORDS, "unbelievable", "zebra", "  "]), max_size=6), max_size=6))
 def test_token_ids_are_those_of_the_tokenizer_alone(tmp_path_factory, words):
     made = make_tokenizer()

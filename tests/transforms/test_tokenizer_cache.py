@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from shardkit.transforms.tokenizer_cache import encode_whole, word_tokens_of
+from tests.support.examples import draws
 
 PIECES = [
     *(
@@ -65,7 +66,7 @@ def check(by_word, tokenizer, texts):
     assert found.values.tolist() == expected.values.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(st.lists(TEXTS, max_size=8))
 @example(["they're  'sad's", "it'", "s", "'", "ll", ""])
 @example(["a \u3000", " b", "\u3000\u3000c", "\u3000"])
@@ -74,6 +75,7 @@ def test_the_same_ids_as_of_whole_texts(texts):
     check(REMEMBERING, TOKENIZER, texts * 4)
 
 
+@pytest.mark.full
 def test_every_character_is_of_the_class_that_the_tokenizer_says():
     rng = random.Random(3)
     points = [*range(0x20, 0x3000), *(rng.randrange(0xE000, 0x110000) for _ in range(3000))]
@@ -89,6 +91,7 @@ def test_part_of_a_longer_column():
         assert (found.lengths.tolist(), found.values.tolist()) == (expected.lengths.tolist(), expected.values.tolist())
 
 
+@pytest.mark.full
 def test_more_text_than_is_cut_at_once_and_more_words_than_are_remembered():
     tokenizer = make_tokenizer(added=False)
     by_word = word_tokens_of(tokenizer)

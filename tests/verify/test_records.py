@@ -22,6 +22,7 @@ from shardkit.encoding.tfrecord import frame
 from shardkit.errors import DamageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.verify.shards import MAX_LISTED, verify_dataset
+from tests.support.examples import draws
 from tests.support.files.verify_makers import FEATURES, rows, shard_file, two_splits
 
 
@@ -183,14 +184,15 @@ def spans_of(sizes):
     return ends - sizes + 12, sizes - 16
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.lists(varied_rows, min_size=1, max_size=4))
 def test_what_the_encoder_writes_is_accepted(examples):
     data, sizes = encode_varied(examples)
     assert RecordDecoder(VARIED).find_problems(data, *spans_of(sizes)) == []
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.full
+@settings(max_examples=draws(300), deadline=None)
 @given(st.data())
 def test_bulk_checking_accepts_nothing_that_protobuf_refuses(data):
     encoded, sizes = encode_varied([data.draw(varied_rows) for _ in range(2)])

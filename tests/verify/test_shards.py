@@ -38,6 +38,7 @@ def test_a_whole_dataset_has_no_damage_and_every_byte_is_read(dataset):
     assert report.num_other_files == 0
 
 
+@pytest.mark.full
 def test_every_flipped_bit_of_a_byte_is_found_and_placed_in_its_block(small):
     path, shard = shard_file(small)
     whole = path.read_bytes()
@@ -59,6 +60,7 @@ def test_every_flipped_bit_of_a_byte_is_found_and_placed_in_its_block(small):
     assert verify_dataset(small).is_whole
 
 
+@pytest.mark.full
 def test_every_truncation_is_found(small):
     path, shard = shard_file(small)
     whole = path.read_bytes()

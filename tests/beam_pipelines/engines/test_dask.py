@@ -31,6 +31,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.full
 def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean):
     result = convert(inputs, tmp_path / "out", *DASK)
     assert result.returncode == 0, result.stderr
@@ -40,6 +41,7 @@ def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean):
     assert not (tmp_path / "out" / "work").exists()
 
 
+@pytest.mark.full
 def test_a_first_pass_over_the_rows_gives_the_bytes_of_the_local_engine(tmp_path, inputs):
     options = ("--dedup-by", "word", "--stratify", "word")
     found = {}
@@ -64,6 +66,7 @@ def test_workers_that_do_not_start_are_told_of(monkeypatch):
         pass
 
 
+@pytest.mark.full
 def test_workers_of_our_cluster_log_nothing_beside_the_report(monkeypatch):
     from distributed import Client
 
@@ -75,6 +78,7 @@ def test_workers_of_our_cluster_log_nothing_beside_the_report(monkeypatch):
     assert list(found.values()) == [False, False]
 
 
+@pytest.mark.full
 def test_a_cluster_beside_another_one_warns_of_nothing():
     from beam_pipelines.engines.dask_cluster import dask_cluster
 
@@ -90,6 +94,7 @@ def test_a_cluster_beside_another_one_warns_of_nothing():
     assert [str(w.message) for w in told if "in use" in str(w.message)] == []
 
 
+@pytest.mark.full
 def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
     # In Python 3.11 that locks a worker for good, about once in ten conversions.
     from distributed import Client
@@ -101,6 +106,7 @@ def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
         assert list(asked.values()) == [False]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["option", "file"])
 def test_a_cluster_that_runs_already_does_the_work(tmp_path, inputs, clean, way):
     from beam_pipelines.engines.dask_cluster import dask_cluster
@@ -150,6 +156,7 @@ def processes_of_a_cluster(folder):
         yield address, scheduler
 
 
+@pytest.mark.full
 def test_a_scheduler_that_dies_ends_the_command_and_finished_parts_are_kept(tmp_path, inputs, clean):
     with processes_of_a_cluster(tmp_path) as (address, scheduler):
         process = start(inputs, tmp_path / "out", *DASK, "--engine-option", f"address={address}")
@@ -165,6 +172,7 @@ def test_a_scheduler_that_dies_ends_the_command_and_finished_parts_are_kept(tmp_
     assert shards_of(tmp_path / "out") == clean
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_workers_change_no_byte(tmp_path, inputs, clean, moment):
     destination = tmp_path / "out"
@@ -179,6 +187,7 @@ def test_killed_workers_change_no_byte(tmp_path, inputs, clean, moment):
     assert "Traceback" not in stderr
 
 
+@pytest.mark.full
 def test_a_row_that_kills_every_worker_is_left_out_and_shown(tmp_path, inputs):
     function = tmp_path / "functions.py"
     function.write_text(
@@ -193,6 +202,7 @@ def test_a_row_that_kills_every_worker_is_left_out_and_shown(tmp_path, inputs):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.full
 def test_a_row_that_does_not_fit_is_named_as_ever(tmp_path, inputs):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id,x\n" + "".join(f"{i},{i / 8}\n" for i in range(100)))
@@ -205,6 +215,7 @@ def test_a_row_that_does_not_fit_is_named_as_ever(tmp_path, inputs):
     assert list_versions(str(tmp_path / "out")) == []
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(tmp_path, inputs, clean):
     destination = tmp_path / "out"
     process = start(inputs, destination, *DASK)
@@ -221,6 +232,7 @@ def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(tmp_path, inputs,
     assert shards_of(destination) == clean
 
 
+@pytest.mark.full
 def test_a_killed_command_takes_its_cluster_along(tmp_path, inputs):
     process = start(inputs, tmp_path / "out", *DASK)
     wait_for(process, lambda: len(list(dask_workers(process))) == 2)

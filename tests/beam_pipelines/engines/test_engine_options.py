@@ -31,6 +31,8 @@ from shardkit.cli.convert import command
 from shardkit.cli.shell.engine_options import RUNNERS, split_flags
 from shardkit.errors import StorageError, UsageError
 
+pytestmark = pytest.mark.full
+
 FACTS = Facts(num_workers=3, num_input_splits=40, environment={})
 
 

@@ -15,7 +15,7 @@ from shardkit.storage import files as storage
 from tests.support.engines.conversions import convert, dask_workers, shards_of, start, wait_for
 from tests.support.stores.servers import KINDS, serve, use
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 PORTABLE = ("--runner", "portable")
 MAP = "def shout(batch):\n    import pyarrow.compute as pc\n    i = batch.schema.get_field_index('word')\n"

@@ -21,7 +21,7 @@ from shardkit.dataset.open import list_versions
 from tests.support.engines.conversions import convert, shards_of, start, wait_for
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 PORTABLE = ("--runner", "portable")
 WORKER_PYTHON = os.environ.get("SHARDKIT_WORKER_PYTHON")

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.full
+
 DOCKERFILE = (ROOT / "beam_pipelines" / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

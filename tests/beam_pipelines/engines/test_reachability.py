@@ -27,6 +27,7 @@ def flags_of(runner, program):
     return ("--", f"--flink_version={version.group(1)}") if runner == "flink" and version is not None else ()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("runner", PROGRAMS)
 def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean, runner):
     program = os.environ.get(PROGRAMS[runner])

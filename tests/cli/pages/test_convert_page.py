@@ -27,6 +27,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.full
 def test_many_features_are_cut_and_the_rest_is_counted(run, tmp_path):
     (tmp_path / "wide.csv").write_text(
         ",".join(f"column {i}" for i in range(500)) + "\n" + ",".join(["1"] * 400 + ["a"] * 100) + "\n"
@@ -42,6 +43,7 @@ def test_many_features_are_cut_and_the_rest_is_counted(run, tmp_path):
     assert "more" not in err.split("note:")[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", ["80", "40"])
 def test_long_and_hostile_names_stay_within_the_terminal(run, tmp_path, columns):
     names = ["\x1b[31mred", "x" * 300, "日本語" * 40, "[bold]b[/bold]"]
@@ -70,6 +72,7 @@ def test_a_dry_run_shows_splits_and_space_and_writes_nothing(run, table, tmp_pat
     assert not (tmp_path / "new" / "out").exists()
 
 
+@pytest.mark.full
 def test_a_dry_run_leaves_what_is_there_and_refuses_what_would_be_refused(run, table, tmp_path):
     (tmp_path / "out").mkdir()
     assert run(table, tmp_path / "out", "--dry-run")[0] == 0
@@ -83,6 +86,7 @@ def test_a_dry_run_leaves_what_is_there_and_refuses_what_would_be_refused(run, t
     assert sorted((tmp_path / "out").rglob("*")) == before
 
 
+@pytest.mark.full
 def test_the_summary_adds_up_and_fits_eighty_columns(run, tmp_path):
     rows = [f"{i % 150},{i % 150}" for i in range(200)] + ["x,1"] * 7
     (tmp_path / "a.csv").write_text("id,n\n" + "\n".join(rows) + "\n")

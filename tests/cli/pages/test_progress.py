@@ -88,6 +88,7 @@ def convert_command(folder, destination, *options):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [100, 40])
 def test_a_terminal_shows_one_line_drawn_over_and_keeps_what_is_over(slow_table, tmp_path, columns):
@@ -102,6 +103,7 @@ def test_a_terminal_shows_one_line_drawn_over_and_keeps_what_is_over(slow_table,
     assert frames_of(text)[-2] == f"Next: shardkit inspect {tmp_path / 'out'}"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "is_plain"), [({"CI": "1"}, True), ({"TERM": "dumb"}, True), ({"NO_COLOR": "1"}, False)]
@@ -116,6 +118,7 @@ def test_the_environment_is_asked(slow_table, tmp_path, environment, is_plain):
         assert "\x1b[33m" not in text
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_log_gets_a_line_a_phase_and_no_control_codes(slow_table, tmp_path):
     command = convert_command(slow_table, tmp_path / "out", "--dedup")

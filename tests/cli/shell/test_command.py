@@ -64,6 +64,7 @@ def shardkit(*args, **settings):
     )
 
 
+@pytest.mark.full
 def test_help_names_every_command_and_loads_nothing_heavy():
     code = (
         "import sys; from shardkit.cli import main; rc = main(['--help']); "
@@ -77,6 +78,7 @@ def test_help_names_every_command_and_loads_nothing_heavy():
     assert run.stdout.rstrip().endswith("LOADED []")
 
 
+@pytest.mark.full
 def test_version_tells_what_a_bug_report_needs():
     run = shardkit("--version")
     assert run.returncode == 0
@@ -87,6 +89,7 @@ def test_version_tells_what_a_bug_report_needs():
     assert f"pyarrow {pyarrow.__version__}" in run.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -102,12 +105,14 @@ def test_wrong_command_lines_end_with_2_and_one_message(args, message):
     assert f"error[SK-E200]: {message}\n  Try shardkit --help\n" in run.stderr
 
 
+@pytest.mark.full
 def test_no_arguments_show_the_help():
     run = shardkit()
     assert run.returncode == 2
     assert "Commands:" in run.stderr
 
 
+@pytest.mark.full
 def test_examples_are_never_wrapped(probe):
     code, out, _ = finish(probe("pass", "probe", "--help", env={"COLUMNS": "40"}))
     assert code == 0
@@ -118,6 +123,7 @@ def test_examples_are_never_wrapped(probe):
     ) in out  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", errors.ShardkitError.__subclasses__())
 def test_every_error_has_its_code_and_its_sentences(probe, kind):
     body = f"""
@@ -135,6 +141,7 @@ raise errors.{kind.__name__}("it broke", where="a.csv, row 7", why="expected int
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_long_paths_are_not_cut_when_piped(probe):
     path = "/data/" + "/".join(f"a-rather-long-folder-name-{i}" for i in range(40)) + "/rows.csv"
     body = f"from shardkit.errors import UsageError\nraise UsageError('cannot read', where={path!r})"
@@ -160,6 +167,7 @@ def test_control_characters_do_not_reach_the_terminal(text, shown):
     assert explanation.lines == (f"bad name in {shown}.",)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("settings", "colored"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["terminal", "NO_COLOR"]
 )
@@ -174,6 +182,7 @@ def test_color_only_on_a_terminal_that_wants_it(probe, settings, colored):
     assert "no." in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("args", "settings", "has_trace"),
     [
@@ -226,6 +235,7 @@ finally:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "exit_code", "word"),
     [
@@ -244,6 +254,7 @@ def test_signals_clean_up_and_end_with_a_sentence(probe, number, exit_code, word
     assert err == f"{word}: Stopped before the end.\n"
 
 
+@pytest.mark.full
 def test_an_interrupted_command_can_say_what_to_do_next(probe):
     body = """
 import threading
@@ -262,6 +273,7 @@ except KeyboardInterrupt as error:
     assert err == "terminated: Run the same command again: it goes on where it stopped.\n"
 
 
+@pytest.mark.full
 def test_a_thread_that_never_returns_does_not_hold_the_process(probe):
     process = probe("import threading\nthreading.Thread(target=threading.Event().wait).start()\n" + WAIT)
     assert process.stdout.readline() == b"ready\n"
@@ -273,6 +285,7 @@ def test_a_thread_that_never_returns_does_not_hold_the_process(probe):
     assert time.monotonic() - start < 10
 
 
+@pytest.mark.full
 def test_an_ignored_hangup_stays_ignored(probe):
     body = """
 import os, signal
@@ -284,6 +297,7 @@ print("still here")
     assert finish(process)[:2] == (0, "True\nstill here\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "body",
     [
@@ -303,22 +317,26 @@ def test_a_reader_that_leaves_is_no_error(probe, body):
     assert err == ""
 
 
+@pytest.mark.full
 def test_another_broken_pipe_is_not_taken_for_a_reader_that_left(probe):
     code, _, err = finish(probe("import os\nr, w = os.pipe()\nos.close(r)\nos.write(w, b'x')"))
     assert code == 70
     assert "BrokenPipeError" in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("statement", "exit_code"), [("click.get_current_context().exit(1)", 1), ("exit(3)", 3)])
 def test_a_command_may_choose_its_exit_code(probe, statement, exit_code):
     assert finish(probe(f"print('out')\n{statement}")) == (exit_code, "out\n", "")
 
 
+@pytest.mark.full
 def test_output_survives_an_encoding_that_lacks_a_letter(probe):
     code, out, err = finish(probe("print('\\u6f22')", env={"PYTHONIOENCODING": "ascii"}))
     assert (code, out, err) == (0, "\\u6f22\n", "")
 
 
+@pytest.mark.full
 def test_a_train_py_of_the_user_does_not_shadow_ours(tmp_path: Path):
     (tmp_path / "train.py").write_text("raise SystemExit('the wrong file was imported')")
     code = """
@@ -335,6 +353,7 @@ finally:
     assert str(tmp_path) not in run.stdout.split("IMPORTED")[1]
 
 
+@pytest.mark.full
 def test_completion_for_the_shell():
     run = shardkit(env={**os.environ, "_SHARDKIT_COMPLETE": "bash_source"})
     assert run.returncode == 0

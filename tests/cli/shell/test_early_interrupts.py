@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 # Sends the signal at the import of a module, by whichever of the processes that is.
 SITE = """
 import os, signal, sys

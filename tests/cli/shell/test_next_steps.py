@@ -24,6 +24,7 @@ def lacks_next_step(call):
     return isinstance(steps[0], ast.Constant) and not steps[0].value
 
 
+@pytest.mark.full
 def test_every_usage_error_has_a_next_step():
     errors = [(path, call) for path in FILES for call in usage_errors(path.read_text(encoding="utf-8"))]
     assert len(errors) > 150

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path

@@ -28,6 +28,8 @@ from shardkit.errors import BadInputError, ConflictError, UsageError
 from shardkit.verify.shards import verify_dataset
 from tests.support.in_process import read_rows, run_plan
 
+pytestmark = pytest.mark.full
+
 SPLITS = (("train", 0.7), ("validation", 0.2), ("test", 0.1))
 HEADER = "id,x,word,group\n"
 

@@ -10,6 +10,8 @@ import pytest
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.verify.shards import verify_dataset
 
+pytestmark = pytest.mark.full
+
 # Runs the command; the link that creates a file of that name is where it is killed, or waits for its input to end.
 HALTED = """
 import os, signal, sys

@@ -18,8 +18,9 @@ from shardkit.conversion.prepare import prepare
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.verify.shards import verify_dataset
+from tests.support.examples import draws
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 NUM_ROWS = 120_000
 
@@ -176,7 +177,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=draws(8), deadline=None)
 def test_every_version_that_is_left_is_whole(tmp_path_factory, source, steps):
     destination = tmp_path_factory.mktemp("history") / "out"
     small = source / "0.csv"

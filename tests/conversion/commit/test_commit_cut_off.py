@@ -75,6 +75,7 @@ def leftovers(destination):
     return sorted(p.name for p in destination.rglob(".*") if TEMPORARY.fullmatch(p.name))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", ["before-table", "after-table", "before-manifest"])
 def test_what_a_killed_commit_left_goes_with_the_next_conversion(tmp_path, source, point):
     destination = tmp_path / "out"
@@ -88,6 +89,7 @@ def test_what_a_killed_commit_left_goes_with_the_next_conversion(tmp_path, sourc
     assert list_versions(str(destination)) == [1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", ["after-manifest", "removing", "removed"])
 @pytest.mark.parametrize("options", [(), pytest.param(("--overwrite",), marks=pytest.mark.slow)])
 def test_a_conversion_killed_behind_its_commit_is_found_complete(tmp_path, source, point, options):
@@ -110,6 +112,7 @@ def test_a_conversion_killed_behind_its_commit_is_found_complete(tmp_path, sourc
     assert "there is a dataset already" in third.stderr
 
 
+@pytest.mark.full
 def test_another_conversion_into_a_dataset_whose_maker_was_killed_is_refused(tmp_path, source):
     destination = tmp_path / "out"
     kill("after-manifest", source, destination)
@@ -122,6 +125,7 @@ def test_another_conversion_into_a_dataset_whose_maker_was_killed_is_refused(tmp
     assert open_dataset(str(destination)).version == 1
 
 
+@pytest.mark.full
 def test_files_that_are_being_written_are_left_alone(tmp_path):
     target = tmp_path / "00000001.json"
     code = (

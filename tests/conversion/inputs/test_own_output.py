@@ -53,6 +53,7 @@ def test_an_input_inside_of_the_destination_is_refused(folder, capsys):
     assert "the destination lies among the inputs" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [("in/*.csv", "in/out"), ("in", "in/out", "--include", "*.csv"), ("in", "in/out", "--exclude", "out/*")],

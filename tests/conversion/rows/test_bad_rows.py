@@ -37,6 +37,7 @@ def declared(tmp_path):
     return ("--schema", path)
 
 
+@pytest.mark.full
 def test_fail_names_the_first_and_commits_nothing(tmp_path, capsys):
     source = write_csv(tmp_path / "in" / "a.csv")
     assert convert(source, tmp_path / "out", *declared(tmp_path)) == 3
@@ -46,6 +47,7 @@ def test_fail_names_the_first_and_commits_nothing(tmp_path, capsys):
     assert not (tmp_path / "out" / "manifests").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["skip", "quarantine"])
 def test_rows_in_are_examples_and_rejected(tmp_path, capsys, policy):
     for name, bad in (("a.csv", BAD), ("b.csv", ()), ("c.csv", (5,))):
@@ -68,6 +70,7 @@ def test_rows_in_are_examples_and_rejected(tmp_path, capsys, policy):
     assert verify_dataset(dataset).damages == ()
 
 
+@pytest.mark.full
 def test_what_was_quarantined_can_be_read(tmp_path, capsys):
     source = write_csv(tmp_path / "in" / "a.csv")
     convert(source, tmp_path / "out", "--on-bad-record", "quarantine", *declared(tmp_path))
@@ -93,6 +96,7 @@ def test_what_was_quarantined_can_be_read(tmp_path, capsys):
     assert damage.path == info.path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("limit", "code"), [("4", 0), ("3", 3), ("0.1334%", 0), ("0.1333%", 3), ("100%", 0)])
 def test_the_limit_is_exact(tmp_path, limit, code):
     source = write_csv(tmp_path / "in" / "a.csv")
@@ -114,6 +118,7 @@ def test_what_is_no_limit(text):
         BadLimit(text)
 
 
+@pytest.mark.full
 def test_a_damaged_file_is_rejected_whole(tmp_path, capsys):
     write_csv(tmp_path / "in" / "a.csv", ())
     packed = gzip.compress(write_csv(tmp_path / "b.csv", ()).read_bytes())
@@ -130,6 +135,7 @@ def test_a_damaged_file_is_rejected_whole(tmp_path, capsys):
     assert convert(tmp_path / "in", tmp_path / "no", "--on-bad-record", "skip", "--max-bad", "0") == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limit", ["1", "0.1%", "100000"])
 def test_no_limit_holds_where_rows_cannot_be_counted(tmp_path, capsys, limit):
     write_csv(tmp_path / "in" / "a.csv", ())
@@ -146,6 +152,7 @@ def test_no_limit_holds_where_rows_cannot_be_counted(tmp_path, capsys, limit):
     assert convert(tmp_path / "in", tmp_path / "without", *options[:2]) == 0
 
 
+@pytest.mark.full
 def test_a_file_that_is_cut_off_on_the_way_cannot_be_counted(tmp_path, capsys):
     write_csv(tmp_path / "in" / "a.csv", ())
     packed = gzip.compress(write_csv(tmp_path / "b.csv", (), num_rows=400_000).read_bytes())
@@ -156,6 +163,7 @@ def test_a_file_that_is_cut_off_on_the_way_cannot_be_counted(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 def test_an_image_is_one_row_to_the_limit(tmp_path, capsys):
     (tmp_path / "in").mkdir()
     for number in range(4):

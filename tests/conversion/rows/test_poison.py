@@ -13,7 +13,7 @@ import pytest
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import list_versions, open_dataset
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 NUM_ROWS, POISON = 60_000, 41_234
 FUNCTIONS = """

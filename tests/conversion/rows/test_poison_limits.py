@@ -8,7 +8,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 FUNCTIONS = """
 import os

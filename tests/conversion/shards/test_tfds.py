@@ -14,6 +14,7 @@ from shardkit.transforms.options import TransformOptions
 from tests.support.files.image_makers import encoded, write
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_tensorflow_datasets_reads_the_folder(convert, tmp_path):
     table = pa.table(

@@ -94,6 +94,7 @@ def as_files(tables, folder):
         (folder / f"{number}.txt").write_text(" ".join(map(str, rng.integers(0, 10**6, 2000))))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("write", [as_csv, as_gzip, as_parquet, as_files])
 def test_what_is_needed_is_known_before_to_a_tenth(tables, tmp_path, write):
     from beam_pipelines.engines.local import run_local
@@ -180,6 +181,7 @@ def test_what_cannot_do_is_told_from_what_might_not(tables, tmp_path, share, fit
     assert need._replace(num_free_bytes=int(need.num_bytes * share)).fit == fit
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("doubt", ["duplicates", "a transformation", "uneven inputs"])
 def test_what_may_yet_become_less_is_never_sure_not_to_fit(tables, uneven, tmp_path, doubt):
     options = {
@@ -199,6 +201,7 @@ def check_clean_end(code, message):
     assert "Traceback" not in message
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.33, 0.92])
 def test_too_little_is_refused_before_any_work(tables, tmp_path, share):
@@ -213,6 +216,7 @@ def test_too_little_is_refused_before_any_work(tables, tmp_path, share):
     assert "Going on" not in second
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
 @pytest.mark.parametrize(
@@ -235,6 +239,7 @@ def test_a_disk_that_fills_up_ends_it_cleanly_and_more_space_finishes_it(tables,
     assert not (copy / "work").exists()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(("more_pages", "what"), [(0, ".shards.parquet"), (1, ".json")], ids=["table", "manifest"])
 def test_a_disk_that_is_full_at_the_commit_shows_no_dataset(tables, clean, tmp_path, more_pages, what):
@@ -251,6 +256,7 @@ def test_a_disk_that_is_full_at_the_commit_shows_no_dataset(tables, clean, tmp_p
     assert shards_of(copy) == shards_of(clean)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_disk_that_fills_up_with_rejected_rows_keeps_none_twice(tmp_path):
     folder = tmp_path / "bad"
@@ -267,6 +273,7 @@ def test_a_disk_that_fills_up_with_rejected_rows_keeps_none_twice(tmp_path):
     assert sum(f.num_rows for f in accounting.rejected_files) == 20_000
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("inodes", [9, 24])
 def test_a_disk_that_takes_no_more_files_is_no_bug(tables, clean, tmp_path, inodes):

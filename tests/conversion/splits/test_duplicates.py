@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from shardkit.cli import main
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
+from tests.support.examples import draws
+
+pytestmark = pytest.mark.full
 
 rows = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", None]), st.sampled_from([0.5, float("nan"), None])),
@@ -50,7 +53,7 @@ def key(example):
 
 
 @given(st.lists(rows, min_size=1, max_size=3))
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_duplicates_are_gone_and_the_first_stays(parts):
     with tempfile.TemporaryDirectory() as folder:
         source = write(Path(folder, "in"), parts)
@@ -70,7 +73,7 @@ def test_duplicates_are_gone_and_the_first_stays(parts):
 
 
 @given(rows)
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_duplicates_in_some_columns(part):
     with tempfile.TemporaryDirectory() as folder:
         source = write(Path(folder, "in"), [part])

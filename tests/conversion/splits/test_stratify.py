@@ -15,6 +15,7 @@ from shardkit.conversion.splits.stratify import StrataWriter, StratumPositions, 
 from shardkit.errors import StorageError
 from shardkit.features import Feature, stored_as
 from shardkit.sources.base import RowBatch
+from tests.support.examples import draws
 
 KEYS = Feature(name="c", dtype="string", stored_as=stored_as("string"), nullable=True)
 
@@ -59,7 +60,7 @@ values = st.lists(st.sampled_from(["a", "b", "c", "d", None]) | st.text(max_size
 
 
 @given(values, st.randoms(use_true_random=False), st.sampled_from([[0.5, 0.5], [0.7, 0.2, 0.1]]), st.integers(1, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_it_does_not_matter_how_rows_are_dealt_to_input_splits(tmp_path_factory, rows, random, fractions, max_rows):
     folder = tmp_path_factory.mktemp("strata")
     together = membership(folder, rows, [0] * len(rows), fractions, num_splits=1)

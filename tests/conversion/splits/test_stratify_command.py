@@ -19,6 +19,8 @@ from shardkit.conversion.splits.apportion import largest_remainders
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import list_versions, open_dataset
 
+pytestmark = pytest.mark.full
+
 SPLITS = (("train", 0.7), ("validation", 0.2), ("test", 0.1))
 OPTIONS = ("--stratify", "country", *(f"--split={name}={fraction}" for name, fraction in SPLITS))
 

@@ -17,9 +17,10 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.arrays.idx_source import IdxSource
 from shardkit.sources.base import SourceOptions
+from tests.support.examples import draws
 from tests.support.paths import DATA
 
-PROPERTY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CODES = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
 
 
@@ -102,6 +103,7 @@ def test_a_file_alone_is_values(tmp_path):
         assert [row["values"] for row in found.rows] == values.tolist()
 
 
+@pytest.mark.full
 @PROPERTY
 @given(split_bytes=st.integers(1, 500), batch_bytes=st.integers(1, 500), is_compressed=st.booleans())
 def test_any_cut_gives_the_same_rows(tmp_path, split_bytes, batch_bytes, is_compressed):
@@ -199,6 +201,7 @@ def test_recognizes(head, name, expected):
     assert IdxSource().recognizes(head, name) is expected
 
 
+@pytest.mark.full
 def test_mutations_never_lose_rows(tmp_path):
     rng = random.Random(2)
     for _ in range(300):
@@ -228,6 +231,7 @@ def check_mutation(folder: Path, rng: random.Random) -> str:
     return "read"
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not there")
 def test_fashion_mnist():

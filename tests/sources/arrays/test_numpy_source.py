@@ -20,9 +20,10 @@ from shardkit.features import arrow_schema
 from shardkit.sources import list_inputs
 from shardkit.sources.arrays.numpy_source import NumpySource
 from shardkit.sources.base import SourceOptions
+from tests.support.examples import draws
 from tests.support.paths import DATA
 
-PROPERTY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Found:
@@ -92,6 +93,7 @@ ARRAYS = hnp.arrays(
 )
 
 
+@pytest.mark.full
 @PROPERTY
 @given(values=ARRAYS, is_fortran=st.booleans(), split_bytes=st.integers(1, 100), batch_bytes=st.integers(1, 100))
 def test_any_array_and_any_cut(tmp_path, values, is_fortran, split_bytes, batch_bytes):
@@ -298,6 +300,7 @@ def test_archives(tmp_path):
         Found(path)
 
 
+@pytest.mark.full
 def test_bombs_are_refused_by_name(tmp_path):
     path = zip_of(tmp_path, zipfile.ZIP_DEFLATED, x=np.zeros(10_000_000))
     with pytest.raises(BadInputError, match=r"more than 200 times as much.*--max-expansion"):
@@ -353,6 +356,7 @@ def test_recognizes(head, name, expected):
     assert NumpySource().recognizes(head, name) is expected
 
 
+@pytest.mark.full
 def test_mutations_never_lose_rows(tmp_path):
     rng = random.Random(5)
     for _ in range(300):

@@ -23,6 +23,7 @@ from shardkit.sources.avro.rows import RecordReader
 from shardkit.sources.avro.schema import read_schema
 from shardkit.sources.avro.source import AvroSource
 from shardkit.sources.base import SourceOptions
+from tests.support.examples import draws
 from tests.support.wire.kernel_threads import runs_beside_python
 
 _kernel = pytest.importorskip("shardkit._kernel", reason="the kernel was not built here", exc_type=ImportError)
@@ -137,8 +138,9 @@ def decoder(schema: dict, wanted=None) -> ColumnDecoder | None:
     return ColumnDecoder.of(RecordReader(parsed).record, leaves)
 
 
+@pytest.mark.full
 @given(tables(), st.lists(st.integers(0, 30), max_size=4), st.integers(1, 400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_any_flat_records_decode_as_fastavro_decodes_them(table, cuts, batch_bytes):
     schema, rows, wanted = table
     assert decoder(schema, wanted) is not None
@@ -148,8 +150,9 @@ def test_any_flat_records_decode_as_fastavro_decodes_them(table, cuts, batch_byt
     assert assert_same(schema, blocks, wanted, batch_bytes) is None
 
 
+@pytest.mark.full
 @given(tables(max_rows=8), st.randoms(use_true_random=False), st.integers(1, 200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_damaged_blocks_end_as_fastavro_ends_them(table, rng, batch_bytes):
     schema, rows, wanted = table
     records = stored(schema, rows)
@@ -271,7 +274,7 @@ def test_enums_of_very_many_symbols_are_for_fastavro():
 
 
 @given(tables(), st.integers(1, 300), st.integers(1, 300), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_files_give_the_same_batches_and_rejected_rows(tmp_path_factory, table, sync_interval, batch_bytes, rng):
     schema, rows, _ = table
     path = tmp_path_factory.mktemp("a") / "a.avro"

@@ -25,6 +25,7 @@ from shardkit.features import arrow_schema
 from shardkit.sources import list_inputs
 from shardkit.sources.avro.source import AvroSource
 from shardkit.sources.base import SourceOptions
+from tests.support.examples import draws
 from tests.support.paths import DATA
 
 UTC = datetime.UTC
@@ -150,7 +151,7 @@ def test_every_type_reads_as_fastavro_reads_it(tmp_path, codec):
     batch_bytes=st.integers(1, 500),
     sync_interval=st.integers(1, 300),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_any_rows_and_any_cut_give_the_same_rows(tmp_path_factory, rows, split_bytes, batch_bytes, sync_interval):
     schema = record(("n", ["null", "long"]), ("s", "string"), ("a", {"type": "array", "items": "double"}))
     path = write(tmp_path_factory.mktemp("a") / "a.avro", schema, rows, sync_interval=sync_interval)
@@ -264,6 +265,7 @@ def test_a_damaged_block_is_named(tmp_path, num_rows, data, settings_, part):
     assert "a.avro" in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy"])
 def test_a_block_that_becomes_too_large_is_refused(tmp_path, codec):
     content = b"\0" * 30 * 2**20
@@ -293,6 +295,7 @@ def test_a_number_that_its_type_cannot_hold_is_damage(tmp_path):
         read(path)
 
 
+@pytest.mark.full
 def test_damage_anywhere_is_an_error_or_loses_no_row(tmp_path):
     path = tmp_path / "a.avro"
     rng = random.Random(0)
@@ -317,6 +320,7 @@ def real_files() -> list[Path]:
     return [p for p in found if p.name != "syncInMeta.avro"]
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.parametrize("path", real_files(), ids=lambda p: p.name)
 def test_real_files_read_as_fastavro_reads_them_or_are_refused(path):

@@ -20,6 +20,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.arrow_ipc import ArrowSource
+from tests.support.examples import draws
 
 TABLE = pa.table(
     {
@@ -94,6 +95,7 @@ def test_structs_are_flattened_and_their_nulls_known(tmp_path):
     assert found.to_pylist() == [{"a/b": 1, "a/c/d": "x", "e": 1}, {"a/b": 2, "a/c/d": None, "e": 2}]
 
 
+@pytest.mark.full
 @given(
     num_rows=st.integers(1, 200),
     batch_rows=st.integers(1, 60),
@@ -101,7 +103,7 @@ def test_structs_are_flattened_and_their_nulls_known(tmp_path):
     batch_bytes=st.integers(1, 3000),
     stream=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 def test_any_cut_gives_the_same_rows(tmp_path_factory, num_rows, batch_rows, split_bytes, batch_bytes, stream):
     texts = pa.array([f"t{i % 5}" * (i % 9) for i in range(num_rows)])
     table = pa.table({"i": list(range(num_rows)), "s": texts, "d": texts.dictionary_encode()})
@@ -151,6 +153,7 @@ def test_rows_of_a_large_batch_come_in_small_ones(tmp_path):
         assert sum(int(p.batch.column(0).to_numpy().sum()) for p in found) == num_rows * (num_rows - 1) // 2
 
 
+@pytest.mark.full
 def test_a_dictionary_of_long_texts_does_not_fill_the_memory(tmp_path):
     column = pa.array(["x" * 100_000, "y" * 100_000] * 2000).dictionary_encode()
     _, _, found = parts(write(tmp_path / "a", pa.table({"a": column})))
@@ -222,6 +225,7 @@ def test_bad_rows_are_set_aside_and_all_others_kept(tmp_path):
     assert rejected[1].raw == b'{"a":300,"s":"ok"}'
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [False, True])
 def test_damage_anywhere_is_an_error_or_loses_no_row(tmp_path, stream):
     columns = {"a": list(range(300)), "s": [f"v{i % 7}" for i in range(300)], "l": [[i] * (i % 3) for i in range(300)]}

@@ -80,6 +80,7 @@ def test_any_cut_gives_the_same_rows(tmp_path, split_bytes):
     assert (len(splits) == 1) == (split_bytes == 10**9)
 
 
+@pytest.mark.full
 def test_repeated_values_do_not_fill_the_memory(tmp_path):
     path = write(
         tmp_path / "a.orc", pa.table({"a": pa.array(["x" * 100_000, "y" * 100_000] * 500)}), compression="zstd"
@@ -105,6 +106,7 @@ def test_a_file_that_is_cut_off_anywhere_is_damaged(tmp_path, compression):
             read(path)
 
 
+@pytest.mark.full
 def test_damage_in_the_footer_is_an_error_or_loses_no_row(tmp_path):
     raw = write(tmp_path / "a.orc", compression="uncompressed").read_bytes()
     path = tmp_path / "b.orc"

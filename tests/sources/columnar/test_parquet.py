@@ -148,6 +148,7 @@ def test_row_groups_are_splits(tmp_path):
     assert len(set(np.concatenate([p.identities for p in parts]).tolist())) == 1000
 
 
+@pytest.mark.full
 def test_repeated_values_do_not_fill_the_memory(tmp_path):
     # 4,000 rows of 100 kB each in a file of a few kB.
     path = write(tmp_path, {"a": pa.array(["x" * 100_000, "y" * 100_000] * 2000)})

@@ -17,6 +17,7 @@ from shardkit.features import make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.parquet import ParquetSource
+from tests.support.examples import draws
 from tests.support.files.parquet_makers import read, read_parts, write
 
 
@@ -39,6 +40,7 @@ def test_flipped_bits_under_a_checksum_are_damage(tmp_path):
         read(path)
 
 
+@pytest.mark.full
 def test_damage_anywhere_is_an_error_or_does_no_harm(tmp_path):
     columns = {"a": list(range(300)), "s": [f"v{i % 7}" for i in range(300)], "l": [[i] * (i % 3) for i in range(300)]}
     good = pa.table(columns)
@@ -112,13 +114,14 @@ def test_parquet_inside_gzip_is_refused(tmp_path):
         read(path)
 
 
+@pytest.mark.full
 @given(
     bad=st.sets(st.integers(0, 199), max_size=60),
     kinds=st.lists(st.sampled_from(["null", "range", "utf8", "items"]), min_size=1, max_size=60),
     group_rows=st.integers(20, 200),
     batch_bytes=st.integers(300, 10_000),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 def test_bad_rows_are_set_aside_and_all_others_kept(tmp_path_factory, bad, kinds, group_rows, batch_bytes):
     ids, numbers = list(range(200)), [i % 100 for i in range(200)]
     texts, lists = [b"ok"] * 200, [[i, i] for i in range(200)]

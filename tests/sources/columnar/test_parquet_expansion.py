@@ -20,6 +20,7 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.parquet import ParquetSource
 from shardkit.sources.columnar.parquet_expansion import pages
 from shardkit.sources.columnar.parquet_footer import parse_row_groups
+from tests.support.examples import draws
 from tests.support.files.parquet_makers import read, read_parts, write
 
 PLAIN = {"compression": "zstd", "store_schema": False}
@@ -71,6 +72,7 @@ def read_alone(*paths: Path) -> tuple[dict[str, int | str], int]:
     return {Path(path).name: count for path, count in counts.items()}, peak
 
 
+@pytest.mark.full
 def test_what_repeats_is_read_in_little_memory(tmp_path):
     num_rows = 65_536
     late = np.r_[np.zeros(100, np.int32), np.ones(num_rows - 100, np.int32)]
@@ -96,6 +98,7 @@ def test_what_repeats_is_read_in_little_memory(tmp_path):
     assert peak < 400
 
 
+@pytest.mark.full
 def test_a_list_of_much_is_refused_before_it_is_read(tmp_path):
     path = write(tmp_path, lists([1, 1, 50_000_000], pa.array(np.zeros(50_000_002, np.int64))), **PLAIN)
     assert path.stat().st_size < 2000
@@ -114,6 +117,7 @@ def test_a_list_of_much_is_refused_though_the_header_of_its_page_is_long(tmp_pat
         read(path, max_record_bytes=2**20)
 
 
+@pytest.mark.full
 def test_a_page_of_much_is_refused_before_it_is_read(tmp_path):
     path = write(tmp_path, {"b": pa.array(["q" * 150_000_000])}, use_dictionary=False, **PLAIN)
     assert path.stat().st_size < 20_000
@@ -122,6 +126,7 @@ def test_a_page_of_much_is_refused_before_it_is_read(tmp_path):
     assert peak < 100
 
 
+@pytest.mark.full
 def test_the_cap_can_be_raised(tmp_path):
     path = write(tmp_path, {"b": pa.array(["q" * 80_000_000])}, use_dictionary=False, **PLAIN)
     with pytest.raises(DamagedFileError, match="--max-expansion"):
@@ -145,7 +150,7 @@ def test_a_row_of_long_texts_is_too_large_without_being_spelled_out(tmp_path):
     assert len(bad.rejected[0].raw) <= 2**20
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.text(max_size=5)), min_size=1, max_size=200),
     st.sampled_from([None, "zstd"]),

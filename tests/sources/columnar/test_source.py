@@ -16,6 +16,8 @@ from shardkit.errors import UsageError
 from shardkit.sources import list_inputs, source_for
 from shardkit.sources.base import SourceOptions
 
+pytestmark = pytest.mark.full
+
 WRITERS = {
     "parquet": lambda table, path: pq.write_table(table, path, row_group_size=len(table), compression="none"),
     "orc": lambda table, path: orc.write_table(table, str(path), stripe_size=1 << 30, compression="uncompressed"),

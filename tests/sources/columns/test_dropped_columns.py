@@ -21,6 +21,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.dropped_columns import wanted_fields, without_keys
 from shardkit.sources.registry import source_for
+from tests.support.examples import draws
 
 ROWS = [{"n": i, "bad": [[i], []], "s": {"x": f"t{i}", "bad": [[i]]}, "m": [("k", i)]} for i in range(200)]
 SCHEMA = pa.schema(
@@ -202,7 +203,7 @@ def test_what_stays_is_as_strict_as_before(tmp_path, format_):
     assert "the key 'a' appears twice" in reasons[1]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.fixed_dictionaries(

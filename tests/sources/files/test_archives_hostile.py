@@ -187,6 +187,7 @@ def test_an_archive_that_changes_is_told(tmp_path):
 ZEROS = bytes(100 * MiB)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd], ids=["gzip", "bz2", "zstd"])
 def test_a_compressed_bomb_is_refused_while_it_is_read(tmp_path, pack):
     path = write(tmp_path, "a.csv.x", pack(ZEROS))
@@ -203,6 +204,7 @@ def test_a_compressed_bomb_is_refused_while_it_is_read(tmp_path, pack):
     assert size_of(file) == len(ZEROS)
 
 
+@pytest.mark.full
 def test_bombs_in_archives_are_refused(tmp_path):
     members = [("a.csv", ZEROS), ("b.csv", b"a\n1\n")]
     for name in ("a.zip", "a.tar.gz", "a.tar.zst"):
@@ -278,6 +280,7 @@ def fuzz(folder, num_mutations, seed, names=("a.zip", "stored.zip", "a.tar", "a.
     return counts
 
 
+@pytest.mark.full
 def test_mutations_end_in_an_error_or_in_all_rows(tmp_path):
     counts = fuzz(tmp_path, 200, seed=2)
     assert sum(counts.values()) == 200

@@ -65,6 +65,7 @@ def test_no_more_is_read_than_is_bounded_and_no_thread_stays(monkeypatch):
     assert source.tell() <= 10 * (2 + module._NUM_PIECES)
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 60_000), st.booleans(), st.integers(0, 9)), min_size=1, max_size=4),

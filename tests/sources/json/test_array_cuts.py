@@ -28,6 +28,7 @@ def layouts(rows):
     yield f"{json.dumps(rows[0])} {json.dumps(rows[1:])}"
 
 
+@pytest.mark.full
 @PROPERTY
 @given(
     texts=st.lists(st.one_of(st.text('[]{}",\\ \n\u00e9', max_size=9), st.none()), min_size=1, max_size=12),
@@ -112,6 +113,7 @@ def check_mutation(folder: Path, rng: random.Random) -> bool:
     return whole == "damaged"
 
 
+@pytest.mark.full
 def test_mutated_files_read_the_same_however_they_are_cut(tmp_path):
     rng = random.Random(7)
     num_damaged = sum(check_mutation(tmp_path, rng) for _ in range(300))

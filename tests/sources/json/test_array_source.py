@@ -214,6 +214,7 @@ FEATURES = (
 )
 
 
+@pytest.mark.full
 @PROPERTY
 @given(
     st.lists(st.lists(VALUES, max_size=6), min_size=1, max_size=4),
@@ -251,6 +252,7 @@ def test_any_text_reads_as_json_reads_it_or_is_refused(tmp_path, text, block_byt
         assert sum(map(len, outcomes[0])) == wanted
 
 
+@pytest.mark.full
 def test_random_damage_is_told_or_counted(tmp_path):
     rng = random.Random(4)
     objects = [{"i": i, "s": f"t{i}", "l": [i], "n": {"x": "y"}} for i in range(12)]

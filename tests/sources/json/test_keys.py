@@ -57,6 +57,7 @@ def test_clashes_between_files_name_both(tmp_path):
     assert "2.jsonl, line 1" in str(caught.value)
 
 
+@pytest.mark.full
 def test_keys_that_appear_late_in_a_large_file_are_found(tmp_path):
     path = write(tmp_path, GOOD * 100_000 + '{"late":1}\n' * 20_000)
     described, rows = read(path)

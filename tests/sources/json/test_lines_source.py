@@ -57,6 +57,7 @@ def test_types_come_from_the_values(tmp_path, lines, expected):
     assert read(write(tmp_path, "\n".join(lines)))[0]["a"] == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
@@ -188,6 +189,7 @@ def flat(row: dict, prefix: str = "") -> dict:
     return {k: v for k, v in found.items() if v is not None}
 
 
+@pytest.mark.full
 @PROPERTY
 @given(
     st.lists(

@@ -266,6 +266,7 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
         audio_decoding.load_soundfile()
 
 
+@pytest.mark.full
 def test_mutations_are_read_or_refused(tmp_path):
     rng = random.Random(5)
     write(tmp_path, "0.wav", encoded())
@@ -284,6 +285,7 @@ def test_mutations_are_read_or_refused(tmp_path):
     assert min(outcomes) > 20
 
 
+@pytest.mark.full
 @pytest.mark.data
 @needs_data
 def test_real_recordings():

@@ -172,6 +172,7 @@ def test_voc_that_cannot_be_used(tmp_path, content, why):
     assert "a.xml" in message
 
 
+@pytest.mark.full
 def test_mutated_labels_end_in_errors_that_name_them(tmp_path):
     rng = random.Random(3)
     folder = images(tmp_path, "a.png", "b.png", "c.png")

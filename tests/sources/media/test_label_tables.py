@@ -14,6 +14,7 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.image_source import ImageSource
 from shardkit.sources.media.label_tables import match_names
 from shardkit.sources.media.labels import label_files, without_label_files
+from tests.support.examples import draws
 from tests.support.files.label_makers import fails, images, picture, read, text
 
 
@@ -116,7 +117,7 @@ def test_folders_are_looked_past_where_none_agrees():
     assert matching.positions.tolist() == [1, 0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(st.data())
 def test_every_file_gets_its_own_label(data):
     names = data.draw(st.lists(st.text("ab.c/", min_size=1, max_size=6), min_size=1, max_size=8, unique=True))

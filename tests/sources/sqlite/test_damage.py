@@ -94,6 +94,7 @@ def test_pages_that_hang_together_wrongly_are_noticed(people: Path) -> None:
         parts(people)
 
 
+@pytest.mark.full
 def test_damaged_databases_end_in_an_error_or_in_all_rows_that_sqlite_finds(tmp_path: Path) -> None:
     rng = random.Random(4)
     path = make(

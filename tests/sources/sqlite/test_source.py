@@ -19,6 +19,7 @@ from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.sqlite.source import SqliteSource
 from shardkit.units import MiB
+from tests.support.examples import draws
 from tests.support.files.sqlite_makers import SMALL, make, parts, read, types
 from tests.support.paths import DATA
 
@@ -74,7 +75,7 @@ def test_splits_have_equally_many_rows_and_identities_do_not_depend_on_other_fil
     rowids=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=60, unique=True),
     split_bytes=st.sampled_from([512, 2048, MiB]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 def test_any_rowids_are_read_once_each_in_order(tmp_path_factory, rowids, split_bytes) -> None:
     path = tmp_path_factory.mktemp("rowids") / "r.db"
     make(path, "PRAGMA page_size = 512", "CREATE TABLE t (k INTEGER PRIMARY KEY, s TEXT)")
@@ -209,6 +210,7 @@ def test_folders_may_name_columns(tmp_path: Path) -> None:
     assert read(tmp_path)[1].to_pydict() == {"n": [19, 20], "year": [2019, 2020]}
 
 
+@pytest.mark.full
 @pytest.mark.data
 @pytest.mark.skipif(not FLIGHTS.exists(), reason="the data sets are not there")
 def test_flights_are_read_as_pandas_wrote_them(tmp_path: Path) -> None:

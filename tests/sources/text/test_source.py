@@ -17,9 +17,10 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.text.source import TextSource, looks_like_table
+from tests.support.examples import draws
 from tests.support.paths import DATA
 
-PROPERTY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(folder: Path, content: str | bytes, name: str = "a.txt") -> Path:
@@ -258,6 +259,7 @@ def test_memory_stays_small_for_a_line_without_end(tmp_path):
     assert [(len(r.raw) <= 20_000, r.first_byte) for r in found.rejected] == [(True, 0)]
 
 
+@pytest.mark.full
 def test_mutations_never_lose_rows(tmp_path):
     rng = random.Random(7)
     seeds = [b"one\ntwo\r\n\r\nthree\n" * 5, "größe\nsüß\n\n".encode() * 8, gzip.compress(b"a\nb\n\nc\n" * 20)]

@@ -56,6 +56,7 @@ def test_damaged_length_loses_the_rest(tmp_path, byte, pack):
         assert f"byte {start}" in message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
 def test_every_cut_is_found(tmp_path, pack):
     records = [example(n=i, s="abc") for i in range(6)]
@@ -202,6 +203,7 @@ def write_raw(folder: Path, data: bytes) -> Path:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pack", [lambda d: gzip.compress(d, 6), zlib.compress])
 def test_expansion_is_capped(tmp_path, pack):
     path = write(tmp_path, [example(n=1, s="x" * 10_000)] * 10_000, pack=pack)
@@ -218,6 +220,7 @@ def test_expansion_is_capped(tmp_path, pack):
                 list(source.read(split, files, known, options))
 
 
+@pytest.mark.full
 def test_mutations_never_lose_rows(tmp_path):
     rng = random.Random(0)
     records = [example(n=i, s=f"text {i}", v=[1] * (i % 4)) for i in range(40)]

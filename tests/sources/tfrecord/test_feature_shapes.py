@@ -22,6 +22,7 @@ from shardkit.sources.tfrecord.blocks import RecordBlock
 from shardkit.sources.tfrecord.feature_shapes import FileShape, Seen, observe
 from shardkit.sources.tfrecord.messages import NotExampleError, kind_of, parse
 from shardkit.sources.tfrecord.source import TfrecordSource
+from tests.support.examples import draws
 from tests.support.files.tfrecord_makers import example, field, read, sequence, varint, write
 from tests.support.wire.wire_forms import Writer, mutate
 
@@ -106,7 +107,7 @@ def without_media_types(seen):
 
 
 @pytest.mark.skipif(not HAS_KERNEL, reason="the kernel is not built")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(st.lists(RECORDS, max_size=20), st.integers(0, 20), st.sets(st.integers(0, 3), max_size=2))
 def test_the_same_with_the_kernel_and_without(records, cut, damaged):
     blocks = [block_of(part, {d for d in damaged if d < len(part)}) for part in (records[:cut], records[cut:])]
@@ -125,7 +126,7 @@ def test_the_same_with_the_kernel_and_without_on_unusual_and_damaged_forms(seed)
     assert observed(blocks, tfrecord_shapes.decode) == observed(blocks, reference.decode)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(st.lists(ROWS.map(lambda row: example(**row)), max_size=40), st.integers(0, 40))
 def test_the_same_as_parsing_every_record(records, cut):
     shape = FileShape("a")

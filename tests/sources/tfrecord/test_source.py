@@ -17,6 +17,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.tfrecord.blocks import find_records
 from shardkit.sources.tfrecord.source import TfrecordSource
+from tests.support.examples import draws
 from tests.support.files.tfrecord_makers import example, fails, read, sequence, write
 from tests.support.paths import DATA
 
@@ -105,7 +106,7 @@ def test_plain_file_whose_first_length_looks_like_compression(tmp_path, size):
     assert len(rows) == 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(sizes=st.lists(st.integers(0, 400), min_size=1, max_size=60), split_bytes=st.integers(50, 3000))
 def test_any_cut_gives_the_same_rows(tmp_path_factory, sizes, split_bytes):
     folder = tmp_path_factory.mktemp("cut")
@@ -189,6 +190,7 @@ def test_sequences(tmp_path):
     assert "2 values a step" in TfrecordSource().notes(files, SourceOptions())[0]
 
 
+@pytest.mark.full
 def test_tensorflow_writes_what_is_read(tmp_path):
     tf = pytest.importorskip("tensorflow")
     rng = np.random.default_rng(0)
@@ -221,6 +223,7 @@ def test_tensorflow_writes_what_is_read(tmp_path):
     assert read(tmp_path / "s")[1] == [{"id": "one", "steps": [1.5, 2.5]}]
 
 
+@pytest.mark.full
 @pytest.mark.data
 @needs_data
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def pairs(num_samples, num_bytes=100):
         yield f"{i:06}.cls", str(i).encode()
 
 
+@pytest.mark.full
 def test_a_cut_at_any_byte_is_found(tmp_path):
     content = pack(list(pairs(3, 600)), tarfile.PAX_FORMAT)
     end = len(content.rstrip(b"\0")) // 512 * 512 + 512
@@ -250,6 +251,7 @@ def test_a_bomb_inside_of_a_sample_is_refused(tmp_path):
         read(write(tmp_path, pack([("0.txt.gz", bomb)])), features=features, options=options)
 
 
+@pytest.mark.full
 def test_a_key_that_returns_late_is_found():
     seen = SeenKeys()
     assert not any(seen.add(str(i)) for i in range(200_000))
@@ -314,6 +316,7 @@ def fuzz(folder, num_mutations, seed):
     return counts
 
 
+@pytest.mark.full
 def test_mutations_end_in_an_error_or_in_all_rows(tmp_path):
     counts = fuzz(tmp_path, 150, seed=1)
     assert sum(counts.values()) == 150

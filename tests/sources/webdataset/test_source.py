@@ -18,6 +18,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import row_identities
 from shardkit.sources.files.tar_headers import parse_pax
 from shardkit.sources.files.tar_stream import cut_name
+from tests.support.examples import draws
 from tests.support.files.webdataset_makers import FORMATS, WEBDATASET, npy, pack, png, read, rows, write
 from tests.support.paths import DATA
 
@@ -58,7 +59,7 @@ def test_samples_are_those_that_tarfile_finds(tmp_path, form, packed):
     st.sampled_from(["gnu", "pax"]),
     st.integers(1, 4000),
 )
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=draws(50))
 def test_any_keys_and_any_content_come_back(tmp_path_factory, samples, form, batch_bytes):
     path = write(tmp_path_factory.mktemp("tar"), pack([(f"{k}.bin", v) for k, v in samples], FORMATS[form]))
     _, batches = read(path, batch_bytes=batch_bytes)

@@ -10,6 +10,8 @@ from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.storage import files as storage
 from shardkit.verify.shards import verify_dataset
 
+pytestmark = pytest.mark.full
+
 
 def run(*args):
     return subprocess.run(

@@ -11,6 +11,8 @@ from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
 from shardkit.verify.shards import verify_dataset
 
+pytestmark = pytest.mark.full
+
 DEAD = f"data/{'d' * 32}/train-00000-of-00002.tfrecord.gz"
 
 

@@ -16,6 +16,8 @@ from shardkit.storage.clients import client_of
 from tests.support.stores.contenders import NUM_ROUNDS, race
 from tests.support.stores.servers import use
 
+pytestmark = pytest.mark.full
+
 NUM_WRITERS = 8
 
 

@@ -55,6 +55,7 @@ def everything_below(url):
     return [path for path in client.find(url) if not url.endswith(path)]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_every_server_keeps_its_promises_and_nothing_is_left(server, tmp_path, monkeypatch):
     url = f"{server.url}/{tmp_path.name}"
@@ -74,6 +75,7 @@ def test_every_server_keeps_its_promises_and_nothing_is_left(server, tmp_path, m
     assert storage.list_uploads(url) == []
 
 
+@pytest.mark.full
 def test_a_folder_keeps_its_promises_and_is_as_it_was(tmp_path):
     folder = tmp_path / "new" / "deep"
     report = examine_store(str(folder), num_rounds=NUM_ROUNDS)
@@ -102,6 +104,7 @@ def behind(servers_by_name, monkeypatch):
     return reach
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Fault, *FAULTS], ids=lambda kind: kind.__name__)
 def test_the_promise_that_is_broken_is_found_and_no_other_one(behind, kind, tmp_path):
@@ -120,6 +123,7 @@ def test_the_promise_that_is_broken_is_found_and_no_other_one(behind, kind, tmp_
     assert storage.list_uploads(url) == []
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_command_says_it_and_ends_with_1(behind, tmp_path):
     with proxied(behind.upstream, IgnoresConditions()) as address:
@@ -148,12 +152,14 @@ def run(*args, **environment):
     )
 
 
+@pytest.mark.full
 def test_no_secret_is_printed(server, tmp_path):
     done = run("doctor", f"{server.url}/{tmp_path.name}", "--rounds", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert not any(secret in done.stdout + done.stderr for secret in server.secrets)
 
 
+@pytest.mark.full
 def test_a_bucket_that_is_missing_is_named(server, tmp_path, monkeypatch):
     if server.name == "seaweedfs":
         pytest.skip("it makes each bucket that is named")
@@ -162,6 +168,7 @@ def test_a_bucket_that_is_missing_is_named(server, tmp_path, monkeypatch):
     assert caught.value.state == "Nothing was written"
 
 
+@pytest.mark.full
 def test_a_store_that_does_not_answer_is_named_within_its_deadline(behind, monkeypatch):
     monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.5")
     url = behind(f"http://127.0.0.1:{free_port()}")
@@ -170,6 +177,7 @@ def test_a_store_that_does_not_answer_is_named_within_its_deadline(behind, monke
     assert caught.value.state in ("Nothing was written", "All that the doctor wrote is removed again")
 
 
+@pytest.mark.full
 def test_a_store_that_goes_away_is_said_to_hold_the_rest(behind, tmp_path, monkeypatch):
     monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.5")
     with proxied(behind.upstream, GoesAway(50)) as address:

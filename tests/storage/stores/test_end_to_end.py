@@ -10,6 +10,8 @@ import pytest
 import shardkit
 from shardkit.storage import files as storage
 
+pytestmark = pytest.mark.full
+
 NUM_ROWS = 3000
 
 

@@ -47,6 +47,7 @@ def test_a_variable_that_holds_anything_else_is_refused(monkeypatch, text):
         options_for("s3")
 
 
+@pytest.mark.full
 def test_an_option_that_the_client_does_not_know_is_named(monkeypatch):
     pytest.importorskip("s3fs")
     monkeypatch.setenv(VARIABLE, json.dumps({"s3": {"endpoint_ulr": "http://localhost:1"}}))
@@ -60,6 +61,7 @@ def test_secrets_are_hidden_as_urls_spell_them(monkeypatch, spell):
     assert hide_secrets(f"no answer of /info?t={spell('ya29.A/b+c==')} (") == "no answer of /info?t=*** ("
 
 
+@pytest.mark.full
 def test_a_traceback_shows_no_secret(tmp_path):
     pytest.importorskip("gcsfs")
     done = run(
@@ -99,6 +101,7 @@ def run(*args, **settings):
     )
 
 
+@pytest.mark.full
 def test_options_alone_reach_a_store_from_every_process(servers_by_name, tmp_path, monkeypatch):
     server = servers_by_name("moto")
     given = {"endpoint_url": "AWS_ENDPOINT_URL", "key": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY"}
@@ -126,6 +129,7 @@ def test_options_alone_reach_a_store_from_every_process(servers_by_name, tmp_pat
     assert not any(secret in text for secret in server.secrets for text in said)
 
 
+@pytest.mark.full
 def test_a_store_that_refuses_says_so_without_the_key(servers_by_name, tmp_path):
     server = servers_by_name("seaweedfs")
     endpoint = server.environment["AWS_ENDPOINT_URL"]

@@ -30,6 +30,7 @@ def environment_of(protocol, port):
     }[protocol]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("protocol", "backend"), [("s3", "s3fs"), ("gs", "gcsfs"), ("az", "adlfs")])
 def test_a_store_that_nobody_serves_is_named_in_time(protocol, backend):
     pytest.importorskip(backend)
@@ -64,6 +65,7 @@ def test_a_deadline_that_is_none_is_refused(monkeypatch, text):
         storage.exists("memory://anything")
 
 
+@pytest.mark.full
 def test_an_outage_costs_time_only(server, tmp_path):
     folder = f"{server.url}/{tmp_path.name}"
     storage.commit_exclusive(f"{folder}/before", b"1")
@@ -84,6 +86,7 @@ def test_an_outage_costs_time_only(server, tmp_path):
     assert storage.read_bytes(f"{folder}/during") == b"2"
 
 
+@pytest.mark.full
 def test_a_store_that_stays_away_is_given_up_at_the_deadline(server, tmp_path, monkeypatch):
     path = f"{server.url}/{tmp_path.name}/a"
     storage.commit_exclusive(path, b"1")

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, settings
 
 from shardkit.errors import BadInputError
 from shardkit.sources.json.lines_source import JsonLinesSource
+from tests.support.examples import draws
 from tests.support.files.source_makers import read_all, write_file
 
-PROPERTY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(folder: Path, content: str | bytes, name: str = "a.jsonl") -> Path:

@@ -22,6 +22,8 @@ from train.asynchronous.work_units import (
     steps_a_unit,
 )
 
+pytestmark = pytest.mark.full
+
 STEPS = st.integers(1, 5_000)
 
 

@@ -216,6 +216,7 @@ KEYS = st.sampled_from(["cluster", "task", "worker", "type", "index", "0"])
 VALUES = st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(KEYS, x))
 
 
+@pytest.mark.full
 @given(st.text(max_size=30) | VALUES.map(json.dumps))
 def test_no_tf_config_gives_another_error(text) -> None:
     with contextlib.suppress(UsageError):

@@ -98,6 +98,7 @@ def test_hosts_may_differ_in_what_is_theirs_and_in_nothing_else() -> None:
     assert {name for name in one if one[name] != wrong[name]} == {"--learning-rate"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -115,6 +116,7 @@ def test_a_wrong_request_starts_no_worker(dataset, tmp_path, arguments, words) -
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again_and_ends_the_run(dataset, tmp_path) -> None:
     settings = ("--label", "label", "--epochs", 40, "--global-batch-size", 20, "--checkpoint-every", 5)
@@ -148,6 +150,7 @@ def workers_of(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_lies_in_the_current_folder_is_not_taken_for_shardkit_by_the_workers(dataset, tmp_path) -> None:
     for name in ("shardkit", "train"):

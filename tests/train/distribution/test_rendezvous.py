@@ -59,6 +59,7 @@ def test_one_worker_meets_nobody() -> None:
     assert meet(Cluster(), {}) == {}
 
 
+@pytest.mark.full
 def test_all_meet_whoever_comes_first(ports, guest) -> None:
     processes = [guest(ports.addresses, i) for i in (2, 0)]
     time.sleep(0.3)
@@ -66,6 +67,7 @@ def test_all_meet_whoever_comes_first(ports, guest) -> None:
     assert [finish(p) for p in processes] == [(0, "met 0 1\n", ""), (0, "met 1 2\n", ""), (0, "met 0 2\n", "")]
 
 
+@pytest.mark.full
 def test_callers_that_say_nothing_are_not_talked_about(ports, guest) -> None:
     addresses = ports.addresses[:2]
     host, _, port = addresses[0].rpartition(":")
@@ -85,6 +87,7 @@ def test_callers_that_say_nothing_are_not_talked_about(ports, guest) -> None:
         probe.close()
 
 
+@pytest.mark.full
 def test_one_that_begins_anew_is_met(ports, guest) -> None:
     first = guest(ports.addresses, 0)
     lost = guest(ports.addresses, 1)
@@ -95,6 +98,7 @@ def test_one_that_begins_anew_is_met(ports, guest) -> None:
     assert [finish(p)[0] for p in (first, *others)] == [0, 0, 0]
 
 
+@pytest.mark.full
 def test_the_address_that_is_missing_is_named(ports, guest) -> None:
     addresses = ports.addresses
     processes = [guest(addresses, i, timeout_s=3) for i in (0, 1)]
@@ -106,6 +110,7 @@ def test_the_address_that_is_missing_is_named(ports, guest) -> None:
         assert addresses[1] not in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("answer", "words"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers is no worker"), (b"", "does not answer")]
 )
@@ -134,11 +139,13 @@ def answering(listener: socket.socket, answer: bytes) -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
+@pytest.mark.full
 def test_a_name_that_is_not_known_is_named() -> None:
     with HeldPorts(1) as held, pytest.raises(StorageError, match=r"worker 1 at no-such-host\.invalid:5000"):
         meet(Cluster(workers=(*held.addresses, "no-such-host.invalid:5000"), index=0), {}, 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shares", [False, True])
 def test_a_port_in_use_is_named(ports, shares) -> None:
     address = ports.addresses[0]
@@ -153,6 +160,7 @@ def test_a_port_in_use_is_named(ports, shares) -> None:
             meet(Cluster(workers=ports.addresses, index=0), {}, 3)
 
 
+@pytest.mark.full
 def test_workers_of_different_runs_are_told_what_differs(ports, guest) -> None:
     addresses = ports.addresses[:2]
     first = guest(addresses, 0, identity={"--seed": "0", "--learning-rate": "0.1"})
@@ -163,6 +171,7 @@ def test_workers_of_different_runs_are_told_what_differs(ports, guest) -> None:
     assert "worker 0 trains something else: its --learning-rate is 0.1, here it is 0.2." in err_2
 
 
+@pytest.mark.full
 def test_clusters_of_different_sizes_are_told_so(ports, guest) -> None:
     first, second = guest(ports.addresses, 0), guest(ports.addresses[:2], 1)
     (code_1, _, err_1), (code_2, _, err_2) = finish(first), finish(second)
@@ -170,6 +179,7 @@ def test_clusters_of_different_sizes_are_told_so(ports, guest) -> None:
     assert "worker 1 is one of 2 workers, and this is one of 3." in err_1
 
 
+@pytest.mark.full
 def test_a_wrong_index_is_named(ports, guest) -> None:
     """Two hosts with one --host-index: the second listens where the first one believes worker 1 to be."""
     a, b, _ = ports.addresses
@@ -191,6 +201,7 @@ def wait_for_listener(address: str) -> None:
             time.sleep(0.02)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_tensorflow_takes_the_ports_over(ports, guest) -> None:
     addresses = ports.addresses[:2]
@@ -201,6 +212,7 @@ def test_tensorflow_takes_the_ports_over(ports, guest) -> None:
             assert (code, out) == (0, f"met {1 - i}\nsum 1.0 True\n"), err
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("survivor", [0, 1])
 def test_one_lost_before_tensorflow_starts_is_named(ports, guest, survivor) -> None:
@@ -214,6 +226,7 @@ def test_one_lost_before_tensorflow_starts_is_named(ports, guest, survivor) -> N
     assert f"nothing listens at worker {lost} at {addresses[lost]}" in err
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_one_that_begins_anew_while_tensorflow_starts_is_noticed(ports, guest) -> None:
     addresses = ports.addresses[:2]

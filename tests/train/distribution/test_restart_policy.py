@@ -51,6 +51,7 @@ def events(count: int) -> st.SearchStrategy[Event]:
     )
 
 
+@pytest.mark.full
 @given(states(), st.data())
 def test_it_stays_within_its_limits_whatever_happens(state, data) -> None:
     begun = state
@@ -85,6 +86,7 @@ def test_what_would_fail_again_is_not_tried_again(state, code, step) -> None:
     assert decide(state, WorkerEnded(0, code, step))[1] == Finish(code, culprit=0)
 
 
+@pytest.mark.full
 @given(states(), STEPS, STEPS)
 def test_a_bug_is_tried_again_once_at_the_same_step(state, step, other) -> None:
     begun, (state, action) = state, decide(state, WorkerEnded(0, EXIT_BUG, step))

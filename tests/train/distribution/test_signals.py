@@ -16,6 +16,8 @@ from train.run import run
 from train.runs.request import resolve
 from train.runs.run_folder import RunFolder, list_checkpoints
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("x", "float64", nullable=True), make_feature("sides", "string", nullable=True))
 STEPS_PER_EPOCH = 5
 

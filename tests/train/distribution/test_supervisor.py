@@ -18,6 +18,8 @@ import pytest
 from tests.support.paths import ROOT
 from train.distribution.scratch import scratch_folder
 
+pytestmark = pytest.mark.full
+
 OVERSEER = ROOT / "tests/support/training/overseer.py"
 WAIT_S = 60
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from train.distribution.cluster import Cluster
 from train.distribution.worker_processes import Crew, Member
+
+pytestmark = pytest.mark.full
 
 
 def test_a_worker_that_never_started_can_be_replaced_and_given_up(tmp_path) -> None:

@@ -16,6 +16,8 @@ from shardkit.reading.splits import Splits
 from train.input import caching
 from train.input.caching import keep_examples
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("id", "int64"), make_feature("text", "string"))
 
 

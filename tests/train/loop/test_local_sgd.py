@@ -10,7 +10,7 @@ import pytest
 from tests.support.training.outputs import assert_same, learned, weights
 from tests.support.training.workers import SETTINGS, finish_all, run_workers, start_workers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def test_averaging_after_every_step_is_adding_up_gradients(labelled, tmp_path) -> None:

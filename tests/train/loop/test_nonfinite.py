@@ -27,6 +27,8 @@ from train.runs.restore_model import rebuild
 from train.runs.run_folder import RunFolder, list_checkpoints
 from train.setup import set_up
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("key", "int64"), make_feature("x", "float32"), make_feature("y", "float32"))
 
 MODEL = """

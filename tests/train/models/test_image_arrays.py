@@ -10,6 +10,8 @@ from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.features import make_feature
 from train.models.image_arrays import augment_pixels, prepare_pixels, uniform
 
+pytestmark = pytest.mark.full
+
 
 def seeds(num: int) -> tf.Tensor:
     return tf.stack([1_000 + tf.range(num, dtype=tf.int64), tf.fill([num], tf.constant(-7, tf.int64))], axis=1)

@@ -11,6 +11,8 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from train.models.user_model import call_user_code, load_build_function
 
+pytestmark = pytest.mark.full
+
 MODEL = """
 import keras
 import tensorflow as tf

@@ -10,6 +10,8 @@ import pytest
 from shardkit.features import make_feature
 from tests.support.training.workers import finish_all, start_workers
 
+pytestmark = pytest.mark.full
+
 FEATURES = (make_feature("x", "float64"), make_feature("label", "bool"))
 
 

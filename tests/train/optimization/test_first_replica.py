@@ -13,6 +13,8 @@ from train.runs.evaluate import evaluate
 from train.runs.restore_model import rebuild
 from train.runs.run_folder import RunFolder
 
+pytestmark = pytest.mark.full
+
 # Each replica's share of a batch is small, so that what it remembers differs much from what the other one does.
 MODEL = """
 import keras

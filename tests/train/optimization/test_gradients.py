@@ -19,6 +19,8 @@ from train.optimization.gradients import add_gradients, clip_gradients, split_ba
 from train.optimization.memory import MemoryPlan, plan_memory
 from train.optimization.precision import SMALLEST_SCALE, LossScale, note_on_outputs, set_precision
 
+pytestmark = pytest.mark.full
+
 PROGRAM = ROOT / "tests/support/training/replica_steps.py"
 EXACT = ("plain", "adamw", "sgd", "lion", "sparse", "clipped", "accumulated", "everything", "xla")
 

@@ -14,6 +14,8 @@ from tests.support.training.inprocess import TABLE, table, train
 from train.optimization.memory_advice import advise, more_parts, smaller_batch
 from train.optimization.memory_estimate import MemoryEstimate
 
+pytestmark = pytest.mark.full
+
 # Needs more than any machine can address for more than 10 examples at a time.
 GREEDY_MODEL = """
     import keras

@@ -10,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import draws
 from train.models.batch import Batch
 from train.optimization.objectives import objective_for
 from train.options.config import LabelSpec
@@ -21,6 +22,8 @@ from train.reporting.metric_sums import (
     summarize,
     zero_sums,
 )
+
+pytestmark = pytest.mark.full
 
 
 def classes(num_classes: int) -> LabelSpec:
@@ -89,7 +92,7 @@ def test_two_classes_are_measured_as_by_counting_pairs(positive_share: float, sp
     assert found["loss"] == pytest.approx(loss, rel=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-12, 12), st.booleans()), min_size=1, max_size=60))
 def test_the_area_is_exact_where_bins_hold_equal_scores_only(rows: list[tuple[int, int, bool]]) -> None:
     labels, scores, kept = (np.array(c) for c in zip(*rows, strict=True))

@@ -26,6 +26,8 @@ from train.options.config import LabelSpec
 from train.options.optimizer_options import OptimizerOptions
 from train.options.schedules import plan_schedule
 
+pytestmark = pytest.mark.full
+
 
 def residual_model(num_blocks: int) -> keras.Model:
     inputs = keras.Input([8])

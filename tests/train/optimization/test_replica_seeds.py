@@ -13,6 +13,8 @@ from tests.support.paths import ROOT
 from tests.support.training.outputs import assert_same, weights
 from tests.support.training.workers import run_workers
 
+pytestmark = pytest.mark.full
+
 PROGRAM = ROOT / "tests/support/training/replica_masks.py"
 NUM_STEPS = 3
 

@@ -37,6 +37,8 @@ from train.runs.request import resolve
 from train.runs.run_folder import RunFolder
 from train.setup import make_steps, set_up
 
+pytestmark = pytest.mark.full
+
 TEXT = (make_feature("text", "string"), make_feature("sides", "string"), make_feature("id", "int64"))
 SETTINGS = {"model": "text", "features": ("text",), "epochs": 2, "global_batch_size": 24}
 NUM_TRAIN, NUM_TEST = 130, 50

@@ -10,6 +10,8 @@ from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from train.options.model_defaults import APPLICATIONS, choose_defaults, choose_image_size, choose_model, is_image_array
 
+pytestmark = pytest.mark.full
+
 AGE = make_feature("age", "int64")
 CITY = make_feature("city", "string")
 PHOTO = make_feature("photo", "bytes", media_type="image/jpeg")

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
+from tests.support.examples import draws
 from train.optimization.optimizers import PlannedRate
 from train.options.config import TrainOptions
 from train.options.model_defaults import Defaults
 from train.options.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.options.schedules import Schedule, learning_rate_at, plan_schedule
+
+pytestmark = pytest.mark.full
 
 DEFAULTS = Defaults(epochs=5, global_batch_size=256, learning_rate=2e-3, weight_decay=1e-3)
 KINDS = ("cosine", "linear", "constant", "step")
@@ -50,7 +53,7 @@ def test_it_rises_to_its_peak_and_never_again(schedule: Schedule) -> None:
         assert learning_rate_at(schedule, schedule.num_steps) == pytest.approx(schedule.peak / 100)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 @given(schedules, st.floats(0, 1.1))
 def test_the_graph_follows_the_same_schedule(schedule: Schedule, part: float) -> None:
     step = int(part * schedule.num_steps)
@@ -60,7 +63,7 @@ def test_the_graph_follows_the_same_schedule(schedule: Schedule, part: float) ->
     assert float(PlannedRate(schedule)(tf.constant(step))) == pytest.approx(learning_rate_at(schedule, step), rel=3e-5)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=draws(30))
 @given(st.integers(2, 50_000), st.floats(1e-6, 1), st.integers(0, 60_000))
 def test_cosine_is_that_of_keras(num_steps: int, peak: float, step: int) -> None:
     schedule = plan_schedule("cosine", peak, num_steps, None)

@@ -15,6 +15,8 @@ from train.options.local_sgd_checks import can_sync
 from train.reporting.bottleneck import TOLERABLE_SHARE, Circumstances, give_verdict, mean_share
 from train.reporting.metrics import EpochMetrics
 
+pytestmark = pytest.mark.full
+
 LOCAL = Circumstances(reader="shardkit", compression="gzip", has_images=False, reduce_in="float32", num_cores=4)
 STOCK_IMAGES = Circumstances(reader="tfdata", compression="none", has_images=True, reduce_in="bfloat16", num_cores=1)
 

@@ -18,6 +18,8 @@ from train.optimization.communication import dense_gradient_shapes, measure_all_
 from train.reporting.metrics import Meter, decode_lines
 from train.reporting.report import Reporter
 
+pytestmark = pytest.mark.full
+
 
 def spend(seconds: float) -> None:
     until = time.perf_counter() + seconds

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from train.reporting.metrics import EpochMetrics, Meter
 from train.reporting.tensorboard import Board
+
+pytestmark = pytest.mark.full
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

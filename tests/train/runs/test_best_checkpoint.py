@@ -16,6 +16,8 @@ from train.runs.checkpoints import find_damage
 from train.runs.restore_model import rebuild
 from train.runs.run_folder import RunFolder, list_checkpoints
 
+pytestmark = pytest.mark.full
+
 
 def lines(*losses: float) -> list[EpochMetrics]:
     return [

@@ -27,6 +27,8 @@ from train.runs.request import resolve
 from train.runs.restore_model import rebuild
 from train.runs.run_folder import RunFolder
 
+pytestmark = pytest.mark.full
+
 SHARDS = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), min_size=1, max_size=8)
 
 

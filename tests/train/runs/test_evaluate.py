@@ -16,6 +16,8 @@ from train.runs.evaluate import evaluate
 from train.runs.restore_model import rebuild
 from train.runs.run_folder import RunFolder, list_checkpoints
 
+pytestmark = pytest.mark.full
+
 
 def copy_of(folder: RunFolder, target) -> RunFolder:
     shutil.copytree(folder.path, target)

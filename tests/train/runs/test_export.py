@@ -28,6 +28,8 @@ from train.runs.export import export_run
 from train.runs.export_signatures import argument_names, argument_specs
 from train.runs.run_folder import RunFolder
 
+pytestmark = pytest.mark.full
+
 CLIENT = """
 import json, sys
 sys.modules["shardkit"] = sys.modules["train"] = None  # Neither is there for who uses the export.

@@ -12,6 +12,8 @@ from train.runs.evaluate import evaluate
 from train.runs.export import KERAS_FILE, export_run
 from train.runs.restore_model import rebuild
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(autouse=True)
 def _float32_again():

@@ -19,6 +19,8 @@ from shardkit.reading.splits import open_splits
 from train.runs.predict import kept_features, predicted_features, predictions
 from train.runs.restore_model import rebuild
 
+pytestmark = pytest.mark.full
+
 
 def table_of(folder, dataset, keep, path, size=32, split="test"):
     rebuilt = rebuild(folder)

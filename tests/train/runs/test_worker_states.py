@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import pytest
 import tensorflow as tf
 
 from train.distribution.devices import Devices
@@ -11,6 +12,8 @@ from train.optimization.optimizers import make_optimizer
 from train.optimization.updater import Updater
 from train.options.optimizer_options import OptimizerOptions
 from train.options.schedules import plan_schedule
+
+pytestmark = pytest.mark.full
 
 
 def test_a_worker_that_skipped_updates_of_its_own_knows_how_many_it_made(tmp_path) -> None:

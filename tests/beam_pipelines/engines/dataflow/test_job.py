@@ -17,6 +17,8 @@ from beam_pipelines.metrics import NAMESPACE, PLANNED, CountedProgress, totals_o
 from shardkit.conversion.progress import Totals, read_totals
 from tests.support.engines.conversions import TRACE, TRIED
 
+pytestmark = pytest.mark.full
+
 VALUES = st.integers(0, 2**40)
 
 

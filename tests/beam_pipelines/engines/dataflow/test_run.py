@@ -20,6 +20,8 @@ from shardkit.errors import UsageError
 from shardkit.storage import files as storage
 from tests.support.engines.conversions import SETTINGS, TRACE, TRIED, shards_of
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("google.cloud.dataflow")
 NUMBERS = itertools.count()
 PLACE = ("--project", "my-project", "--region", "europe-west1")

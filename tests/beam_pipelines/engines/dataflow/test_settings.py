@@ -45,6 +45,8 @@ from shardkit.errors import UsageError
 from shardkit.sources.base import SourceOptions
 from shardkit.transforms.options import TransformOptions
 
+pytestmark = pytest.mark.full
+
 FACTS = Facts(0, 40, {}, "gs://bucket/sets/Flights 2013", "0123456789abcdef" * 2)
 PLACE = (("project", "my-project"), ("region", "europe-west1"), ("temp-location", "gs://bucket/tmp"))
 HERE = Launcher("0.1.0", "3.11", "Linux x86_64", None, None)

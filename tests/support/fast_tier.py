@@ -1,0 +1,60 @@
+"""What a test of the fast tier may not do: start a process, serve a port, import a framework.
+
+A test without the mark `full` or `campaign` is in the fast tier. The guard is on while such a test runs.
+"""
+
+import sys
+from multiprocessing.process import BaseProcess
+
+FRAMEWORKS = ("apache_beam", "jax", "keras", "tensorflow", "torch")
+
+_STARTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec")
+_is_on = False
+
+
+class NotFastError(RuntimeError):
+    """A test of the fast tier did what only the full tier may do."""
+
+    def __init__(self, what):
+        super().__init__(f"a test of the fast tier {what}: mark it with @pytest.mark.full")
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if _is_on and name in FRAMEWORKS:
+            raise NotFastError(f"imports {name}")
+
+
+def is_fast(item):
+    """Returns whether a test is in the fast tier."""
+    return not any(item.get_closest_marker(mark) for mark in ("full", "campaign"))
+
+
+def install_guard():
+    """Installs the guard in this process, switched off; Python cannot remove an audit hook."""
+    sys.meta_path.insert(0, _Finder)
+    sys.addaudithook(_refuse)
+    start = BaseProcess.start
+
+    def guarded(process):
+        if _is_on:
+            raise NotFastError("starts a process")
+        start(process)
+
+    BaseProcess.start = guarded
+
+
+def switch_guard(is_on):
+    """Switches the guard on or off."""
+    global _is_on
+    _is_on = is_on
+
+
+def _refuse(event, arguments):
+    if not _is_on:
+        return
+    if event in _STARTS:
+        raise NotFastError("starts a process")
+    if event == "socket.bind" and isinstance(arguments[1], tuple):
+        raise NotFastError("binds a port")
