@@ -15,7 +15,7 @@ from tests.faults.places import StorePlace
 pytestmark = pytest.mark.full
 
 NUM_BYTES = 40 * 2**20
-PUT = "import pathlib, sys; from shardkit import storage; storage.put_file(pathlib.Path(sys.argv[1]), sys.argv[2])"
+PUT = "import pathlib, sys; from shardkit.storage import files; files.put_file(pathlib.Path(sys.argv[1]), sys.argv[2])"
 NAMES = ("start-upload", "put-part", "end-upload")
 
 

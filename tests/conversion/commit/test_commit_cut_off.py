@@ -129,7 +129,7 @@ def test_another_conversion_into_a_dataset_whose_maker_was_killed_is_refused(tmp
 def test_files_that_are_being_written_are_left_alone(tmp_path):
     target = tmp_path / "00000001.json"
     code = (
-        "import os, sys; from pathlib import Path; from shardkit import storage\n"
+        "import os, sys; from pathlib import Path; from shardkit.storage import files as storage\n"
         "def wait(*args):\n    print('written', flush=True); sys.stdin.read(); return link(*args)\n"
         "link, os.link = os.link, wait\n"
         "storage.commit_exclusive(sys.argv[1], b'content')"

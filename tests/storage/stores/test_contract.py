@@ -133,7 +133,7 @@ def test_what_another_process_wrote_is_listed(server, tmp_path):
     folder = f"{server.url}/{tmp_path.name}"
     put(f"{folder}/00000001.json", b"1", tmp_path)
     assert storage.list_names(folder) == ["00000001.json"]
-    code = f"from shardkit import storage; storage.commit_exclusive({f'{folder}/00000002.json'!r}, b'2')"
+    code = f"from shardkit.storage import files; files.commit_exclusive({f'{folder}/00000002.json'!r}, b'2')"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert storage.list_names(folder) == ["00000001.json", "00000002.json"]
 
@@ -142,7 +142,7 @@ def test_a_commit_of_another_process_since_the_last_listing_is_a_conflict(server
     folder = f"{server.url}/{tmp_path.name}"
     storage.commit_exclusive(f"{folder}/00000001.json", b"1")
     assert storage.list_names(folder) == ["00000001.json"]
-    code = f"from shardkit import storage; storage.commit_exclusive({f'{folder}/00000002.json'!r}, b'other')"
+    code = f"from shardkit.storage import files; files.commit_exclusive({f'{folder}/00000002.json'!r}, b'other')"
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(ConflictError):
         storage.commit_exclusive(f"{folder}/00000002.json", b"own")
