@@ -152,8 +152,9 @@ def _live_below(channel: int, run: Callable[[], int], number: int, blocked: Set[
         try:
             code = run()
         except KeyboardInterrupt as late:
-            # A signal behind the last word of the command, which has nobody left to answer it.
+            # The command did not answer it: the signal came behind its last word, or an import let it through.
             code = getattr(late, "exit_code", 130)
+            show(explain(late), late)
         sys.stdout.flush()
         sys.stderr.flush()
         announce_end()
