@@ -33,3 +33,26 @@ def test_the_relative_links_of_a_document_work(page):
 
 def test_places_are_found():
     assert len(places(PAGES[0])) > 30
+
+
+MODULES = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in ROOT.glob("*/**/*.py")}
+PACKAGES = {module.rpartition(".")[0] for module in MODULES}
+# At least three parts: `train.batches` may be a split that a program calls `train`.
+NAME = re.compile(r"`((?:shardkit|beam_pipelines|train)(?:\.\w+){2,})`")
+
+
+def is_there(name):
+    """Whether a dotted name is a module, a package, or something in a module."""
+    module = name
+    while module not in MODULES and module not in PACKAGES:
+        module = module.rpartition(".")[0]
+    rest = name.removeprefix(module).lstrip(".").split(".")[0]
+    return not rest or (module in MODULES and rest in (ROOT / f"{module.replace('.', '/')}.py").read_text())
+
+
+def test_modules_that_the_code_and_the_pages_name_exist():
+    texts = [p for room in ("shardkit", "beam_pipelines", "train", "tests") for p in (ROOT / room).rglob("*.py")]
+    texts += [*PAGES, ROOT / "README.md"]
+    named = {(path.name, name) for path in texts for name in NAME.findall(path.read_text())}
+    assert len(named) > 10
+    assert sorted(pair for pair in named if not is_there(pair[1])) == []

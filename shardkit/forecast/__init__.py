@@ -1,4 +1,4 @@
 """What a conversion will need, told before it begins: arithmetic on counts and sizes.
 
-Only `shardkit.forecast.measured` reads anything: real inputs, to count and size them.
+Only `shardkit.forecast.measure` reads anything: real inputs, to count and size them.
 """

@@ -54,7 +54,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         num_lanes: Runs that are read side by side; without meaning unless shuffled.
         num_turns: Groups of lanes that give whole batches in turn, so that several processes of one worker can make
             batches side by side without reading the same blocks.
-        buckets: See `shardkit.reading.bucketing`.
+        buckets: See `bucket_order`.
     """
 
     global_batch_size: int

@@ -1,6 +1,6 @@
 """What to do when something happens to a worker: arithmetic on what is known, without processes or clocks.
 
-The shell around it (`train.supervisor`) asks `decide` for each event and does what it says.
+The shell around it (`train.distribution.supervisor`) asks `decide` for each event and does what it says.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def watched(cluster: Cluster, nonces: Mapping[int, str], limit_s: float = START_
 
     Args:
         cluster: As this worker sees it.
-        nonces: From `train.rendezvous.meet`.
+        nonces: From `rendezvous.meet`.
         limit_s: What the block may take.
     """
     if cluster.num_workers == 1:

@@ -33,7 +33,7 @@ class Objective(Protocol):
         ...
 
     def sums(self, batch: Batch, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the sums that `train.sums.summarize` reads, float32 `[layout.num_sums]`.
+        """Returns the sums that `metric_sums.summarize` reads, float32 `[layout.num_sums]`.
 
         They know neither label smoothing nor class weights, so that runs can be compared.
         """

@@ -81,7 +81,7 @@ def export_run(
         split: Of it; None means the one that the run validated on.
 
     Raises:
-        ShardkitError: As `export` and `train.rebuild.rebuild`.
+        ShardkitError: As `export` and `restore_model.rebuild`.
     """
     check_target(target)
     record, _ = read_trained(folder)

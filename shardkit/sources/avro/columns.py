@@ -1,7 +1,7 @@
 """Flat Avro records as Arrow columns, decoded by the kernel where it was built.
 
 Only what every record of a schema has at the same place is decoded so: primitives, enums and fixed bytes, each of them
-alone or in a union with null, and records that hold such. All else is for `shardkit.sources.avro_rows`, and so are rows
+alone or in a union with null, and records that hold such. All else is for `rows`, and so are rows
 that are damaged or written in an unusual way.
 """
 

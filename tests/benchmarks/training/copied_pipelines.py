@@ -7,7 +7,7 @@
 prefetch; images are decoded, resized, mirrored and changed in brightness and contrast in that same map. "copied, tuned"
 adds `AUTOTUNE` to the map and a prefetch. "well made" reads eight shards in turn and in parallel, shuffles what is
 still serialized, parses whole batches with `parse_example` and prefetches; images are decoded in a parallel map. "ours"
-is what `shardkit train` gives its loop: `train.input.ReaderInput`, with a model of the user's own that takes every
+is what `shardkit train` gives its loop: `ReaderInput`, with a model of the user's own that takes every
 column as it is; its images are cropped at random, too, and resized from all their pixels, which the others leave out.
 What TensorFlow puts into a pipeline by itself stays switched on.
 

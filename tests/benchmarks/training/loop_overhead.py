@@ -4,7 +4,7 @@
 
 A table of 20 numbers and a model of one dense layer: a step does next to nothing, so the time of a step is what stands
 around it. "bare" calls the compiled step with one batch that is there already and reads its sums one step later;
-"loop" is `train.loop.StepLoop` with that same batch; "loop and reader" reads a new batch each step. One worker, and two
+"loop" is `StepLoop` with that same batch; "loop and reader" reads a new batch each step. One worker, and two
 workers that are processes of this host. Bare and loop take turns in the same process; medians of the rounds.
 """
 
