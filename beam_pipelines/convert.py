@@ -1,10 +1,10 @@
 """The conversion as a Beam pipeline. Only descriptors travel through it; bytes lie in the spool.
 
-    input splits [-> SurveySplits -> MarkRows] -> ExtractSplits -> LayOutShards -> WriteShards -> CommitDataset
+    input splits [-> FirstPassSplits -> MarkRows] -> ExtractSplits -> PlanShards -> WriteShards -> CommitDataset
 
 Where workers share no disk, steps hand over their files in a store, and records go through the engine's shuffle:
 
-    ... -> ExtractSplits -> LayOutRuns -> CutChunks -> WriteShards -> CommitDataset
+    ... -> ExtractSplits -> PlanRuns -> CutChunks -> WriteShards -> CommitDataset
 
 Every transform wraps the function of `shardkit.conversion` that has its name in snake case.
 """
@@ -26,7 +26,7 @@ from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
 from shardkit.conversion.exchange import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
 from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
-from shardkit.conversion.extract.first_pass import mark_names, mark_rows, needs_survey, survey_split
+from shardkit.conversion.extract.first_pass import mark_names, mark_rows, needs_first_pass, run_first_pass
 from shardkit.conversion.extract.runs import Segment
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
@@ -67,9 +67,9 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
         | "List input splits" >> beam.Create([(s.index, b"") for s in order]).with_output_types(tuple[int, bytes])
         | "Deal input splits" >> beam.GroupByKey()
     )
-    if needs_survey(plan.recipe):
-        surveyed = splits | SurveySplits(plan_path, num_threads)
-        marked = surveyed | "Gather surveys" >> beam.GroupByKey() | MarkRows(plan_path, num_threads)
+    if needs_first_pass(plan.recipe):
+        read_once = splits | FirstPassSplits(plan_path, num_threads)
+        marked = read_once | "Gather first pass" >> beam.GroupByKey() | MarkRows(plan_path, num_threads)
         splits = marked | "Deal input splits again" >> beam.GroupByKey()
     extracted = splits | ExtractSplits(plan_path, num_threads)
     if plan.recipe.allow_empty:
@@ -77,10 +77,10 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
         no_split = pipeline | "No input split" >> beam.Create([(_ALL, _NO_SPLIT)]).with_output_types(tuple[int, int])
         extracted = (extracted, no_split) | "Input splits or none" >> beam.Flatten()
     gathered = extracted | "Gather input splits" >> beam.GroupByKey()
-    if plan.handover is None:
-        segments = gathered | LayOutShards(plan_path, num_threads)
+    if plan.exchange is None:
+        segments = gathered | PlanShards(plan_path, num_threads)
     else:
-        runs = gathered | LayOutRuns(plan_path, num_threads) | "Deal runs" >> beam.GroupByKey()
+        runs = gathered | PlanRuns(plan_path, num_threads) | "Deal runs" >> beam.GroupByKey()
         segments = runs | CutChunks(plan_path, num_threads)
     shards = segments | "Group segments" >> beam.GroupByKey() | WriteShards(plan_path, num_threads)
     if plan.recipe.allow_empty:
@@ -101,7 +101,7 @@ class _PlannedDoFn(ThreadedDoFn):
         with reported(self._plan_path):
             check_tools(self._plan_path)
             self._plan = load_plan(self._plan_path)
-            if self._plan.handover is not None:
+            if self._plan.exchange is not None:
                 self._plan = receive_plan(self._plan_path)
         self._progress = CountedProgress(self._plan.work_path("progress"))
 
@@ -122,7 +122,7 @@ class _ExtractSplit(_PlannedDoFn):
         input_split_index, _ = element
         record = f"extract/{input_split_index}.msgpack"
         with self._step():
-            fetch(self._plan, [record, _survey_record(input_split_index), *mark_names(input_split_index)])
+            fetch(self._plan, [record, _first_pass_record(input_split_index), *mark_names(input_split_index)])
             extracted = extract_split(self._plan, input_split_index, self._progress)
             made = [*run_names(extracted), f"rejected/{input_split_index}.jsonl", statistics_name(input_split_index)]
             hand_over(self._plan, [*made, record], is_kept=False)
@@ -135,14 +135,14 @@ class _ExtractSplit(_PlannedDoFn):
         pa.default_memory_pool().release_unused()
 
 
-class _SurveySplit(_PlannedDoFn):
+class _FirstPassSplit(_PlannedDoFn):
     def work(self, element: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, int]]:
         input_split_index, _ = element
         with self._step():
-            fetch(self._plan, [_survey_record(input_split_index)])
-            survey_split(self._plan, input_split_index, self._progress)
+            fetch(self._plan, [_first_pass_record(input_split_index)])
+            run_first_pass(self._plan, input_split_index, self._progress)
             names = [f"survey/{p.name}" for p in self._plan.work_path("survey").glob(f"{input_split_index}.*")]
-            record = _survey_record(input_split_index)
+            record = _first_pass_record(input_split_index)
             hand_over(self._plan, [*sorted(set(names) - {record}), record], is_kept=False)
         yield _ALL, input_split_index
 
@@ -157,10 +157,10 @@ class _MarkRows(_PlannedDoFn):
             yield input_split.index, b""
 
 
-class _LayOut(_PlannedDoFn):
+class _PlanLayout(_PlannedDoFn):
     """Stores the layout of all shards."""
 
-    def _lay_out(self) -> tuple[Layout, list[Extracted]]:
+    def _plan_layout(self) -> tuple[Layout, list[Extracted]]:
         fetch_extracted(self._plan)
         extracted = load_extracted(self._plan)
         check_bad_rows(self._plan, extracted)
@@ -170,10 +170,10 @@ class _LayOut(_PlannedDoFn):
         return layout, extracted
 
 
-class _LayOutRuns(_LayOut):
+class _PlanRuns(_PlanLayout):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[int, bytes]]:
         with self._step():
-            _, extracted = self._lay_out()
+            _, extracted = self._plan_layout()
             for part in extracted:
                 if runs := runs_of(self._plan, part):
                     yield part.input_split_index, msgspec.msgpack.encode(runs)
@@ -192,10 +192,10 @@ class _CutChunks(_PlannedDoFn):
                     yield key, chunk
 
 
-class _LayOutShards(_LayOut):
+class _PlanShards(_PlanLayout):
     def work(self, element: tuple[int, Iterable[int]]) -> Iterator[tuple[UnitKey, bytes]]:
         with self._step():
-            layout, extracted = self._lay_out()
+            layout, extracted = self._plan_layout()
             runs = [run for part in extracted for run in runs_of(self._plan, part)]
             # Together, because every element has its price; in portions, because the whole may be large.
             for first in range(0, len(runs), _RUNS_A_PORTION):
@@ -226,7 +226,7 @@ class _WriteShards(_PlannedDoFn):
 
     @contextmanager
     def _segments(self, name: str, encoded: Iterable[bytes]) -> Iterator[list[Segment]]:
-        if self._plan.handover is None:
+        if self._plan.exchange is None:
             yield [s for packed in encoded for s in _unpack(self._plan, packed)]
             return
         path = self._plan.work_path("tmp", f"{name}.{secrets.token_hex(4)}.chunks")
@@ -267,12 +267,12 @@ class ExtractSplits(_PlannedTransform):
         return pcoll | "Extract" >> beam.ParDo(step).with_output_types(tuple[int, int])
 
 
-class SurveySplits(_PlannedTransform):
-    """Positions of input splits, as keys -> the same positions under one key, once their rows are surveyed."""
+class FirstPassSplits(_PlannedTransform):
+    """Positions of input splits, as keys -> the same under one key, once the first pass has read their rows."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        step = _SurveySplit(self._plan_path, self._num_threads)
-        return pcoll | "Survey" >> beam.ParDo(step).with_output_types(tuple[int, int])
+        step = _FirstPassSplit(self._plan_path, self._num_threads)
+        return pcoll | "First pass" >> beam.ParDo(step).with_output_types(tuple[int, int])
 
 
 class MarkRows(_PlannedTransform):
@@ -283,21 +283,21 @@ class MarkRows(_PlannedTransform):
         return pcoll | "Mark rows" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
-class LayOutShards(_PlannedTransform):
+class PlanShards(_PlannedTransform):
     """The positions of all input splits -> segments by (split, unit), once the layout is stored."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return pcoll | "Lay out" >> beam.ParDo(_LayOutShards(self._plan_path, self._num_threads)).with_output_types(
+        return pcoll | "Plan layout" >> beam.ParDo(_PlanShards(self._plan_path, self._num_threads)).with_output_types(
             tuple[UnitKey, bytes]
         )
 
 
-class LayOutRuns(_PlannedTransform):
+class PlanRuns(_PlannedTransform):
     """The positions of all input splits -> by input split where its runs lie, once the layout is stored."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        step = _LayOutRuns(self._plan_path, self._num_threads)
-        return pcoll | "Lay out" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
+        step = _PlanRuns(self._plan_path, self._num_threads)
+        return pcoll | "Plan layout" >> beam.ParDo(step).with_output_types(tuple[int, bytes])
 
 
 class CutChunks(_PlannedTransform):
@@ -334,7 +334,7 @@ def _unpack(plan: Plan, packed: bytes) -> list[Segment]:
     return [msgspec.structs.replace(s, path=str(plan.work_path(s.path))) for s in segments]
 
 
-def _survey_record(input_split_index: int) -> str:
+def _first_pass_record(input_split_index: int) -> str:
     return f"survey/{input_split_index}.msgpack"
 
 

@@ -61,7 +61,7 @@ def lighten_process() -> None:
     """
     gc.set_threshold(_GC_OBJECTS, 20, 50)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.meta_path.insert(0, _LeftOut("pandas"))
+    sys.meta_path.insert(0, _HiddenModule("pandas"))
 
 
 def return_freed_memory() -> None:
@@ -76,7 +76,7 @@ def return_freed_memory() -> None:
         library.mallopt(_M_TRIM_THRESHOLD, 16 * MiB)
 
 
-class _LeftOut(MetaPathFinder):
+class _HiddenModule(MetaPathFinder):
     def __init__(self, name: str) -> None:
         self._name = name
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 UInt64s = npt.NDArray[np.uint64]
 
-_MEMBERSHIP_SALT = 0x5F3C_9A11_D2B8_4E67
+_ASSIGNMENT_SALT = 0x5F3C_9A11_D2B8_4E67
 
 
 def mix64(values: UInt64s) -> UInt64s:
@@ -41,14 +41,14 @@ def stable_order(keys: UInt64s) -> npt.NDArray[np.int64]:
     return np.argsort(keys, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
 
 
-def membership_draws(identities: UInt64s, seed: int) -> UInt64s:
+def assignment_draws(identities: UInt64s, seed: int) -> UInt64s:
     """Returns what decides the split of each row: independent of its key, of all other rows, and uniform.
 
     Args:
         identities: Stable names of the rows, or of classes of rows.
         seed: The seed of the conversion.
     """
-    salt = mix64(np.array([(seed ^ _MEMBERSHIP_SALT) % 2**64], dtype=np.uint64))
+    salt = mix64(np.array([(seed ^ _ASSIGNMENT_SALT) % 2**64], dtype=np.uint64))
     return mix64(mix64(identities) ^ salt)
 
 
@@ -63,7 +63,7 @@ def assign_splits(identities: UInt64s, seed: int, fractions: tuple[float, ...]) 
         seed: The seed of the conversion.
         fractions: Shares of the splits, adding up to 1.
     """
-    draws = membership_draws(identities, seed)
+    draws = assignment_draws(identities, seed)
     total = 0.0
     bounds = []
     for fraction in fractions[:-1]:

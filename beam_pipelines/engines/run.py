@@ -236,7 +236,7 @@ class _Watch:
     def look(self) -> None:
         """Asks the store, unless that was done just now."""
         now_s = time.monotonic()
-        if self._plan.handover is None or now_s < self._next_s:
+        if self._plan.exchange is None or now_s < self._next_s:
             return
         # Every look costs a request for each worker.
         self._next_s = now_s + min(max((now_s - self._started_s) / 20, _MIN_LOOK_S), _MAX_LOOK_S)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shardkit.cleaning.decide import Folder, Found, Inventory, Upload, Version
-from shardkit.conversion.exchange import folder_prefix, handover_folder
+from shardkit.conversion.exchange import exchange_folder, folder_prefix
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.conversion.shards.tfds import tfds_documents
-from shardkit.dataset.append_info import counted_file
+from shardkit.dataset.append_info import statistics_file
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, is_indexed, manifest_path, parse_manifest_name
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.doctor.scratch import PREFIX
@@ -23,13 +23,13 @@ from shardkit.storage import files as storage
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
-def take_inventory(root: str, work_root: str, handover_root: str | None = None) -> Inventory:
+def take_inventory(root: str, work_root: str, exchange_root: str | None = None) -> Inventory:
     """Returns what lies at a dataset.
 
     Args:
         root: Of the dataset, normalized.
         work_root: Where conversions keep intermediate files.
-        handover_root: Where workers that share no disk hand them over in a store, if such was named.
+        exchange_root: Where workers that share no disk hand them over in a store, if such was named.
 
     Raises:
         UsageError: If there is neither a dataset nor anything that a conversion left.
@@ -43,7 +43,7 @@ def take_inventory(root: str, work_root: str, handover_root: str | None = None) 
     work = tuple(_work_folders(work_root))
     rows = tuple(found_files(Path(work_root, ROWS_FOLDER)))
     live = {folder.fingerprint for folder in work if folder.is_live}
-    handed = () if handover_root is None else tuple(_handed_over(root, handover_root, live))
+    handed = () if exchange_root is None else tuple(_handed_over(root, exchange_root, live))
     if not files and not versions and not work and not rows and not handed:
         raise UsageError(
             "there is no dataset", where=storage.redact(root), next_step="Check the path; nothing was removed"
@@ -129,7 +129,7 @@ def _names_of(dataset: Dataset) -> Iterator[str]:
         yield f"{shard.path}.idx"
     for rejected in manifest.accounting.rejected_files:
         yield rejected.path
-    if (counted := counted_file(manifest)) is not None:
+    if (counted := statistics_file(manifest)) is not None:
         yield counted.path
     for name in tfds_documents(manifest.name, manifest.features, dataset.shards):
         yield f"{DATA_DIR}/{manifest.fingerprint}/{name}"
@@ -148,12 +148,12 @@ def _work_folders(work_root: str) -> Iterator[Folder]:
             yield Folder(path=str(path), fingerprint=path.name, files=files, is_live=_is_held(path / "lock"))
 
 
-def _handed_over(root: str, handover_root: str, live: Set[str]) -> Iterator[Folder]:
+def _handed_over(root: str, exchange_root: str, live: Set[str]) -> Iterator[Folder]:
     prefix = folder_prefix(root)
-    for name in storage.list_names(handover_root):
+    for name in storage.list_names(exchange_root):
         fingerprint = name.removeprefix(prefix)
         if name.startswith(prefix) and _FINGERPRINT.fullmatch(fingerprint):
-            folder = handover_folder(handover_root, root, fingerprint)
+            folder = exchange_folder(exchange_root, root, fingerprint)
             files = tuple(found_files(folder))
             yield Folder(path=folder, fingerprint=fingerprint, files=files, is_live=fingerprint in live)
 

@@ -68,9 +68,9 @@ def command(
     root = storage.normalize(dataset)
     if not storage.is_local(root):
         storage.protocol_of(root)
-    work_root, handover_root = work_roots(root, work_dir)
+    work_root, exchange_root = work_roots(root, work_dir)
     now = time.time()
-    inventory = take_inventory(root, work_root, handover_root)
+    inventory = take_inventory(root, work_root, exchange_root)
     plan = plan_cleaning(inventory, now=now, older_than_s=older_than_s, keep_versions=keep_versions)
     removed = remove(plan, inventory, root, work_root) if delete else None
     if as_json:

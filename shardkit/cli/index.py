@@ -75,10 +75,10 @@ def command(
 
     from rich.console import Console
 
-    from shardkit.indexing.listing import AdoptOptions
+    from shardkit.indexing.listing import IndexOptions
     from shardkit.indexing.open import index_tfrecords, list_for_index
 
-    options = AdoptOptions(splits=splits, max_record_bytes=max_record_bytes, max_expansion=max_expansion)
+    options = IndexOptions(splits=splits, max_record_bytes=max_record_bytes, max_expansion=max_expansion)
     started = time.monotonic()
     listed = list_for_index(inputs, options)
     num_bytes = sum(f.num_bytes for f in listed.files)

@@ -19,7 +19,7 @@ from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_n
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_notes, engine_rows
-from shardkit.cli.shell.supervised import is_begun_again, is_supervised, tell_work_folder
+from shardkit.cli.shell.supervised import announce_work_folder, is_begun_again, is_supervised
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
@@ -142,11 +142,11 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
     from beam_pipelines.failures import NO_MEMORY
 
     plan = prepared.plan
-    tell_work_folder(plan.work_dir)
-    remember(plan, prepared.understood)
+    announce_work_folder(plan.work_dir)
+    remember(plan, prepared.inspected)
     try:
         plan_path = save_plan(plan)
-        if plan.handover is not None:
+        if plan.exchange is not None:
             plan_path = offer_plan(plan)
         start.run(plan_path, lambda error: end_now(error, start.stop))
         fetch_signs(plan, COMMITTED_FILE, LAYOUT_FILE)
@@ -200,10 +200,10 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Disp
         UsageError: If the engine lacks something, before anything is read.
     """
     if engine.runner == "local":
-        if plan.handover is not None:
+        if plan.exchange is not None:
             raise UsageError(
                 "--work-dir must be a folder of this machine with --runner local",
-                where=storage.redact(plan.handover),
+                where=storage.redact(plan.exchange),
                 why="a folder in a store is for workers that share no disk",
                 state="Nothing was committed",
                 next_step="Name a local folder, leave it out, or name the --runner that runs such workers",

@@ -73,7 +73,7 @@ def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) 
 
 
 def _forbid_commit(plan: Plan) -> bool:
-    if plan.handover is None:
+    if plan.exchange is None:
         return forbid_commit(plan)
     # A store may take as long as it likes.
     answers: list[bool] = []

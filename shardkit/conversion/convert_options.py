@@ -22,7 +22,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         recipe_path: Recipe file whose features count where there is no schema file.
         splits: Names and fractions; none makes one split `train`.
         shuffle: Whether to bring the examples into a random order.
-        seed: Of that order and of the membership in splits.
+        seed: Of that order and of the assignment to splits.
         shard_bytes: Wanted size of a shard on disk, unless `num_shards` is given.
         num_shards: Shards of each split.
         compression: `gzip` or `none`.

@@ -41,7 +41,7 @@ _YOUNG_S = 60.0
 _Item = TypeVar("_Item")
 
 
-def handover_folder(root: str, destination: str, fingerprint: str) -> str:
+def exchange_folder(root: str, destination: str, fingerprint: str) -> str:
     """Returns where workers hand over the files of a conversion; those to other destinations have their own folders."""
     return storage.join(root, f"{folder_prefix(destination)}{fingerprint}")
 
@@ -51,11 +51,11 @@ def folder_prefix(destination: str) -> str:
     return f"{xxhash.xxh3_64_hexdigest(destination.encode())}-"
 
 
-def handover_url(plan: Plan, name: str) -> str:
+def exchange_url(plan: Plan, name: str) -> str:
     """Returns where a file or folder of the work folder lies in the store."""
-    assert plan.handover is not None
+    assert plan.exchange is not None
     own = () if name.partition("/")[0] in _SHARED else (_ATTEMPTS, plan.created.commit_id)
-    return storage.join(plan.handover, *own, name)
+    return storage.join(plan.exchange, *own, name)
 
 
 def in_threads(function: Callable[[_Item], Any], items: Iterable[_Item]) -> None:
@@ -71,7 +71,7 @@ def fetch(plan: Plan, names: Sequence[str]) -> None:
     Raises:
         StorageError: If the store kept failing.
     """
-    if plan.handover is None:
+    if plan.exchange is None:
         return
     wanted = [name for name in names if not plan.work_path(name).exists()]
     if len(wanted) == 1:
@@ -86,8 +86,8 @@ def fetch_folder(plan: Plan, folder: str, ending: str = "") -> None:
     Raises:
         StorageError: If the store kept failing.
     """
-    if plan.handover is not None:
-        names = storage.list_names(handover_url(plan, folder))
+    if plan.exchange is not None:
+        names = storage.list_names(exchange_url(plan, folder))
         fetch(plan, [f"{folder}/{name}" for name in names if name.endswith(ending)])
 
 
@@ -102,12 +102,12 @@ def hand_over(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None
     Raises:
         StorageError: If the store kept failing.
     """
-    if plan.handover is None:
+    if plan.exchange is None:
         return
     here = [name for name in names if plan.work_path(name).exists()]
-    in_threads(lambda name: storage.put_file(plan.work_path(name), handover_url(plan, name)), here[:-1])
+    in_threads(lambda name: storage.put_file(plan.work_path(name), exchange_url(plan, name)), here[:-1])
     for name in here[-1:]:
-        storage.put_file(plan.work_path(name), handover_url(plan, name))
+        storage.put_file(plan.work_path(name), exchange_url(plan, name))
     if not is_kept:
         for name in here:
             plan.work_path(name).unlink(missing_ok=True)
@@ -119,21 +119,21 @@ def forget_handed_over(plan: Plan, *names: str) -> None:
     Raises:
         StorageError: If the store kept failing.
     """
-    if plan.handover is None:
+    if plan.exchange is None:
         return
-    found = [f.path for name in names for f in storage.list_files(handover_url(plan, name))]
-    in_threads(storage.delete_file, [*found, *(handover_url(plan, name) for name in names)])
+    found = [f.path for name in names for f in storage.list_files(exchange_url(plan, name))]
+    in_threads(storage.delete_file, [*found, *(exchange_url(plan, name) for name in names)])
 
 
-def remove_handover(plan: Plan) -> None:
+def remove_exchange(plan: Plan) -> None:
     """Removes all that was handed over.
 
     Raises:
         StorageError: If the store kept failing.
     """
-    if plan.handover is not None:
-        in_threads(storage.delete_file, [file.path for file in storage.list_files(plan.handover)])
-        storage.remove_folder(plan.handover)
+    if plan.exchange is not None:
+        in_threads(storage.delete_file, [file.path for file in storage.list_files(plan.exchange)])
+        storage.remove_folder(plan.exchange)
 
 
 def set_mark(plan: Plan, name: str) -> None:
@@ -148,17 +148,17 @@ def set_mark(plan: Plan, name: str) -> None:
 
 def has_mark(plan: Plan, name: str) -> bool:
     """Returns whether any process made such a file."""
-    return plan.work_path(name).exists() or (plan.handover is not None and storage.exists(handover_url(plan, name)))
+    return plan.work_path(name).exists() or (plan.exchange is not None and storage.exists(exchange_url(plan, name)))
 
 
 def hand_over_progress(plan: Plan) -> None:
     """Puts the counters of this process where the command finds them, if the store takes them."""
-    if plan.handover is None:
+    if plan.exchange is None:
         return
     # Figures are for the eye: what was done is not done again because nobody sees it.
     with suppress(ShardkitError):
         for path in plan.work_path(_PROGRESS).glob("*.counters"):
-            storage.put_file(path, handover_url(plan, f"{_PROGRESS}/{Path(plan.work_dir).name}-{path.name}"))
+            storage.put_file(path, exchange_url(plan, f"{_PROGRESS}/{Path(plan.work_dir).name}-{path.name}"))
 
 
 def fetch_signs(plan: Plan, *names: str) -> None:
@@ -167,9 +167,9 @@ def fetch_signs(plan: Plan, *names: str) -> None:
     Raises:
         StorageError: If the store kept failing.
     """
-    if plan.handover is None:
+    if plan.exchange is None:
         return
-    for name in storage.list_names(handover_url(plan, _PROGRESS)):
+    for name in storage.list_names(exchange_url(plan, _PROGRESS)):
         _fetch(plan, f"{_PROGRESS}/{name}")
     fetch(plan, names)
 
@@ -183,10 +183,10 @@ def offer_plan(plan: Plan) -> str:
     """
     hand_over(plan, ["committed.json"])
     for name, path in _files_beside(plan.transforms.options).items():
-        storage.put_file(Path(path), handover_url(plan, f"{_BESIDE}/{name}"))
+        storage.put_file(Path(path), exchange_url(plan, f"{_BESIDE}/{name}"))
     name = plan_file(plan).name
     hand_over(plan, [name])
-    return handover_url(plan, name)
+    return exchange_url(plan, name)
 
 
 @functools.lru_cache(maxsize=4)
@@ -211,15 +211,15 @@ def receive_plan(url: str) -> Plan:
     return plan
 
 
-def check_handover(plan: Plan) -> None:
+def check_exchange(plan: Plan) -> None:
     """Checks that workers which share no disk can do what a plan says.
 
     Raises:
         UsageError: If something that they need, or make, lies on this machine alone.
     """
-    if plan.handover is None:
+    if plan.exchange is None:
         return
-    why = f"the work folder {storage.redact(plan.handover)} lies in a store, so workers share no disk with this machine"
+    why = f"the work folder {storage.redact(plan.exchange)} lies in a store, so workers share no disk with this machine"
     if storage.is_local(plan.destination):
         raise UsageError(
             "the destination is a folder of this machine",
@@ -266,7 +266,7 @@ def _remove_dead(folder: Path) -> None:
 
 def _fetch(plan: Plan, name: str) -> None:
     try:
-        content = storage.read_bytes(handover_url(plan, name))
+        content = storage.read_bytes(exchange_url(plan, name))
     except FileNotFoundError:
         return
     write_whole(plan.work_path(name), content)

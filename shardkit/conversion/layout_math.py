@@ -36,34 +36,34 @@ class SplitShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     fraction: float
 
 
-class BucketTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What the key ranges of one dataset split hold, in ascending order of the buckets.
+class KeyRangeTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What the key ranges of one dataset split hold, in ascending order of the key ranges.
 
     Attributes:
-        buckets: Numbers of the buckets that are not empty.
-        num_examples: Records per bucket.
-        num_bytes: Framed bytes per bucket.
+        key_ranges: Numbers of the key ranges that are not empty.
+        num_examples: Records per key range.
+        num_bytes: Framed bytes per key range.
         max_record_bytes: The largest framed record of the split.
     """
 
-    buckets: Int64s
+    key_ranges: Int64s
     num_examples: Int64s
     num_bytes: Int64s
     max_record_bytes: int
 
 
 class GroupLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Consecutive buckets that one worker orders and writes in one go.
+    """Consecutive key ranges that one worker orders and writes in one go.
 
     Attributes:
-        first_bucket, stop_bucket: Half-open range.
+        first_key_range, stop_key_range: Half-open range.
         first_byte: Where its first record stands in the split.
         num_bytes: Framed bytes.
         num_examples: Records.
     """
 
-    first_bucket: int
-    stop_bucket: int
+    first_key_range: int
+    stop_key_range: int
     first_byte: int
     num_bytes: int
     num_examples: int
@@ -174,18 +174,18 @@ def choose_group_bytes(num_bytes: int, *, shuffle: bool) -> int:
     return max(wanted, -(-num_bytes // MAX_GROUPS)) if shuffle else wanted
 
 
-def form_groups(totals: BucketTotals, group_bytes: int) -> tuple[GroupLayout, ...]:
-    """Returns consecutive buckets merged into groups of at most `group_bytes`; a larger bucket is a group alone."""
+def form_groups(totals: KeyRangeTotals, group_bytes: int) -> tuple[GroupLayout, ...]:
+    """Returns consecutive key ranges merged into groups of at most `group_bytes`; a larger one is a group alone."""
     groups: list[GroupLayout] = []
     start, first_byte = 0, 0
     ends = np.cumsum(totals.num_bytes)
-    while start < len(totals.buckets):
+    while start < len(totals.key_ranges):
         stop = max(int(np.searchsorted(ends, first_byte + group_bytes, side="right")), start + 1)
         num_bytes = int(ends[stop - 1]) - first_byte
         groups.append(
             GroupLayout(
-                first_bucket=int(totals.buckets[start]),
-                stop_bucket=int(totals.buckets[stop - 1]) + 1,
+                first_key_range=int(totals.key_ranges[start]),
+                stop_key_range=int(totals.key_ranges[stop - 1]) + 1,
                 first_byte=first_byte,
                 num_bytes=num_bytes,
                 num_examples=int(totals.num_examples[start:stop].sum()),

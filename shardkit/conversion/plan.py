@@ -43,7 +43,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         source: How raw files are read; its format is never None here.
         splits: Dataset splits with their fractions.
         shuffle: Whether the order is random by `seed` or that of the inputs.
-        seed: Of the order and of the membership in splits.
+        seed: Of the order and of the assignment to splits.
         shard_bytes: Wanted size of a shard on disk; None with `num_shards`.
         num_shards: Number of shards of each split; None with `shard_bytes`.
         compression: `gzip` or `none`.
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         destination: Location of the dataset.
         work_dir: Local folder for spool and finished steps; on the destination's file system where that is local.
-        handover: Folder in a store by which workers exchange what they made; None if all of them see `work_dir`.
+        exchange: Folder in a store by which workers exchange what they made; None if all of them see `work_dir`.
         fingerprint: Hash of inputs, features, recipe and format version.
         created: The manifest's block of the same name.
         recipe: What is to be done.
@@ -128,7 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     overwrite: bool
     transforms: TransformPlan
     damaged_files: tuple[DamagedFile, ...] = ()
-    handover: str | None = None
+    exchange: str | None = None
     base: BaseVersion | None = None
 
     @property

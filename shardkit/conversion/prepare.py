@@ -8,7 +8,7 @@ import msgspec
 
 from shardkit.conversion.commit.commit import refuse_existing
 from shardkit.conversion.convert_options import ConvertOptions
-from shardkit.conversion.exchange import check_handover, handover_folder
+from shardkit.conversion.exchange import check_exchange, exchange_folder
 from shardkit.conversion.inputs.append_check import (
     appended_fingerprint,
     base_version,
@@ -20,9 +20,9 @@ from shardkit.conversion.inputs.append_check import (
     source_features,
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
-from shardkit.conversion.inputs.inspect_inputs import Understood, understand
+from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_own_output
-from shardkit.conversion.inputs.recipe_checks import hold_to_recipe, recipe_of
+from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
     Schema,
     apply_schema,
@@ -65,14 +65,14 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         plan: What will be done.
-        understood: What the inputs are; see `remember`.
+        inspected: What the inputs are; see `remember`.
         notes: What the user should know.
         num_finished_splits: Input splits that an earlier attempt left in the spool.
         committed_version: What an earlier attempt made, which was cut off before it had tidied up.
     """
 
     plan: Plan
-    understood: Understood
+    inspected: InspectedInputs
     notes: tuple[str, ...]
     num_finished_splits: int
     committed_version: int | None = None
@@ -89,17 +89,17 @@ def prepare(options: ConvertOptions) -> Prepared:
     destination = storage.normalize(options.destination)
     if not storage.is_local(destination):
         storage.protocol_of(destination)  # Nothing is written to web servers, which are read.
-    work_root, handover = work_roots(destination, options.work_dir)
+    work_root, exchange = work_roots(destination, options.work_dir)
     if options.append:
         base = _base_of(options, destination)
-        options = hold_to_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
+        options = check_against_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
         # The dataset has examples; a day without rows is no error.
         options = msgspec.structs.replace(options, allow_empty=True)
-        return _prepare(options, destination, work_root, handover, base)
+        return _prepare(options, destination, work_root, exchange, base)
     with server_rows(options, work_root) as rows:
         if rows is None:
-            return _prepare(options, destination, work_root, handover)
-        if handover is not None:
+            return _prepare(options, destination, work_root, exchange)
+        if exchange is not None:
             raise UsageError(
                 "rows of a database server are read here, where workers that share no disk do not find them",
                 next_step="Leave --work-dir out, or name a folder that all workers share",
@@ -117,7 +117,7 @@ def prepare(options: ConvertOptions) -> Prepared:
 
 def draft(
     options: ConvertOptions, destination: str, work_root: str, base: Dataset | None = None
-) -> tuple[Plan, Understood]:
+) -> tuple[Plan, InspectedInputs]:
     """Returns the plan of a conversion, whatever the destination holds, and what the inputs are; writes nothing.
 
     Args:
@@ -144,16 +144,16 @@ def draft(
     refuse_own_output(options.inputs, own, expanded.root, destination, options.source)
     if base is not None:
         expanded = named_as_before(expanded, base.manifest)
-    understood = understand(
+    inspected = inspect_inputs(
         expanded,
         tolerant,
         work_root,
         allow_empty=options.allow_empty,
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
     )
-    source_options, files, damaged_files = understood.source, understood.files, understood.damaged_files
+    source_options, files, damaged_files = inspected.source, inspected.files, inspected.damaged_files
     schema = _schema_of(options)
-    features = _with_schema(understood, schema) if base is None else source_features(base.manifest)
+    features = _with_schema(inspected, schema) if base is None else source_features(base.manifest)
     if schema is not None and "leading_zeros" in format_named(source_options.format).options:
         zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
         source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
@@ -167,7 +167,7 @@ def draft(
             "splits": shares,
             "shard_bytes": None if options.num_shards is not None else options.shard_bytes,
             "compression_level": compression_level,
-            "labels_sha256": understood.labels_sha256,
+            "labels_sha256": inspected.labels_sha256,
             "transforms": transforms.options,
             "source_features": () if transforms.options.changes_nothing else transforms.input_features,
         }
@@ -175,13 +175,13 @@ def draft(
     check_columns(features, recipe)
     if recipe.tfds:
         check_tfds_names(features)
-    if not understood.input_splits and not options.allow_empty:
+    if not inspected.input_splits and not options.allow_empty:
         raise NoRowsError()
     name = fingerprint((*files, *(d.file for d in damaged_files)), features, recipe)
     if base is not None:
         check_same_features(features, base.manifest)
         name = appended_fingerprint(base_version(base), name)
-    root = InputRoot(path=storage.redact(understood.root), num_inputs=len(files) + len(damaged_files))
+    root = InputRoot(path=storage.redact(inspected.root), num_inputs=len(files) + len(damaged_files))
     plan = Plan(
         destination=destination,
         work_dir=storage.join(work_root, name),
@@ -190,13 +190,13 @@ def draft(
         recipe=recipe,
         features=features,
         files=files,
-        input_splits=group_small_files(understood.input_splits, understood.files),
+        input_splits=group_small_files(inspected.input_splits, inspected.files),
         overwrite=options.overwrite,
         transforms=transforms,
         damaged_files=damaged_files,
         base=None if base is None else base_version(base),
     )
-    return plan, understood
+    return plan, inspected
 
 
 def _base_of(options: ConvertOptions, destination: str) -> Dataset:
@@ -212,29 +212,29 @@ def _base_of(options: ConvertOptions, destination: str) -> Dataset:
 
 
 def _prepare(
-    options: ConvertOptions, destination: str, work_root: str, handover: str | None = None, base: Dataset | None = None
+    options: ConvertOptions, destination: str, work_root: str, exchange: str | None = None, base: Dataset | None = None
 ) -> Prepared:
-    plan, understood = draft(options, destination, work_root, base)
-    if handover is not None:
-        plan = msgspec.structs.replace(plan, handover=handover_folder(handover, destination, plan.fingerprint))
-        check_handover(plan)
-    fit_notes = () if base is None else check_fit(understood, base.manifest)
+    plan, inspected = draft(options, destination, work_root, base)
+    if exchange is not None:
+        plan = msgspec.structs.replace(plan, exchange=exchange_folder(exchange, destination, plan.fingerprint))
+        check_exchange(plan)
+    fit_notes = () if base is None else check_fit(inspected, base.manifest)
     if (version := version_cut_off(plan)) is not None:
-        return Prepared(plan=plan, understood=understood, notes=(), num_finished_splits=0, committed_version=version)
+        return Prepared(plan=plan, inspected=inspected, notes=(), num_finished_splits=0, committed_version=version)
     refuse_existing(plan)
     check_countable(plan)
     with no_new_folders(destination):
         check_destination(destination)
-        space_notes = check_space(plan) if plan.handover is None else ()
+        space_notes = check_space(plan) if plan.exchange is None else ()
     notes = (
-        *understood.notes,
+        *inspected.notes,
         *fit_notes,
         *transform_notes(plan.transforms),
         *_unsigned_notes(plan),
         *_kernel_notes(),
         *space_notes,
     )
-    return Prepared(plan=plan, understood=understood, notes=notes, num_finished_splits=count_read_before(plan))
+    return Prepared(plan=plan, inspected=inspected, notes=notes, num_finished_splits=count_read_before(plan))
 
 
 def _schema_of(options: ConvertOptions) -> Schema | None:
@@ -243,10 +243,10 @@ def _schema_of(options: ConvertOptions) -> Schema | None:
     return load_schema(options.recipe_path, is_recipe=True) if options.recipe_path is not None else None
 
 
-def _with_schema(understood: Understood, schema: Schema | None) -> Features:
+def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     if schema is None:
-        return understood.features
-    return apply_schema(understood.features, schema) if understood.has_features else declared_features(schema)
+        return inspected.features
+    return apply_schema(inspected.features, schema) if inspected.has_features else declared_features(schema)
 
 
 def _unsigned_notes(plan: Plan) -> tuple[str, ...]:

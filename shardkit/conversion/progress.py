@@ -21,24 +21,24 @@ class Totals(NamedTuple):
     """Sums over all processes, phase by phase; what an earlier attempt left is counted too, and apart as kept.
 
     Attributes:
-        num_surveyed_rows, num_surveyed_bytes: Read in a first pass, which only some conversions have.
+        num_first_pass_rows, num_first_pass_bytes: Read in a first pass, which only some conversions have.
         num_rows, num_input_bytes: Read, bytes as stored.
         num_rejected: Those of the rows that do not fit.
         num_carried_bytes: Handed to the engine's shuffle, where workers share no disk.
         num_written_rows, num_framed_bytes: Written into shards, before compression.
-        num_kept_surveyed_bytes, num_kept_input_bytes, num_kept_framed_bytes: Those of the bytes that no work was
+        num_kept_first_pass_bytes, num_kept_input_bytes, num_kept_framed_bytes: Those of the bytes that no work was
             done for now, so that they tell nothing about the speed.
     """
 
-    num_surveyed_rows: int = 0
-    num_surveyed_bytes: int = 0
+    num_first_pass_rows: int = 0
+    num_first_pass_bytes: int = 0
     num_rows: int = 0
     num_input_bytes: int = 0
     num_rejected: int = 0
     num_carried_bytes: int = 0
     num_written_rows: int = 0
     num_framed_bytes: int = 0
-    num_kept_surveyed_bytes: int = 0
+    num_kept_first_pass_bytes: int = 0
     num_kept_input_bytes: int = 0
     num_kept_framed_bytes: int = 0
 
@@ -69,15 +69,15 @@ class Progress:
             before = _SLOT.unpack_from(self._slot)
             _SLOT.pack_into(self._slot, 0, *(a + b for a, b in zip(before, added, strict=True)))
 
-    def reading(self, num_bytes: int, *, is_compressed: bool, is_survey: bool = False) -> InputTicker:
+    def reading(self, num_bytes: int, *, is_compressed: bool, is_first_pass: bool = False) -> InputTicker:
         """Returns what ticks while one input split is read.
 
         Args:
             num_bytes: Of the input split, as stored.
             is_compressed: Whether its file is.
-            is_survey: Whether this is the first pass.
+            is_first_pass: Whether this is the first pass.
         """
-        return InputTicker(self, num_bytes, self._row_bytes, is_compressed=is_compressed, is_survey=is_survey)
+        return InputTicker(self, num_bytes, self._row_bytes, is_compressed=is_compressed, is_first_pass=is_first_pass)
 
 
 class InputTicker:
@@ -87,13 +87,19 @@ class InputTicker:
     """
 
     def __init__(
-        self, progress: Progress, num_bytes: int, row_bytes: dict[bool, float], *, is_compressed: bool, is_survey: bool
+        self,
+        progress: Progress,
+        num_bytes: int,
+        row_bytes: dict[bool, float],
+        *,
+        is_compressed: bool,
+        is_first_pass: bool,
     ) -> None:
         self._progress = progress
         self._num_left = self._num_bytes = num_bytes
         self._row_bytes = row_bytes
         self._is_compressed = is_compressed
-        self._is_survey = is_survey
+        self._is_first_pass = is_first_pass
         self._num_rows = 0
 
     def tick(self, num_rows: int, num_batch_bytes: int, num_rejected: int = 0) -> None:
@@ -120,8 +126,8 @@ class InputTicker:
             self._row_bytes[self._is_compressed] = self._num_bytes / self._num_rows
 
     def _add(self, num_rows: int, num_bytes: int, num_rejected: int) -> None:
-        if self._is_survey:
-            self._progress.add(num_surveyed_rows=num_rows, num_surveyed_bytes=num_bytes)
+        if self._is_first_pass:
+            self._progress.add(num_first_pass_rows=num_rows, num_first_pass_bytes=num_bytes)
         else:
             self._progress.add(num_rows=num_rows, num_input_bytes=num_bytes, num_rejected=num_rejected)
 

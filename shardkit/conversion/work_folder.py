@@ -20,7 +20,7 @@ from shardkit.conversion.commit.commit import (
     find_commit,
     refuse_existing,
 )
-from shardkit.conversion.exchange import fetch_folder, forget_handed_over, handover_url, remove_handover
+from shardkit.conversion.exchange import exchange_url, fetch_folder, forget_handed_over, remove_exchange
 from shardkit.conversion.extract.extract import is_whole
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.inputs.database_rows import forget_server_rows
@@ -137,7 +137,7 @@ def remove_work_folder(plan: Plan) -> None:
     shutil.rmtree(plan.work_path(), ignore_errors=True)
     forget_server_rows(plan)
     with contextlib.suppress(ShardkitError):
-        remove_handover(plan)
+        remove_exchange(plan)
     _remove_dead_temporaries(plan)
     with contextlib.suppress(OSError):
         plan.work_path().parent.rmdir()
@@ -186,9 +186,9 @@ def _committed_shards(plan: Plan) -> dict[str, str]:
 
 def count_read_before(plan: Plan) -> int:
     """Returns how many input splits an earlier attempt read, wherever it left them."""
-    if plan.handover is None:
+    if plan.exchange is None:
         return count_finished(plan)
-    return sum(name.endswith(".msgpack") for name in storage.list_names(handover_url(plan, "extract")))
+    return sum(name.endswith(".msgpack") for name in storage.list_names(exchange_url(plan, "extract")))
 
 
 def count_finished(plan: Plan) -> int:

@@ -12,7 +12,7 @@ from shardkit.errors import DamageError
 
 _APPENDED_TO = "appended_to"
 _COUNTED = "statistics"
-_Told = TypeVar("_Told", "AppendedTo", "CountedFile")
+_Told = TypeVar("_Told", "AppendedTo", "StatisticsFile")
 
 
 class AppendedTo(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class AppendedTo(msgspec.Struct, frozen=True, kw_only=True):
     num_inputs: Count
 
 
-class CountedFile(msgspec.Struct, frozen=True, kw_only=True):
+class StatisticsFile(msgspec.Struct, frozen=True, kw_only=True):
     """Where the counts lie that the statistics of a version were made of, relative to the dataset."""
 
     path: str
@@ -45,20 +45,20 @@ def appended_to(manifest: Manifest) -> AppendedTo | None:
     return _told(manifest, _APPENDED_TO, AppendedTo)
 
 
-def counted_file(manifest: Manifest) -> CountedFile | None:
+def statistics_file(manifest: Manifest) -> StatisticsFile | None:
     """Returns where the counts of a version lie, None if they were not kept.
 
     Raises:
         DamageError: If it tells something else.
         UnsafeError: If that leads out of the dataset.
     """
-    found = _told(manifest, _COUNTED, CountedFile)
+    found = _told(manifest, _COUNTED, StatisticsFile)
     if found is not None:
         check_relative_path(found.path, manifest.name)
     return found
 
 
-def extensions_of(base: AppendedTo | None, counted: CountedFile) -> dict[str, Json]:
+def extensions_of(base: AppendedTo | None, counted: StatisticsFile) -> dict[str, Json]:
     """Returns what the extensions of a manifest hold of both."""
     own: dict[str, Json] = {_COUNTED: msgspec.to_builtins(counted)}
     return own if base is None else own | {_APPENDED_TO: msgspec.to_builtins(base)}

@@ -7,9 +7,9 @@ import functools
 import msgspec
 import numpy as np
 
-from shardkit.conversion.extract.runs import NUM_BUCKET_BITS, RUN_BYTES
+from shardkit.conversion.extract.runs import KEY_RANGE_BITS, RUN_BYTES
 from shardkit.conversion.layout_math import (
-    BucketTotals,
+    KeyRangeTotals,
     SplitLayout,
     choose_group_bytes,
     count_shards,
@@ -56,8 +56,8 @@ _INDEX_READS = 2
 # So many groups, buckets and shards are laid out one by one, unless that were too few groups to tell of the others.
 _GROUPS_LAID_OUT = 64
 _FEW_GROUPS = 8
-_BUCKETS_A_GROUP = 32
-_BUCKETS_LAID_OUT = 512
+_KEY_RANGES_A_GROUP = 32
+_KEY_RANGES_LAID_OUT = 512
 _SHARDS_LAID_OUT = 512
 
 
@@ -85,9 +85,9 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
     num_blocks = sum(-(-s.num_framed_bytes // BLOCK_BYTES) + s.num_shards for s in splits)
     # Without shuffling a run lies in one group.
     num_segments = min(num_runs * num_groups, work.num_rows) if setting.shuffle else num_runs * len(splits)
-    num_buckets = len(work.shares) * ((1 << NUM_BUCKET_BITS) if setting.shuffle else 1)
+    num_key_ranges = len(work.shares) * ((1 << KEY_RANGE_BITS) if setting.shuffle else 1)
     spooled = spool_bytes(
-        num_runs=num_runs, num_rows=work.num_rows, num_framed_bytes=work.num_framed_bytes, num_buckets=num_buckets
+        num_runs=num_runs, num_rows=work.num_rows, num_framed_bytes=work.num_framed_bytes, num_key_ranges=num_key_ranges
     )
     unit_segments = -(-num_segments // max(1, sum(s.num_units for s in splits)))
     num_spool_requests = num_segments * _SEGMENT_READS
@@ -253,14 +253,16 @@ def _layout(
 
     Buckets are taken to be even. Of very many, a piece is laid out as the conversion would and stands for the rest.
     """
-    num_buckets = max(1, min((1 << NUM_BUCKET_BITS) if setting.shuffle else num_runs, num_rows))
+    num_key_ranges = max(1, min((1 << KEY_RANGE_BITS) if setting.shuffle else num_runs, num_rows))
     group_bytes = choose_group_bytes(work.num_framed_bytes, shuffle=setting.shuffle)
-    expected = min(num_buckets, framed // group_bytes)
+    expected = min(num_key_ranges, framed // group_bytes)
     # Buckets that are far smaller than a group are merged: it makes no difference to the groups.
-    num_buckets = min(num_buckets, _BUCKETS_A_GROUP * max(_BUCKETS_A_GROUP, expected))
-    times = max(1, expected // _GROUPS_LAID_OUT, min(num_buckets // _BUCKETS_LAID_OUT, expected // _FEW_GROUPS))
+    num_key_ranges = min(num_key_ranges, _KEY_RANGES_A_GROUP * max(_KEY_RANGES_A_GROUP, expected))
+    times = max(1, expected // _GROUPS_LAID_OUT, min(num_key_ranges // _KEY_RANGES_LAID_OUT, expected // _FEW_GROUPS))
     # Even buckets are rounded to whole bytes, several of them must still fit as they do without.
-    groups = form_groups(_even_buckets(framed // times, num_buckets // times), group_bytes + num_buckets // times)
+    groups = form_groups(
+        _even_key_ranges(framed // times, num_key_ranges // times), group_bytes + num_key_ranges // times
+    )
     num_groups = len(groups) * times
     shards_times = -(-num_shards // _SHARDS_LAID_OUT)
     num_bytes = max(1, min(framed // shards_times, framed // times))
@@ -275,11 +277,11 @@ def _layout(
     return num_groups, max(g.num_bytes for g in groups), max(1, min(num_shards, num_units))
 
 
-def _even_buckets(num_bytes: int, num_buckets: int) -> BucketTotals:
-    return BucketTotals(
-        buckets=np.arange(num_buckets, dtype=np.int64),
-        num_examples=np.ones(num_buckets, np.int64),
-        num_bytes=np.diff(np.array(even_cuts(num_bytes, num_buckets), np.int64)).astype(np.int64),
+def _even_key_ranges(num_bytes: int, num_key_ranges: int) -> KeyRangeTotals:
+    return KeyRangeTotals(
+        key_ranges=np.arange(num_key_ranges, dtype=np.int64),
+        num_examples=np.ones(num_key_ranges, np.int64),
+        num_bytes=np.diff(np.array(even_cuts(num_bytes, num_key_ranges), np.int64)).astype(np.int64),
         max_record_bytes=1,
     )
 

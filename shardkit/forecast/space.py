@@ -6,7 +6,7 @@ from shardkit.conversion.space.sizes import _FILE_BYTES
 from shardkit.forecast.values import ManifestSize, Workload
 from shardkit.statistics.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTES, NUM_COUNTED, NUM_TOP_VALUES
 
-# A row in the spool: its key and its size. A bucket in the index of a run: four numbers.
+# A row in the spool: its key and its size. A key range in the index of a run: four numbers.
 # Beside features and files: the recipe, versions, the rest.
 # Name and counts of an input file, in JSON with its indentation; names of 60 bytes.
 # Of a manifest at most: the recipe, versions, the rest.

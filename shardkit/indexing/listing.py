@@ -35,7 +35,7 @@ _BESIDE_SUFFIXES = (".idx", ".index", ".tfindex", ".json", ".txt", ".md", ".pbtx
 _CONVERT = "Convert them instead: shardkit convert FILES DESTINATION"
 
 
-class AdoptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IndexOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How files of others are taken.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Looked(NamedTuple):
     holds_records: bool
 
 
-def list_tfrecords(patterns: Sequence[str], options: AdoptOptions) -> Listed:
+def list_tfrecords(patterns: Sequence[str], options: IndexOptions) -> Listed:
     """Returns the TFRecord files that files, folders and globs name.
 
     A file that holds no TFRecords is left out, unless it is named without a wildcard or called like one. Manifests are

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from shardkit.conversion.plan import make_created
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.shard_table import unstored_table
-from shardkit.indexing.listing import AdoptOptions, Listed, list_tfrecords, refuse_unsafe_names
-from shardkit.indexing.scan_all import survey
+from shardkit.indexing.listing import IndexOptions, Listed, list_tfrecords, refuse_unsafe_names
+from shardkit.indexing.scan_all import scan_all
 from shardkit.indexing.split_names import DEFAULT_SPLIT, assign_splits, order_of_splits
 from shardkit.indexing.write import (
     commit,
@@ -47,10 +47,10 @@ def open_tfrecords(
     num_threads: int,
 ) -> Split:
     """Returns all examples as one split; see `shardkit.open_tfrecords`."""
-    options = AdoptOptions(max_record_bytes=max_record_bytes, max_expansion=max_expansion)
+    options = IndexOptions(max_record_bytes=max_record_bytes, max_expansion=max_expansion)
     named = [os.fspath(p) for p in ([patterns] if isinstance(patterns, (str, os.PathLike)) else patterns)]
     listed = list_tfrecords(named, options)
-    found = survey(listed, options, None, num_threads=num_threads)
+    found = scan_all(listed, options, None, num_threads=num_threads)
     shards = make_shards(found, {f.name: DEFAULT_SPLIT for f in listed.files}, [DEFAULT_SPLIT])
     name = listed.root.rstrip("/").rsplit("/", 1)[-1]
     manifest, _ = make_manifest(name, found, listed, shards, make_recipe(options), make_created(named), version=1)
@@ -58,7 +58,7 @@ def open_tfrecords(
     return Split(Dataset(listed.root, 0, manifest, table), DEFAULT_SPLIT)
 
 
-def list_for_index(patterns: Sequence[str], options: AdoptOptions) -> Listed:
+def list_for_index(patterns: Sequence[str], options: IndexOptions) -> Listed:
     """Returns the files to adopt, where they can be; nothing is written.
 
     Raises:
@@ -73,7 +73,7 @@ def list_for_index(patterns: Sequence[str], options: AdoptOptions) -> Listed:
 def index_tfrecords(
     patterns: Sequence[str],
     listed: Listed,
-    options: AdoptOptions,
+    options: IndexOptions,
     *,
     num_threads: int = 1,
     progress: Callable[[int], None] | None = None,
@@ -84,7 +84,7 @@ def index_tfrecords(
         patterns: What was named.
         listed: What `list_for_index` found.
         options: How the files are taken.
-        num_threads: Files that are read at the same time; see `survey`.
+        num_threads: Files that are read at the same time; see `scan_all`.
         progress: Called from several threads with the numbers of stored bytes just read.
 
     Raises:
@@ -99,7 +99,7 @@ def index_tfrecords(
     if previous is not None and is_unchanged(previous, listed, options, num_threads=num_threads, progress=progress):
         return Indexed(previous, False, listed.notes)
     refuse_unwritable(listed.root)
-    found = survey(listed, options, splits, num_threads=num_threads, progress=progress)
+    found = scan_all(listed, options, splits, num_threads=num_threads, progress=progress)
     order = order_of_splits([splits[s.file.name] for s in found.files], options.splits)
     dataset, is_new = commit(listed.root, found, listed, make_shards(found, splits, order), options, patterns, previous)
     return Indexed(dataset, is_new, (*damages, *found.notes, *_untold_note(untold, len(order))))

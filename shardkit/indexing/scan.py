@@ -19,7 +19,7 @@ from shardkit.encoding.kernel import crc32c
 from shardkit.encoding.tfrecord import FOOTER_BYTES
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features
-from shardkit.indexing.listing import AdoptOptions
+from shardkit.indexing.listing import IndexOptions
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
@@ -74,7 +74,7 @@ class Scan:
         report: Called with the numbers of stored bytes just read; what it raises ends the scan.
     """
 
-    def __init__(self, options: AdoptOptions, report: Callable[[int], None]) -> None:
+    def __init__(self, options: IndexOptions, report: Callable[[int], None]) -> None:
         self._source = SourceOptions(max_record_bytes=options.max_record_bytes, max_expansion=options.max_expansion)
         self._report = report
 

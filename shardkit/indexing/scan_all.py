@@ -19,7 +19,7 @@ import msgspec
 from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import Features
-from shardkit.indexing.listing import AdoptOptions, Listed
+from shardkit.indexing.listing import IndexOptions, Listed
 from shardkit.indexing.scan import NOTHING_WRITTEN, Scan, ScannedFile, StatisticsPart, statistics_key
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile
@@ -34,7 +34,7 @@ _LARGE_BLOCK_BYTES = 64 * MiB
 _LISTED_NAMES = 5
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
+class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the files hold.
 
     Attributes:
@@ -56,14 +56,14 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def survey(
+def scan_all(
     listed: Listed,
-    options: AdoptOptions,
+    options: IndexOptions,
     splits: Mapping[str, str] | None,
     *,
     num_threads: int = 1,
     progress: Callable[[int], None] | None = None,
-) -> Survey:
+) -> ScanResult:
     """Scans all files.
 
     Args:
@@ -90,7 +90,7 @@ def survey(
             statistics, num_read_twice = _statistics(scan, full, features, splits, pool, parts)
     empty = [*listed.empty, *(s.file for s in scanned if not s.num_examples)]
     empty_features = tuple(never_filled([s.shape for s in full]))
-    return Survey(
+    return ScanResult(
         files=tuple(full),
         empty=tuple(sorted(empty, key=lambda f: f.name)),
         features=features,

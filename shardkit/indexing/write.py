@@ -33,9 +33,9 @@ from shardkit.dataset.manifest import (
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.dataset.shard_table import encode_shard_table
 from shardkit.errors import ConflictError, DamageError, UnsafeError, UsageError
-from shardkit.indexing.listing import AdoptOptions, Listed
+from shardkit.indexing.listing import IndexOptions, Listed
 from shardkit.indexing.scan import ScannedFile
-from shardkit.indexing.scan_all import Survey
+from shardkit.indexing.scan_all import ScanResult
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
 
@@ -44,7 +44,7 @@ _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 """What the recipe of such a manifest has as its source."""
 
 
-def make_recipe(options: AdoptOptions) -> dict[str, Json]:
+def make_recipe(options: IndexOptions) -> dict[str, Json]:
     """Returns what the manifest keeps of the options."""
     return {
         "source": INDEX,
@@ -54,18 +54,18 @@ def make_recipe(options: AdoptOptions) -> dict[str, Json]:
     }
 
 
-def make_shards(survey: Survey, splits: Mapping[str, str], order: Sequence[str]) -> tuple[ShardInfo, ...]:
+def make_shards(scan: ScanResult, splits: Mapping[str, str], order: Sequence[str]) -> tuple[ShardInfo, ...]:
     """Returns a shard for every file, by split in the given order, then by name."""
     return tuple(
         _shard(scanned, split, index)
         for split in order
-        for index, scanned in enumerate(s for s in survey.files if splits[s.file.name] == split)
+        for index, scanned in enumerate(s for s in scan.files if splits[s.file.name] == split)
     )
 
 
 def make_manifest(
     name: str,
-    survey: Survey,
+    scan: ScanResult,
     listed: Listed,
     shards: Sequence[ShardInfo],
     recipe: dict[str, Json],
@@ -76,17 +76,17 @@ def make_manifest(
     table = encode_shard_table(list(shards))
     num_examples = sum(s.num_examples for s in shards)
     order = list(dict.fromkeys(s.split for s in shards))
-    inputs = [_input(s.file.name, s.file.num_bytes, s.num_examples) for s in survey.files]
-    inputs += [_input(f.name, f.num_bytes, 0) for f in survey.empty]
+    inputs = [_input(s.file.name, s.file.num_bytes, s.num_examples) for s in scan.files]
+    inputs += [_input(f.name, f.num_bytes, 0) for f in scan.empty]
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         name=name,
-        fingerprint=_fingerprint(survey, shards, recipe),
+        fingerprint=_fingerprint(scan, shards, recipe),
         created=created,
         recipe=recipe,
         compression=listed.compression,
-        features=survey.features,
-        splits=tuple(_split_info(split, survey, shards) for split in order),
+        features=scan.features,
+        splits=tuple(_split_info(split, scan, shards) for split in order),
         accounting=Accounting(
             num_rows=num_examples,
             num_examples=num_examples,
@@ -95,7 +95,7 @@ def make_manifest(
         shard_table=ShardTableInfo(
             path=shard_table_path(version), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
         ),
-        extensions={"empty_features": list(survey.empty_features)} if survey.empty_features else {},
+        extensions={"empty_features": list(scan.empty_features)} if scan.empty_features else {},
     )
     return manifest, table
 
@@ -137,7 +137,7 @@ def find_indexed(root: str, listed: Listed) -> tuple[Dataset | None, tuple[str, 
 def is_unchanged(
     dataset: Dataset,
     listed: Listed,
-    options: AdoptOptions,
+    options: IndexOptions,
     *,
     num_threads: int = 1,
     progress: Callable[[int], None] | None = None,
@@ -187,10 +187,10 @@ def refuse_unwritable(root: str) -> None:
 
 def commit(
     root: str,
-    survey: Survey,
+    scan: ScanResult,
     listed: Listed,
     shards: Sequence[ShardInfo],
-    options: AdoptOptions,
+    options: IndexOptions,
     inputs: Sequence[str],
     previous: Dataset | None,
 ) -> tuple[Dataset, bool]:
@@ -206,7 +206,7 @@ def commit(
     created = make_created(inputs)
     version = _next_version(root, encode_shard_table(list(shards)))
     name = root.rstrip("/").rsplit("/", 1)[-1]
-    manifest, table = make_manifest(name, survey, listed, shards, make_recipe(options), created, version)
+    manifest, table = make_manifest(name, scan, listed, shards, make_recipe(options), created, version)
     if previous is not None and _says_the_same(previous.manifest, manifest):
         return previous, False
     try:
@@ -235,11 +235,11 @@ def _next_version(root: str, table: bytes) -> int:
     return version
 
 
-def _fingerprint(survey: Survey, shards: Sequence[ShardInfo], recipe: dict[str, Json]) -> str:
+def _fingerprint(scan: ScanResult, shards: Sequence[ShardInfo], recipe: dict[str, Json]) -> str:
     document = {
         "format_version": FORMAT_VERSION,
         "files": [(s.path, s.sha256) for s in shards],
-        "features": survey.features,
+        "features": scan.features,
         "recipe": recipe,
     }
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
@@ -262,7 +262,7 @@ def _shard(scanned: ScannedFile, split: str, index: int) -> ShardInfo:
     )
 
 
-def _split_info(name: str, survey: Survey, shards: Sequence[ShardInfo]) -> SplitInfo:
+def _split_info(name: str, scan: ScanResult, shards: Sequence[ShardInfo]) -> SplitInfo:
     own = [s for s in shards if s.split == name]
     return SplitInfo(
         name=name,
@@ -270,7 +270,7 @@ def _split_info(name: str, survey: Survey, shards: Sequence[ShardInfo]) -> Split
         num_examples=sum(s.num_examples for s in own),
         num_bytes=sum(s.num_bytes for s in own),
         num_uncompressed_bytes=sum(s.num_uncompressed_bytes for s in own),
-        statistics=survey.statistics.get(name, {}),
+        statistics=scan.statistics.get(name, {}),
     )
 
 

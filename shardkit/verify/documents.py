@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from shardkit.dataset.append_info import counted_file
+from shardkit.dataset.append_info import statistics_file
 from shardkit.dataset.manifest import MANIFESTS_DIR, Manifest, manifest_path
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.rejected_rows import check_file
@@ -45,7 +45,7 @@ def count_other_files(dataset: Dataset) -> int:
 
 def _problems_of_counted(dataset: Dataset) -> Iterator[tuple[str, str]]:
     try:
-        info = counted_file(dataset.manifest)
+        info = statistics_file(dataset.manifest)
     except DamageError as error:
         yield manifest_path(dataset.version), f"{error.what}: {error.why}"
         return

@@ -12,7 +12,7 @@ from shardkit.conversion.layout_math import (
     MAX_GROUPS,
     MAX_THREADS,
     MIN_GROUP_BYTES,
-    BucketTotals,
+    KeyRangeTotals,
     block_bounds,
     check_num_shards,
     choose_group_bytes,
@@ -70,12 +70,12 @@ def test_exact_cuts_give_every_shard_a_record(sizes, data):
     st.dictionaries(st.integers(0, 4095), st.integers(1, 10_000), min_size=1, max_size=200),
     st.integers(1, 50_000),
 )
-def test_groups_cover_all_buckets_in_order_and_keep_the_limit(buckets, group_bytes):
-    numbers = np.array(sorted(buckets), dtype=np.int64)
-    sizes = np.array([buckets[n] for n in sorted(buckets)], dtype=np.int64)
-    totals = BucketTotals(buckets=numbers, num_examples=np.ones_like(sizes), num_bytes=sizes, max_record_bytes=17)
+def test_groups_cover_all_buckets_in_order_and_keep_the_limit(key_ranges, group_bytes):
+    numbers = np.array(sorted(key_ranges), dtype=np.int64)
+    sizes = np.array([key_ranges[n] for n in sorted(key_ranges)], dtype=np.int64)
+    totals = KeyRangeTotals(key_ranges=numbers, num_examples=np.ones_like(sizes), num_bytes=sizes, max_record_bytes=17)
     groups = form_groups(totals, group_bytes)
-    covered = [n for g in groups for n in numbers if g.first_bucket <= n < g.stop_bucket]
+    covered = [n for g in groups for n in numbers if g.first_key_range <= n < g.stop_key_range]
     assert covered == numbers.tolist()
     assert sum(g.num_bytes for g in groups) == sizes.sum()
     assert sum(g.num_examples for g in groups) == len(sizes)

@@ -9,7 +9,7 @@ import pytest
 import shardkit
 from shardkit.encoding.tfrecord import frame
 from shardkit.errors import BadInputError, UsageError
-from shardkit.indexing.listing import AdoptOptions
+from shardkit.indexing.listing import IndexOptions
 from shardkit.indexing.scan import Scan
 from tests.support.files.index_makers import contents, framed, index, rows, write_gzip, write_plain
 from tests.support.files.tfrecord_makers import example, sequence
@@ -169,13 +169,13 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     (file,) = _listed(tmp_path)
     path.write_bytes(b"".join(framed(rows(11))))
     with pytest.raises(BadInputError, match="changed"):
-        Scan(AdoptOptions(), lambda num_bytes: None).scan(file, None, with_statistics=False)
+        Scan(IndexOptions(), lambda num_bytes: None).scan(file, None, with_statistics=False)
 
 
 def _listed(folder):
     from shardkit.indexing.listing import list_tfrecords
 
-    return list_tfrecords([str(folder)], AdoptOptions()).files
+    return list_tfrecords([str(folder)], IndexOptions()).files
 
 
 @pytest.mark.full

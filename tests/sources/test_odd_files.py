@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardkit.conversion.inputs.inspect_inputs import Understood, understand
+from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
 from shardkit.errors import DamagedFileError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
@@ -87,9 +87,9 @@ def test_damage_of_a_lone_compressed_file_is_named(tmp_path, pack, damage, expec
     assert expected in str(caught.value)
 
 
-def understood(folder: Path, *, is_tolerant: bool) -> Understood:
+def inspected(folder: Path, *, is_tolerant: bool) -> InspectedInputs:
     options = SourceOptions(tolerates_bad_rows=is_tolerant)
-    return understand(expand_inputs([str(folder)]), options, str(folder.parent / "work"), allow_empty=False)
+    return inspect_inputs(expand_inputs([str(folder)]), options, str(folder.parent / "work"), allow_empty=False)
 
 
 def test_files_that_no_option_can_read_are_rejected_whole(tmp_path):
@@ -97,14 +97,14 @@ def test_files_that_no_option_can_read_are_rejected_whole(tmp_path):
     np.save(tmp_path / "x/a.npy", np.arange(10))
     np.save(tmp_path / "x/b.npy", np.array([{}, []], dtype=object), allow_pickle=True)
     with pytest.raises(UsageError, match="holds Python objects"):
-        understood(tmp_path / "x", is_tolerant=False)
-    found = understood(tmp_path / "x", is_tolerant=True)
+        inspected(tmp_path / "x", is_tolerant=False)
+    found = inspected(tmp_path / "x", is_tolerant=True)
     assert [f.name for f in found.files] == ["a.npy"]
     assert [d.file.name for d in found.damaged_files] == ["b.npy"]
     assert "holds Python objects" in found.damaged_files[0].reason
     (tmp_path / "x/a.npy").unlink()
     with pytest.raises(UsageError, match="holds Python objects"):
-        understood(tmp_path / "x", is_tolerant=True)
+        inspected(tmp_path / "x", is_tolerant=True)
 
 
 def test_files_of_other_columns_are_no_odd_files(tmp_path):
@@ -112,7 +112,7 @@ def test_files_of_other_columns_are_no_odd_files(tmp_path):
     write(tmp_path, "x/b.csv", "c,d\n1,2\n")
     for is_tolerant in (False, True):
         with pytest.raises(UsageError):
-            understood(tmp_path / "x", is_tolerant=is_tolerant)
+            inspected(tmp_path / "x", is_tolerant=is_tolerant)
 
 
 def test_odd_files_are_rejected_whole(tmp_path):
@@ -120,7 +120,7 @@ def test_odd_files_are_rejected_whole(tmp_path):
     write(tmp_path, "x/b.pdf", b"%PDF-1.4\n")
     with open(bytes(tmp_path) + b"/x/\xff.csv", "wb") as out:
         out.write(b"a,b\n3,4\n")
-    found = understood(tmp_path / "x", is_tolerant=True)
+    found = inspected(tmp_path / "x", is_tolerant=True)
     assert [f.name for f in found.files] == ["a.csv"]
     assert {d.file.name: d.reason for d in found.damaged_files} == {
         "b.pdf": "the file is a PDF, which is not read",
@@ -133,5 +133,5 @@ def test_an_empty_image_is_a_row_and_an_empty_table_is_none(tmp_path):
     write(tmp_path, "images/b.png", "")
     write(tmp_path, "tables/a.csv")
     write(tmp_path, "tables/b.csv", "")
-    assert not any("0 rows" in note for note in understood(tmp_path / "images", is_tolerant=True).notes)
-    assert "b.csv is empty: 0 rows" in understood(tmp_path / "tables", is_tolerant=True).notes
+    assert not any("0 rows" in note for note in inspected(tmp_path / "images", is_tolerant=True).notes)
+    assert "b.csv is empty: 0 rows" in inspected(tmp_path / "tables", is_tolerant=True).notes

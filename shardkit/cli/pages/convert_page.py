@@ -184,7 +184,7 @@ def _describe_work(prepared: Prepared) -> str:
 def _needs(plan: Plan) -> tuple[Need, ...]:
     sizes = estimate_sizes(plan)
     # Workers without a shared disk keep nothing here.
-    return () if sizes is None or plan.handover is not None else space_needs(plan, sizes)
+    return () if sizes is None or plan.exchange is not None else space_needs(plan, sizes)
 
 
 def _describe_space(need: Need) -> str:

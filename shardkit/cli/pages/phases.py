@@ -46,7 +46,7 @@ class Phase(NamedTuple):
 
 
 def find_phases(
-    totals: Totals, num_input_bytes: int, num_framed_bytes: int | None, *, has_survey: bool
+    totals: Totals, num_input_bytes: int, num_framed_bytes: int | None, *, has_first_pass: bool
 ) -> tuple[Phase, ...]:
     """Returns the phases of a conversion that have begun, in order; the last one is going on.
 
@@ -54,14 +54,14 @@ def find_phases(
         totals: What all processes counted.
         num_input_bytes: Of all inputs.
         num_framed_bytes: Of all shards before compression; None before they are laid out.
-        has_survey: Whether there is a first pass.
+        has_first_pass: Whether there is a first pass.
     """
-    survey = Phase(
+    first_pass = Phase(
         "first pass",
         num_input_bytes,
-        totals.num_surveyed_bytes,
-        totals.num_kept_surveyed_bytes,
-        totals.num_surveyed_rows,
+        totals.num_first_pass_bytes,
+        totals.num_kept_first_pass_bytes,
+        totals.num_first_pass_rows,
     )
     reading = Phase(
         "reading",
@@ -79,11 +79,11 @@ def find_phases(
         totals.num_written_rows,
     )
     begun: tuple[Phase, ...] = ()
-    if has_survey:
-        begun = (survey,)
+    if has_first_pass:
+        begun = (first_pass,)
         if totals.num_input_bytes == 0:
-            return begun if survey.share < 1 else (*begun, Phase("comparing"))
-        begun = (survey, Phase("comparing"))
+            return begun if first_pass.share < 1 else (*begun, Phase("comparing"))
+        begun = (first_pass, Phase("comparing"))
     begun = (*begun, reading)
     if reading.share < 1:
         return begun

@@ -24,13 +24,13 @@ def held_options(ctx: click.Context, options: ConvertOptions) -> ConvertOptions:
         UsageError: If there is none, or what was typed contradicts it.
     """
     from shardkit.conversion.inputs.append_check import open_base
-    from shardkit.conversion.inputs.recipe_checks import hold_to_recipe, recipe_of
+    from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
     from shardkit.storage import files as storage
 
     destination = storage.normalize(options.destination)
     base = open_base(destination)
     typed = {key_of(p) for p in ctx.command.params if p.name and _is_typed(ctx, p.name)}
-    return hold_to_recipe(options, recipe_of(base.manifest, storage.redact(destination)), typed)
+    return check_against_recipe(options, recipe_of(base.manifest, storage.redact(destination)), typed)
 
 
 def tidy_after_append(options: ConvertOptions) -> None:

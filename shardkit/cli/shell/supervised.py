@@ -27,7 +27,7 @@ def is_begun_again() -> bool:
     return _is_begun_again
 
 
-def tell_work_folder(path: str | Path) -> None:
+def announce_work_folder(path: str | Path) -> None:
     """Tells the process above where this one works."""
     _tell(os.fsencode(path))
 

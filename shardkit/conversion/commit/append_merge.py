@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shardkit.conversion.commit.statistics_parts import find_counted
+from shardkit.conversion.commit.statistics_parts import read_statistics
 from shardkit.conversion.plan import BaseVersion, Plan
 from shardkit.dataset.append_info import AppendedTo
 from shardkit.dataset.documents import Accounting
@@ -27,7 +27,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         accounting: Of the rows.
         created: When, by what, from where.
         recipe: Of the dataset.
-        counted: By split, what its statistics are made of.
+        packed_statistics: By split, what its statistics are made of.
         base: The version that comes first.
     """
 
@@ -36,7 +36,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     accounting: Accounting
     created: Created
     recipe: dict[str, Json]
-    counted: Mapping[str, bytes]
+    packed_statistics: Mapping[str, bytes]
     base: AppendedTo | None = None
 
 
@@ -49,7 +49,7 @@ def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
     """
     dataset = _open(plan, base)
     manifest = dataset.manifest
-    counted = find_counted(dataset)
+    packed_statistics = read_statistics(dataset)
     splits: list[SplitInfo] = []
     shards: list[ShardInfo] = []
     old = {s.name: s for s in manifest.splits}
@@ -61,7 +61,7 @@ def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
             continue
         own = [*(dataset.split_shards(name) if name in old else ()), *(s for s in made.shards if s.split == name)]
         shards += [msgspec.structs.replace(s, shard_index=i) for i, s in enumerate(own)]
-        states = [states[name] for states in (counted, made.counted) if name in states]
+        states = [states[name] for states in (packed_statistics, made.packed_statistics) if name in states]
         merged[name] = merge_parts(states, plan.features)
         splits.append(
             SplitInfo(
@@ -81,7 +81,7 @@ def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
         accounting=_sum(before, made.accounting),
         created=_joined(manifest.created, len(before.inputs), made.created),
         recipe=manifest.recipe,
-        counted=merged,
+        packed_statistics=merged,
         base=link,
     )
 

@@ -10,7 +10,7 @@ import msgspec
 
 from shardkit.conversion.commit.account import account
 from shardkit.conversion.commit.append_merge import RUN_AGAIN, Generation, after_base
-from shardkit.conversion.commit.statistics_parts import put_counted
+from shardkit.conversion.commit.statistics_parts import write_statistics
 from shardkit.conversion.exchange import has_mark, set_mark
 from shardkit.conversion.extract.extract import statistics_parts
 from shardkit.conversion.extracted import Extracted
@@ -60,8 +60,8 @@ def commit_dataset(
     """
     if (committed := own_commit(plan)) is not None:
         return committed
-    counted = {split.name: _counted(plan, split.name, extracted) for split in layout.splits}
-    splits = [_split_info(plan, split, counted[split.name], shards) for split in layout.splits]
+    packed_statistics = {split.name: _packed_statistics(plan, split.name, extracted) for split in layout.splits}
+    splits = [_split_info(plan, split, packed_statistics[split.name], shards) for split in layout.splits]
     rank = {split.name: i for i, split in enumerate(layout.splits)}
     ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
     if plan.recipe.tfds:
@@ -72,11 +72,11 @@ def commit_dataset(
         accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
         created=plan.created,
         recipe=msgspec.to_builtins(plan.recipe),
-        counted=counted,
+        packed_statistics=packed_statistics,
     )
     if plan.base is not None:
         made = after_base(plan, plan.base, made)
-    extensions = extensions_of(made.base, put_counted(plan, made.counted))
+    extensions = extensions_of(made.base, write_statistics(plan, made.packed_statistics))
     table = encode_shard_table(made.shards)
     version, table_path = _choose_version(plan, table)
     manifest = Manifest(
@@ -94,12 +94,12 @@ def commit_dataset(
         ),
         extensions=extensions,
     )
-    with _told_to_run_again(plan):
+    with _run_again_advice(plan):
         storage.commit_exclusive(storage.join(plan.destination, table_path), table)
     set_mark(plan, COMMITTING_FILE)
     if has_mark(plan, STOPPED_FILE):
         raise StorageError("the conversion was stopped", state="Nothing was committed")
-    with _told_to_run_again(plan):
+    with _run_again_advice(plan):
         storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
     return Committed(
         version=version,
@@ -181,7 +181,7 @@ def refuse_existing(plan: Plan) -> None:
         )
 
 
-def _split_info(plan: Plan, layout: SplitLayout, counted: bytes, shards: Sequence[ShardInfo]) -> SplitInfo:
+def _split_info(plan: Plan, layout: SplitLayout, packed_statistics: bytes, shards: Sequence[ShardInfo]) -> SplitInfo:
     own = [s for s in shards if s.split == layout.name]
     num_examples = sum(s.num_examples for s in own)
     num_framed_bytes = sum(s.num_uncompressed_bytes for s in own)
@@ -204,17 +204,17 @@ def _split_info(plan: Plan, layout: SplitLayout, counted: bytes, shards: Sequenc
         num_examples=num_examples,
         num_bytes=sum(s.num_bytes for s in own),
         num_uncompressed_bytes=num_framed_bytes,
-        statistics=merge_statistics([counted], plan.features),
+        statistics=merge_statistics([packed_statistics], plan.features),
     )
 
 
-def _counted(plan: Plan, split: str, extracted: Sequence[Extracted]) -> bytes:
+def _packed_statistics(plan: Plan, split: str, extracted: Sequence[Extracted]) -> bytes:
     position = [s.name for s in plan.recipe.splits].index(split)
     return merge_parts(statistics_parts(plan, extracted, position), plan.features)
 
 
 @contextlib.contextmanager
-def _told_to_run_again(plan: Plan) -> Iterator[None]:
+def _run_again_advice(plan: Plan) -> Iterator[None]:
     try:
         yield
     except ConflictError as error:

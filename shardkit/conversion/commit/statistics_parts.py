@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.conversion.plan import Plan, write_whole
-from shardkit.dataset.append_info import CountedFile, counted_file
+from shardkit.dataset.append_info import StatisticsFile, statistics_file
 from shardkit.dataset.block_loader import BlockLoader
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.split_blocks import SplitBlocks
@@ -27,23 +27,23 @@ _SIZE_BYTES = 8
 _DECODER = msgspec.msgpack.Decoder(dict[str, bytes])
 
 
-def put_counted(plan: Plan, counted: Mapping[str, bytes]) -> CountedFile:
+def write_statistics(plan: Plan, packed_statistics: Mapping[str, bytes]) -> StatisticsFile:
     """Stores what was counted of every split, and returns where.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
     """
-    content = msgspec.msgpack.encode(counted, order="sorted")
+    content = msgspec.msgpack.encode(packed_statistics, order="sorted")
     stored = len(content).to_bytes(_SIZE_BYTES, "little") + pa.compress(content, codec="zstd", asbytes=True)
     digest = hashlib.sha256(stored).hexdigest()
     name = f"statistics-{digest[:_NAME_DIGITS]}.zst"
     local = plan.work_path("tmp", name)
     write_whole(local, stored)
     storage.put_file(local, storage.join(plan.destination, plan.data_path, name))
-    return CountedFile(path=f"{plan.data_path}/{name}", sha256=digest)
+    return StatisticsFile(path=f"{plan.data_path}/{name}", sha256=digest)
 
 
-def find_counted(dataset: Dataset) -> dict[str, bytes]:
+def read_statistics(dataset: Dataset) -> dict[str, bytes]:
     """Returns what was counted of every split of a version; reads its shards where that is not stored.
 
     Raises:
@@ -51,7 +51,7 @@ def find_counted(dataset: Dataset) -> dict[str, bytes]:
         StorageError: If the store kept failing.
     """
     try:
-        info = counted_file(dataset.manifest)
+        info = statistics_file(dataset.manifest)
         if info is not None:
             path = storage.join(dataset.url, info.path)
             found = storage.read_decoded(path, lambda raw: _decode(raw, info.sha256))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.conversion.exchange import fetch, fetch_folder
-from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, needs_survey
+from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, needs_first_pass
 from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.plan import Plan, input_versions, write_whole
@@ -81,7 +81,7 @@ def fetch_extracted(plan: Plan) -> None:
         StorageError: If the store kept failing.
     """
     fetch_folder(plan, "extract", ".msgpack")
-    if needs_survey(plan.recipe):
+    if needs_first_pass(plan.recipe):
         fetch(plan, [name for s in plan.input_splits for name in mark_names(s.index)])
 
 
@@ -128,7 +128,7 @@ def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) 
                 yield msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])[position]
             except FileNotFoundError as error:
                 raise _spool_is_gone(plan) from error
-            if plan.handover is not None:
+            if plan.exchange is not None:
                 path.unlink()
 
 
@@ -210,7 +210,7 @@ def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
 
 def is_whole(plan: Plan, extracted: Extracted) -> bool:
     """Whether all is there that was made of an input split; in a store it was there before its record was."""
-    if plan.handover is not None:
+    if plan.exchange is not None:
         return True
     names = run_names(extracted)
     if extracted.has_statistics:
@@ -249,9 +249,9 @@ class _RunWriter:
         """Writes what is left."""
         if not self._parts:
             return
-        bucket = None if self._plan.recipe.shuffle else run_order(self._input_split.index, self.num_runs)
+        key_range = None if self._plan.recipe.shuffle else run_order(self._input_split.index, self.num_runs)
         name = f"{self._input_split.index}-{self.num_runs}.run"
-        write_run(self._plan.work_path("spool", name), self._parts, bucket)
+        write_run(self._plan.work_path("spool", name), self._parts, key_range)
         self._parts, self._num_bytes = [], 0
         self.num_runs += 1
 

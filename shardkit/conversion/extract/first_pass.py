@@ -1,6 +1,6 @@
 """The first pass over the inputs, which only some conversions need: what depends on all rows is found out before.
 
-survey      every input split is read, and what `dedup` and `stratify` need of its rows is stored
+first pass  every input split is read, and what `dedup` and `stratify` need of its rows is stored
 mark        of all input splits together: which rows are duplicates, and where the others go
 extract     reads the inputs again
 """
@@ -13,16 +13,16 @@ import xxhash
 
 from shardkit.conversion.plan import Plan, Recipe, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
-from shardkit.conversion.rows.crash_records import load_verdict
+from shardkit.conversion.rows.crash_records import load_crash_record
 from shardkit.conversion.rows.isolation import find_or_do
 from shardkit.conversion.rows.read_rows import read_rows
 from shardkit.conversion.splits.duplicates import (
     Digests,
+    first_pass_path,
     mark_duplicates,
     other_rows,
     row_digests,
     store_digests,
-    survey_path,
 )
 from shardkit.conversion.splits.stratify import StrataWriter, mark_strata
 from shardkit.errors import DamagedFileError, StorageError
@@ -31,51 +31,55 @@ from shardkit.sources.base import InputSplit, RowBatch
 _MARKS = ("duplicates", "strata")
 
 
-class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
+class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one input split; the digests of its rows lie beside it.
 
     Attributes:
         input_split_index: Which input split.
         versions: Versions of the files that were read.
         is_damaged: Whether the file cannot be read at all; its rows then count for nothing.
-        verdict: What was known of rows that no process survives: where more is, rows are left out that were not.
+        crash_record: What was known of rows that no process survives: where more is, rows are left out that were not.
         num_rows: Rows that were neither filtered nor rejected.
     """
 
     input_split_index: int
     versions: tuple[str, ...]
     is_damaged: bool
-    verdict: str
+    crash_record: str
     num_rows: int
 
 
-def needs_survey(recipe: Recipe) -> bool:
+def needs_first_pass(recipe: Recipe) -> bool:
     """Returns whether what becomes of a row depends on other rows."""
     return recipe.dedup is not None or recipe.stratify is not None
 
 
-def survey_split(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Surveyed:
-    """Surveys the rows of one input split; does nothing if that was done before.
+def run_first_pass(plan: Plan, input_split_index: int, progress: Progress | None = None) -> FirstPassResult:
+    """Reads the rows of one input split for the first time; does nothing if that was done before.
 
     Raises:
         BadInputError: At the first row that does not fit, unless bad rows are tolerated.
         OutOfSpaceError, UsageError, StorageError: If the digests cannot be stored.
     """
     found, origin = find_or_do(
-        plan, input_split_index, "survey", find_surveyed, lambda: survey_here(plan, input_split_index, progress)
+        plan,
+        input_split_index,
+        "survey",
+        find_first_pass,
+        lambda: run_first_pass_here(plan, input_split_index, progress),
     )
     if progress is not None and origin != "here":
         num_bytes = plan.input_splits[input_split_index].num_bytes
         progress.add(
-            num_surveyed_rows=found.num_rows,
-            num_surveyed_bytes=num_bytes,
-            num_kept_surveyed_bytes=num_bytes if origin == "kept" else 0,
+            num_first_pass_rows=found.num_rows,
+            num_first_pass_bytes=num_bytes,
+            num_kept_first_pass_bytes=num_bytes if origin == "kept" else 0,
         )
     return found
 
 
-def survey_here(plan: Plan, input_split_index: int, progress: Progress | None = None) -> Surveyed:
-    """Surveys the rows of one input split in this process, whatever became of others that tried.
+def run_first_pass_here(plan: Plan, input_split_index: int, progress: Progress | None = None) -> FirstPassResult:
+    """Reads the rows of one input split for the first time in this process, whatever became of others that tried.
 
     Raises:
         BadInputError: At the first row that does not fit, unless bad rows are tolerated.
@@ -83,12 +87,12 @@ def survey_here(plan: Plan, input_split_index: int, progress: Progress | None = 
     """
     input_split = plan.input_splits[input_split_index]
     notes = _Notes(plan, input_split_index)
-    verdict = _verdict_digest(plan, input_split_index)
+    crash_record = _crash_record_digest(plan, input_split_index)
     is_damaged = False
     is_compressed = plan.files[input_split.file_start].compression is not None
     ticker = None
     if progress is not None:
-        ticker = progress.reading(input_split.num_bytes, is_compressed=is_compressed, is_survey=True)
+        ticker = progress.reading(input_split.num_bytes, is_compressed=is_compressed, is_first_pass=True)
     try:
         _read(plan, input_split, notes, ticker)
     except DamagedFileError:
@@ -96,41 +100,41 @@ def survey_here(plan: Plan, input_split_index: int, progress: Progress | None = 
             raise
         is_damaged = True
     notes.store()
-    surveyed = Surveyed(
+    first_pass = FirstPassResult(
         input_split_index=input_split_index,
         versions=input_versions(plan, input_split),
         is_damaged=is_damaged,
-        verdict=verdict,
+        crash_record=crash_record,
         num_rows=notes.num_rows,
     )
-    write_whole(survey_path(plan, input_split_index, "msgpack"), msgspec.msgpack.encode(surveyed))
+    write_whole(first_pass_path(plan, input_split_index, "msgpack"), msgspec.msgpack.encode(first_pass))
     if ticker is not None:
         ticker.end()
-    return surveyed
+    return first_pass
 
 
-def find_surveyed(plan: Plan, input_split_index: int) -> Surveyed | None:
+def find_first_pass(plan: Plan, input_split_index: int) -> FirstPassResult | None:
     """Returns what an earlier run left, None if it left nothing that still holds."""
-    path = survey_path(plan, input_split_index, "msgpack")
+    path = first_pass_path(plan, input_split_index, "msgpack")
     try:
-        surveyed = msgspec.msgpack.decode(path.read_bytes(), type=Surveyed)
+        first_pass = msgspec.msgpack.decode(path.read_bytes(), type=FirstPassResult)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    if surveyed.versions != input_versions(plan, plan.input_splits[input_split_index]):
+    if first_pass.versions != input_versions(plan, plan.input_splits[input_split_index]):
         return None
-    return surveyed if surveyed.verdict == _verdict_digest(plan, input_split_index) else None
+    return first_pass if first_pass.crash_record == _crash_record_digest(plan, input_split_index) else None
 
 
 def check_same_rows(plan: Plan, input_split_index: int, num_rows: int) -> None:
-    """Checks that an input split gave as many rows as when it was surveyed, if it was.
+    """Checks that an input split gave as many rows as in the first pass, if there was one.
 
     Raises:
         StorageError: If it gave more or less, so that what was marked are other rows.
     """
-    if not needs_survey(plan.recipe):
+    if not needs_first_pass(plan.recipe):
         return
-    surveyed = find_surveyed(plan, input_split_index)
-    if surveyed is None or surveyed.num_rows != num_rows:
+    first_pass = find_first_pass(plan, input_split_index)
+    if first_pass is None or first_pass.num_rows != num_rows:
         raise other_rows(plan)
 
 
@@ -138,24 +142,24 @@ def mark_rows(plan: Plan) -> None:
     """Stores for each input split what becomes of its rows, from what is known of all. Damaged files do not count.
 
     Raises:
-        StorageError: If the survey of an input split has gone.
+        StorageError: If the first pass of an input split has gone.
         OutOfSpaceError, UsageError: If there is no room.
     """
-    found = [find_surveyed(plan, s.index) for s in plan.input_splits]
-    surveyed = [part for part in found if part is not None]
-    if len(surveyed) < len(found):
+    found = [find_first_pass(plan, s.index) for s in plan.input_splits]
+    first_pass = [part for part in found if part is not None]
+    if len(first_pass) < len(found):
         raise StorageError(
             "a part of the spool has gone",
             where=plan.work_dir,
             state="Nothing was committed",
             next_step="Run the same command again",
         )
-    damaged = {plan.input_splits[part.input_split_index].file_start for part in surveyed if part.is_damaged}
+    damaged = {plan.input_splits[part.input_split_index].file_start for part in first_pass if part.is_damaged}
     counting = [s.index for s in plan.input_splits if s.file_stop - s.file_start != 1 or s.file_start not in damaged]
     if plan.recipe.dedup is not None:
         mark_duplicates(plan, counting)
     if plan.recipe.stratify is not None:
-        mark_strata(plan, [part.num_rows for part in surveyed], counting)
+        mark_strata(plan, [part.num_rows for part in first_pass], counting)
 
 
 def mark_names(input_split_index: int) -> list[str]:
@@ -164,19 +168,19 @@ def mark_names(input_split_index: int) -> list[str]:
 
 
 def marks_digest(plan: Plan, input_split_index: int) -> str:
-    """Returns what changes when something else is to become of the rows of an input split; empty without a survey."""
-    if not needs_survey(plan.recipe):
+    """Returns a digest of what the first pass decided of the rows of an input split; empty without a first pass."""
+    if not needs_first_pass(plan.recipe):
         return ""
     digest = xxhash.xxh3_128()
     for what in _MARKS:
-        path = survey_path(plan, input_split_index, what)
+        path = first_pass_path(plan, input_split_index, what)
         raw = path.read_bytes() if path.exists() else b"missing"
         digest.update(f"{what} {len(raw)} ".encode() + raw)
     return digest.hexdigest()
 
 
-def _verdict_digest(plan: Plan, input_split_index: int) -> str:
-    return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(load_verdict(plan, input_split_index)))
+def _crash_record_digest(plan: Plan, input_split_index: int) -> str:
+    return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(load_crash_record(plan, input_split_index)))
 
 
 class _Notes:

@@ -9,7 +9,7 @@ import traceback
 import msgspec
 
 from shardkit.conversion.extract.extract import extract_here
-from shardkit.conversion.extract.first_pass import survey_here
+from shardkit.conversion.extract.first_pass import run_first_pass_here
 from shardkit.conversion.plan import load_plan
 from shardkit.conversion.rows.attempts import OTHER, Attempt
 from shardkit.conversion.rows.crash_limit import refuse_too_many
@@ -35,7 +35,7 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
         if step == "extract":
             extract_here(plan, input_split_index)
         else:
-            survey_here(plan, input_split_index)
+            run_first_pass_here(plan, input_split_index)
     except MemoryError:
         return EXIT_NO_MEMORY
     except Exception as error:  # noqa: BLE001 - the process that waits raises it

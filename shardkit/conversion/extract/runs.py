@@ -30,10 +30,10 @@ from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB
 
 RUN_BYTES = 16 * MiB
-NUM_BUCKET_BITS = 12
+KEY_RANGE_BITS = 12
 _WRITE_BYTES = 2 * MiB
 _MAX_RUNS_BITS = 24
-# Of two dataset splits with all buckets.
+# Of two dataset splits with all key ranges.
 _USUAL_INDEX_BYTES = 256 * KiB
 _REQUESTS = 16
 
@@ -43,19 +43,19 @@ _Result = TypeVar("_Result")
 class _RunIndex(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     num_records: int
     num_bytes: int
-    splits: bytes  # int64 per bucket entry: position of the dataset split
-    buckets: bytes  # int64
+    splits: bytes  # int64 per key range entry: position of the dataset split
+    key_ranges: bytes  # int64
     num_examples: bytes  # int64
     sizes: bytes  # int64: framed bytes
     max_record_bytes: dict[int, int]
 
 
 class RunEntries(msgspec.Struct, frozen=True, kw_only=True):
-    """The index of a run: one entry per dataset split and bucket that it holds, in the order of the file.
+    """The index of a run: one entry per dataset split and key range that it holds, in the order of the file.
 
     Attributes:
         num_records, num_bytes: Totals.
-        split_positions, buckets: What the entry is of.
+        split_positions, key_ranges: What the entry is of.
         num_examples, sizes: Records and framed bytes of the entry.
         max_record_bytes: The largest framed record, by position of the dataset split.
     """
@@ -63,7 +63,7 @@ class RunEntries(msgspec.Struct, frozen=True, kw_only=True):
     num_records: int
     num_bytes: int
     split_positions: Int64s
-    buckets: Int64s
+    key_ranges: Int64s
     num_examples: Int64s
     sizes: Int64s
     max_record_bytes: dict[int, int]
@@ -123,13 +123,13 @@ class EncodedPart(NamedTuple):
     keys: UInt64s
 
 
-def write_run(path: Path, parts: Sequence[EncodedPart], bucket: int | None) -> None:
+def write_run(path: Path, parts: Sequence[EncodedPart], key_range: int | None) -> None:
     """Orders and stores encoded rows as one run, whole or not at all.
 
     Args:
         path: Where the run goes.
         parts: The rows.
-        bucket: The one bucket of all rows, where the order is the source's; None takes the upper bits of the keys.
+        key_range: That of all rows, where the order is the source's; None takes the upper bits of the keys.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
@@ -139,7 +139,7 @@ def write_run(path: Path, parts: Sequence[EncodedPart], bucket: int | None) -> N
     split_positions, keys = np.concatenate([p.split_positions for p in parts]), np.concatenate([p.keys for p in parts])
     order = _final_order(split_positions, keys)
     starts, sizes, split_positions, keys = starts[order], sizes[order], split_positions[order], keys[order]
-    buckets = _buckets_of(keys) if bucket is None else np.full(len(keys), bucket, dtype=np.int64)
+    key_ranges = _key_ranges_of(keys) if key_range is None else np.full(len(keys), key_range, dtype=np.int64)
     data: list[BytesLike] = [p.data for p in parts]
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -151,7 +151,7 @@ def write_run(path: Path, parts: Sequence[EncodedPart], bucket: int | None) -> N
                     write_all(file, gather(data, starts[first:stop], sizes[first:stop]))
                 write_all(file, keys.astype("<u8").tobytes())
                 write_all(file, sizes.astype("<u4").tobytes())
-                index = msgspec.msgpack.encode(_index_of(split_positions, buckets, sizes))
+                index = msgspec.msgpack.encode(_index_of(split_positions, key_ranges, sizes))
                 write_all(file, index + len(index).to_bytes(8, "little"))
             temporary.replace(path)
     finally:
@@ -176,7 +176,7 @@ def read_run_entries(path: str) -> RunEntries:
         num_records=index.num_records,
         num_bytes=index.num_bytes,
         split_positions=np.frombuffer(index.splits, dtype="<i8"),
-        buckets=np.frombuffer(index.buckets, dtype="<i8"),
+        key_ranges=np.frombuffer(index.key_ranges, dtype="<i8"),
         num_examples=np.frombuffer(index.num_examples, dtype="<i8"),
         sizes=np.frombuffer(index.sizes, dtype="<i8"),
         max_record_bytes=index.max_record_bytes,
@@ -204,9 +204,9 @@ def find_segments(
     first_records = np.cumsum(entries.num_examples) - entries.num_examples
     first_bytes = np.cumsum(entries.sizes) - entries.sizes
     own = np.flatnonzero(entries.split_positions == split_position)
-    buckets = entries.buckets[own]
+    key_ranges = entries.key_ranges[own]
     for position, group in enumerate(groups):
-        start, stop = np.searchsorted(buckets, [group.first_bucket, group.stop_bucket])
+        start, stop = np.searchsorted(key_ranges, [group.first_key_range, group.stop_key_range])
         if start == stop:
             continue
         first, last = own[start], own[stop - 1]
@@ -312,8 +312,8 @@ def _read_pieces(path: str, pieces: Sequence[tuple[int, memoryview]]) -> None:
         os.close(handle)
 
 
-def _buckets_of(keys: UInt64s) -> Int64s:
-    return (keys >> np.uint64(64 - NUM_BUCKET_BITS)).astype(np.int64)
+def _key_ranges_of(keys: UInt64s) -> Int64s:
+    return (keys >> np.uint64(64 - KEY_RANGE_BITS)).astype(np.int64)
 
 
 def _final_order(split_positions: Int64s, keys: UInt64s) -> Int64s:
@@ -325,8 +325,8 @@ def _final_order(split_positions: Int64s, keys: UInt64s) -> Int64s:
     return order
 
 
-def _index_of(split_positions: Int64s, buckets: Int64s, sizes: Int64s) -> _RunIndex:
-    changes = (np.diff(split_positions, prepend=-1) != 0) | (np.diff(buckets, prepend=-1) != 0)
+def _index_of(split_positions: Int64s, key_ranges: Int64s, sizes: Int64s) -> _RunIndex:
+    changes = (np.diff(split_positions, prepend=-1) != 0) | (np.diff(key_ranges, prepend=-1) != 0)
     firsts = np.flatnonzero(changes)
     counts = np.diff(firsts, append=len(sizes))
     largest = {int(p): int(sizes[split_positions == p].max()) for p in np.unique(split_positions)}
@@ -334,7 +334,7 @@ def _index_of(split_positions: Int64s, buckets: Int64s, sizes: Int64s) -> _RunIn
         num_records=len(sizes),
         num_bytes=int(sizes.sum()),
         splits=split_positions[firsts].astype("<i8").tobytes(),
-        buckets=buckets[firsts].astype("<i8").tobytes(),
+        key_ranges=key_ranges[firsts].astype("<i8").tobytes(),
         num_examples=counts.astype("<i8").tobytes(),
         sizes=np.add.reduceat(sizes, firsts).astype("<i8").tobytes(),
         max_record_bytes=largest,

@@ -11,7 +11,7 @@ from itertools import zip_longest
 import msgspec
 import xxhash
 
-from shardkit.conversion.inputs.inspect_inputs import Understood
+from shardkit.conversion.inputs.inspect_inputs import InspectedInputs
 from shardkit.conversion.inputs.recipe_checks import recipe_of
 from shardkit.conversion.plan import BaseVersion
 from shardkit.dataset.documents import InputInfo
@@ -121,7 +121,7 @@ def source_features(base: Manifest) -> Features:
     return held or base.features
 
 
-def check_fit(understood: Understood, base: Manifest) -> tuple[str, ...]:
+def check_fit(inspected: InspectedInputs, base: Manifest) -> tuple[str, ...]:
     """Checks that new files have the columns of the dataset, and returns what to say of columns of other types.
 
     Whether the values of such a column fit is told by the rows.
@@ -129,30 +129,30 @@ def check_fit(understood: Understood, base: Manifest) -> tuple[str, ...]:
     Raises:
         BadInputError: If a column is missing, or there is another one; names the file.
     """
-    if not understood.has_features:
+    if not inspected.has_features:
         return ()
     held = {f.name: f for f in source_features(base)}
-    found = {f.name: f for f in understood.features}
-    is_sparse = format_named(understood.source.format).may_lack_columns
+    found = {f.name: f for f in inspected.features}
+    is_sparse = format_named(inspected.source.format).may_lack_columns
     missing = [f for name, f in held.items() if name not in found and not (is_sparse and f.nullable)]
     more = [f for name, f in found.items() if name not in held]
     if missing:
         raise BadInputError(
             f"column {shown(missing[0].name)} is missing",
-            where=_first_file(understood, lambda columns: missing[0].name not in columns),
+            where=_first_file(inspected, lambda columns: missing[0].name not in columns),
             why=f"the dataset has it as {missing[0].describe_type()}",
             next_step=f"Give the file the columns of the dataset, or leave it out with --exclude GLOB. {_ANEW}",
         )
     if more:
         raise BadInputError(
             f"column {shown(more[0].name)} is not in the dataset",
-            where=_first_file(understood, lambda columns: more[0].name in columns),
+            where=_first_file(inspected, lambda columns: more[0].name in columns),
             why=f"the file has it as {more[0].describe_type()}; the dataset has: "
             + ", ".join(shown(name) for name in held),
             next_step=f"Give the file the columns of the dataset, or leave it out with --exclude GLOB. {_ANEW}",
         )
     others = [f for name, f in held.items() if name in found and _is_of_another_kind(found[name], f)]
-    notes = (_kind_note(understood, feature, found[feature.name]) for feature in others)
+    notes = (_kind_note(inspected, feature, found[feature.name]) for feature in others)
     return tuple(note for note in notes if note is not None)
 
 
@@ -288,23 +288,23 @@ def _is_same(file: RawFile, info: InputInfo) -> bool:
     )
 
 
-def _first_file(understood: Understood, is_it: Callable[[Mapping[str, Feature]], bool]) -> str:
+def _first_file(inspected: InspectedInputs, is_it: Callable[[Mapping[str, Feature]], bool]) -> str:
     """Returns the name of the first file whose columns are so."""
-    return printable(next(_files_whose(understood, is_it), understood.files[0]).name)
+    return printable(next(_files_whose(inspected, is_it), inspected.files[0]).name)
 
 
-def _files_whose(understood: Understood, is_it: Callable[[Mapping[str, Feature]], bool]) -> Iterator[RawFile]:
-    source = source_for(understood.source.format or "")
-    for file in understood.files:
+def _files_whose(inspected: InspectedInputs, is_it: Callable[[Mapping[str, Feature]], bool]) -> Iterator[RawFile]:
+    source = source_for(inspected.source.format or "")
+    for file in inspected.files:
         with suppress(BadInputError, UsageError):
-            if is_it({f.name: f for f in source.infer((file,), understood.source)}):
+            if is_it({f.name: f for f in source.infer((file,), inspected.source)}):
                 yield file
 
 
-def _kind_note(understood: Understood, held: Feature, found: Feature) -> str | None:
+def _kind_note(inspected: InspectedInputs, held: Feature, found: Feature) -> str | None:
     name = held.name
-    files = _files_whose(understood, lambda columns: name in columns and _is_of_another_kind(columns[name], held))
-    file = next((f for f in files if _begins_with_values(f, understood.source, name)), None)
+    files = _files_whose(inspected, lambda columns: name in columns and _is_of_another_kind(columns[name], held))
+    file = next((f for f in files if _begins_with_values(f, inspected.source, name)), None)
     if file is None:
         return None
     return (

@@ -32,7 +32,7 @@ from shardkit.storage import files as storage
 from shardkit.units import format_count
 
 
-class Understood(msgspec.Struct, frozen=True, kw_only=True):
+class InspectedInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs, as far as planning has to read them.
 
     Attributes:
@@ -60,14 +60,14 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def understand(
+def inspect_inputs(
     expanded: Expanded,
     options: SourceOptions,
     work_root: str,
     *,
     allow_empty: bool,
     leave_out: Callable[[Listing], Listing] | None = None,
-) -> Understood:
+) -> InspectedInputs:
     """Returns what the inputs are, from an earlier attempt if one left it.
 
     Args:
@@ -117,7 +117,7 @@ def understand(
         damaged_files = (*damaged, *damaged_files)
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
-    return Understood(
+    return InspectedInputs(
         key=key,
         source=options,
         root=listing.root,
@@ -131,24 +131,24 @@ def understand(
     )
 
 
-def remember(plan: Plan, understood: Understood) -> None:
-    """Keeps what was understood in the work folder of a plan, for who goes on.
+def remember(plan: Plan, inspected: InspectedInputs) -> None:
+    """Keeps the inspected inputs in the work folder of a plan, for a conversion that goes on.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
     """
-    name = _name_of(understood.key)
+    name = _name_of(inspected.key)
     for other in plan.work_path().glob(_name_of("*")):
         if other.name != name:
             other.unlink(missing_ok=True)
     if not plan.work_path(name).exists():
-        write_whole(plan.work_path(name), msgspec.msgpack.encode(understood))
+        write_whole(plan.work_path(name), msgspec.msgpack.encode(inspected))
 
 
-def _remembered(key: str, work_root: str) -> Understood | None:
+def _remembered(key: str, work_root: str) -> InspectedInputs | None:
     for path in Path(work_root).glob(f"*/{_name_of(key)}"):
         try:
-            return msgspec.msgpack.decode(path.read_bytes(), type=Understood)
+            return msgspec.msgpack.decode(path.read_bytes(), type=InspectedInputs)
         except (OSError, msgspec.DecodeError):
             continue
     return None

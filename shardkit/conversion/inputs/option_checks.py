@@ -42,7 +42,7 @@ def check_options(options: ConvertOptions) -> None:
     Raises:
         UsageError: If options exclude each other.
     """
-    _check_membership(options)
+    _check_assignment(options)
     if options.num_shards is not None and options.num_shards < 1:
         raise UsageError(
             f"--num-shards is {options.num_shards}",
@@ -99,7 +99,7 @@ def choose_level(options: ConvertOptions) -> CompressionLevel | None:
     return None
 
 
-def _check_membership(options: ConvertOptions) -> None:
+def _check_assignment(options: ConvertOptions) -> None:
     asked = (
         ("--group-by", bool(options.group_by)),
         ("--split-column", options.split_column is not None),

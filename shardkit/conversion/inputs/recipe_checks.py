@@ -15,7 +15,7 @@ from shardkit.dataset.manifest import Manifest
 from shardkit.errors import UsageError
 from shardkit.transforms.options import TransformOptions, split_reference
 
-# Values that the recipe holds in another form, or that hold_to_recipe takes from elsewhere.
+# Values that the recipe holds in another form, or that check_against_recipe takes from elsewhere.
 _HELD_OTHERWISE = frozenset({"splits", "shard_bytes"})
 
 
@@ -52,7 +52,9 @@ def recipe_of(manifest: Manifest, where: str) -> Recipe:
     return recipe
 
 
-def hold_to_recipe(options: ConvertOptions, recipe: Recipe, given: Collection[str] | None = None) -> ConvertOptions:
+def check_against_recipe(
+    options: ConvertOptions, recipe: Recipe, given: Collection[str] | None = None
+) -> ConvertOptions:
     """Returns the options with everything as the recipe holds it, but for what may differ.
 
     Args:

@@ -6,8 +6,8 @@ from itertools import islice
 
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES, BadLimit
-from shardkit.conversion.rows.crash_records import load_verdict, num_left_out
-from shardkit.conversion.rows.read_rows import name_left_out
+from shardkit.conversion.rows.crash_records import load_crash_record, num_crashed
+from shardkit.conversion.rows.read_rows import name_crashed
 from shardkit.errors import BadInputError
 from shardkit.units import format_number
 
@@ -28,11 +28,11 @@ def refuse_too_many(plan: Plan, input_split_index: int) -> None:
         return
     limit = BadLimit(plan.recipe.max_bad)
     indices = [int(path.stem) for path in plan.work_path("isolated").glob("*.verdict")]
-    num_bad = sum(num_left_out(load_verdict(plan, index)) for index in indices)
+    num_bad = sum(num_crashed(load_crash_record(plan, index)) for index in indices)
     if not limit.is_exceeded(num_bad, _ANY_NUMBER):
         return
     named = sorted(indices, key=lambda index: (index != input_split_index, index))
-    samples = (sentence for index in named for sentence in name_left_out(plan, plan.input_splits[index]))
+    samples = (sentence for index in named for sentence in name_crashed(plan, plan.input_splits[index]))
     raise BadInputError(
         "too many rows do not fit",
         where="; ".join(islice(samples, MAX_SAMPLES)),

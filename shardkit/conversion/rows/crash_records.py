@@ -29,7 +29,7 @@ class Crash(msgspec.Struct, frozen=True, array_like=True):
     how: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class CrashRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an input split.
 
     Attributes:
@@ -94,21 +94,21 @@ def next_slice(crashes: tuple[Crash, ...], batch: int, start: int, num_rows: int
     return Slice(start, stop, num_crashes=len(own) if stop - start > 1 else 0)
 
 
-def crashed_rows(verdict: Verdict) -> list[Crash]:
+def crashed_rows(crash_record: CrashRecord) -> list[Crash]:
     """Returns the rows to leave out, in their order."""
-    return sorted({c for c in verdict.crashes if c.stop - c.start == 1}, key=lambda c: (c.batch, c.start))
+    return sorted({c for c in crash_record.crashes if c.stop - c.start == 1}, key=lambda c: (c.batch, c.start))
 
 
-def num_left_out(verdict: Verdict) -> int:
+def num_crashed(crash_record: CrashRecord) -> int:
     """Returns how many rows and files are to be left out."""
-    return len(crashed_rows(verdict)) + len(verdict.files) + (verdict.damage is not None)
+    return len(crashed_rows(crash_record)) + len(crash_record.files) + (crash_record.damage is not None)
 
 
-def narrow(verdict: Verdict, place: Place, how: str, num_files: int) -> Verdict | None:
+def narrow(crash_record: CrashRecord, place: Place, how: str, num_files: int) -> CrashRecord | None:
     """Returns what is known after one more process has ended.
 
     Args:
-        verdict: What was known.
+        crash_record: What was known.
         place: Where it was.
         how: It ended, such as `ended with SIGSEGV`.
         num_files: Of the input split.
@@ -118,47 +118,49 @@ def narrow(verdict: Verdict, place: Place, how: str, num_files: int) -> Verdict 
     """
     if place.phase == TRANSFORMING:
         crash = Crash(place.batch, place.start, place.stop, how)
-        return msgspec.structs.replace(verdict, crashes=(*verdict.crashes, crash))
+        return msgspec.structs.replace(crash_record, crashes=(*crash_record.crashes, crash))
     if place.phase != READING:
         return None
     if place.file_index >= 0:
         # Of several small files, batches are others without it.
-        crashes = verdict.crashes if verdict.is_by_file else ()
-        return msgspec.structs.replace(verdict, files={**verdict.files, place.file_index: how}, crashes=crashes)
+        crashes = crash_record.crashes if crash_record.is_by_file else ()
+        return msgspec.structs.replace(
+            crash_record, files={**crash_record.files, place.file_index: how}, crashes=crashes
+        )
     if num_files > 1:
         # Batches are others from here on, so what is known of their rows is worth nothing.
-        return msgspec.structs.replace(verdict, is_by_file=True, crashes=())
-    return msgspec.structs.replace(verdict, damage=how)
+        return msgspec.structs.replace(crash_record, is_by_file=True, crashes=())
+    return msgspec.structs.replace(crash_record, damage=how)
 
 
-def narrow_at_first(verdict: Verdict, place: Place) -> Verdict:
+def narrow_at_first(crash_record: CrashRecord, place: Place) -> CrashRecord:
     """Returns what is known after a process that also did other things was held up: never enough to leave out a row.
 
     Args:
-        verdict: What was known.
+        crash_record: What was known.
         place: Where it was held up.
     """
-    if verdict.crashes or place.phase != TRANSFORMING or place.stop - place.start < 2:
-        return verdict
+    if crash_record.crashes or place.phase != TRANSFORMING or place.stop - place.start < 2:
+        return crash_record
     crash = Crash(place.batch, place.start, place.stop, "was held up")
-    return msgspec.structs.replace(verdict, crashes=(crash,))
+    return msgspec.structs.replace(crash_record, crashes=(crash,))
 
 
-def load_verdict(plan: Plan, input_split_index: int) -> Verdict:
+def load_crash_record(plan: Plan, input_split_index: int) -> CrashRecord:
     """Returns what is known of an input split; nothing if its files have changed since."""
     versions = input_versions(plan, plan.input_splits[input_split_index])
     try:
         raw = plan.work_path("isolated", f"{input_split_index}.verdict").read_bytes()
-        verdict = msgspec.msgpack.decode(raw, type=Verdict)
+        crash_record = msgspec.msgpack.decode(raw, type=CrashRecord)
     except (FileNotFoundError, msgspec.DecodeError):
-        return Verdict(versions=versions)
-    return verdict if verdict.versions == versions else Verdict(versions=versions)
+        return CrashRecord(versions=versions)
+    return crash_record if crash_record.versions == versions else CrashRecord(versions=versions)
 
 
-def save_verdict(plan: Plan, input_split_index: int, verdict: Verdict) -> None:
+def save_crash_record(plan: Plan, input_split_index: int, crash_record: CrashRecord) -> None:
     """Stores what is known of an input split.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
     """
-    write_whole(plan.work_path("isolated", f"{input_split_index}.verdict"), msgspec.msgpack.encode(verdict))
+    write_whole(plan.work_path("isolated", f"{input_split_index}.verdict"), msgspec.msgpack.encode(crash_record))

@@ -24,7 +24,7 @@ from shardkit.conversion.rows.attempts import (
     suspect,
     take_suspicion,
 )
-from shardkit.conversion.rows.crash_records import load_verdict, narrow, narrow_at_first, save_verdict
+from shardkit.conversion.rows.crash_records import load_crash_record, narrow, narrow_at_first, save_crash_record
 from shardkit.errors import BadInputError, ShardkitError, StorageError
 from shardkit.runtime.process_limits import leave_if_memory_is_short
 from shardkit.units import format_count
@@ -92,8 +92,8 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
     split = plan.input_splits[input_split_index]
     suspicion = take_suspicion(plan.work_dir, input_split_index)
     if suspicion is not None:
-        verdict = load_verdict(plan, input_split_index)
-        save_verdict(plan, input_split_index, narrow_at_first(verdict, suspicion))
+        crash_record = load_crash_record(plan, input_split_index)
+        save_crash_record(plan, input_split_index, narrow_at_first(crash_record, suspicion))
     how: str | None = None
     for _ in range(_MAX_PROCESSES):
         how = _try(plan, input_split_index, step)
@@ -101,11 +101,11 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
             return
         place = read_place(plan.work_dir, input_split_index)
         forget_attempt(plan.work_dir, input_split_index)
-        verdict = load_verdict(plan, input_split_index)
-        known = None if place is None else narrow(verdict, place, how, split.file_stop - split.file_start)
+        crash_record = load_crash_record(plan, input_split_index)
+        known = None if place is None else narrow(crash_record, place, how, split.file_stop - split.file_start)
         if known is None:
             break
-        save_verdict(plan, input_split_index, known)
+        save_crash_record(plan, input_split_index, known)
     else:
         raise BadInputError(
             "too many rows bring down the process that works at them",

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Attempt
-from shardkit.conversion.rows.crash_records import Verdict, crashed_rows, load_verdict, next_slice
+from shardkit.conversion.rows.crash_records import CrashRecord, crashed_rows, load_crash_record, next_slice
 from shardkit.conversion.rows.small_files import join_batches
 from shardkit.conversion.rows.unknown_splits import without_unknown_splits
 from shardkit.errors import BadInputError, DamagedFileError
@@ -43,31 +43,31 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
         BadInputError: At the first row that does not fit, unless bad rows are tolerated.
         DamagedFileError: If the only file cannot be read, or any where bad rows are not tolerated.
     """
-    verdict = load_verdict(plan, input_split.index)
+    crash_record = load_crash_record(plan, input_split.index)
     features = plan.transforms.input_features
     pace = _Pace()
     with Attempt(plan.work_dir, input_split.index) as attempt:
-        for number, rows in enumerate(_read(plan, input_split, verdict, features, attempt, damage)):
+        for number, rows in enumerate(_read(plan, input_split, crash_record, features, attempt, damage)):
             if rows.batch.num_rows == 0 and not rows.rejected:
                 continue
-            applied = _transform(plan, input_split, number, rows, verdict, attempt, pace)
+            applied = _transform(plan, input_split, number, rows, crash_record, attempt, pace)
             attempt.rest()
             applied = without_unknown_splits(plan, input_split, applied)
             if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
                 yield applied
 
 
-def name_left_out(plan: Plan, input_split: InputSplit) -> Iterator[str]:
+def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:
     """Yields a sentence for each file and row of an input split that no process survives; transforms nothing."""
-    verdict = load_verdict(plan, input_split.index)
-    files = verdict.files if verdict.damage is None else {input_split.file_start: verdict.damage}
+    crash_record = load_crash_record(plan, input_split.index)
+    files = crash_record.files if crash_record.damage is None else {input_split.file_start: crash_record.damage}
     for index, how in sorted(files.items()):
         yield f"{place(plan.files[index])}: the file cannot be read: its reader {how}"
-    crashes = crashed_rows(verdict)
+    crashes = crashed_rows(crash_record)
     if not crashes:
         return
     with Attempt(plan.work_dir, input_split.index) as attempt:
-        batches = _read(plan, input_split, verdict, plan.transforms.input_features, attempt, {})
+        batches = _read(plan, input_split, crash_record, plan.transforms.input_features, attempt, {})
         for number, rows in enumerate(batches):
             for crash in crashes:
                 if crash.batch == number:
@@ -93,34 +93,46 @@ class _Pace:
 
 
 def _read(
-    plan: Plan, split: InputSplit, verdict: Verdict, features: Features, attempt: Attempt, damage: dict[int, str]
+    plan: Plan,
+    split: InputSplit,
+    crash_record: CrashRecord,
+    features: Features,
+    attempt: Attempt,
+    damage: dict[int, str],
 ) -> Iterator[RowBatch]:
     if split.parts:
-        yield from join_batches(_read_parts(plan, split, verdict, features, attempt, damage))
+        yield from join_batches(_read_parts(plan, split, crash_record, features, attempt, damage))
         return
     source = source_for(plan.recipe.source.format or "")
     seconds = plan.recipe.max_row_seconds
-    if verdict.damage is not None:
+    if crash_record.damage is not None:
         raise DamagedFileError(
-            "the file cannot be read", where=place(plan.files[split.file_start]), why=f"its reader {verdict.damage}"
+            "the file cannot be read",
+            where=place(plan.files[split.file_start]),
+            why=f"its reader {crash_record.damage}",
         )
-    if not verdict.is_by_file:
+    if not crash_record.is_by_file:
         batches = source.read(split, plan.files, features, plan.recipe.source)
         yield from _watched(batches, attempt, seconds * _READ_TIMES, -1)
         return
     for index in range(split.file_start, split.file_stop):
-        if index in verdict.files:
-            yield _rejected_file(plan, index, verdict.files[index], features)
+        if index in crash_record.files:
+            yield _rejected_file(plan, index, crash_record.files[index], features)
             continue
         alone = msgspec.structs.replace(split, file_start=index, file_stop=index + 1)
         yield from _watched(source.read(alone, plan.files, features, plan.recipe.source), attempt, seconds, index)
 
 
 def _read_parts(
-    plan: Plan, split: InputSplit, verdict: Verdict, features: Features, attempt: Attempt, damage: dict[int, str]
+    plan: Plan,
+    split: InputSplit,
+    crash_record: CrashRecord,
+    features: Features,
+    attempt: Attempt,
+    damage: dict[int, str],
 ) -> Iterator[RowBatch]:
     for part in split.parts:
-        rows = _read_part(plan, part, verdict, features, attempt)
+        rows = _read_part(plan, part, crash_record, features, attempt)
         if not plan.recipe.source.tolerates_bad_rows:
             yield from rows
             continue
@@ -135,12 +147,12 @@ def _read_parts(
 
 
 def _read_part(
-    plan: Plan, part: InputSplit, verdict: Verdict, features: Features, attempt: Attempt
+    plan: Plan, part: InputSplit, crash_record: CrashRecord, features: Features, attempt: Attempt
 ) -> Iterator[RowBatch]:
     index, source = part.file_start, source_for(plan.recipe.source.format or "")
-    if index in verdict.files:
+    if index in crash_record.files:
         raise DamagedFileError(
-            "the file cannot be read", where=place(plan.files[index]), why=f"its reader {verdict.files[index]}"
+            "the file cannot be read", where=place(plan.files[index]), why=f"its reader {crash_record.files[index]}"
         )
     batches = source.read(part, plan.files, features, plan.recipe.source)
     yield from _watched(batches, attempt, plan.recipe.max_row_seconds * _READ_TIMES, index)
@@ -159,14 +171,14 @@ def _watched(batches: Iterator[RowBatch], attempt: Attempt, seconds: float, file
 
 
 def _transform(
-    plan: Plan, split: InputSplit, number: int, rows: RowBatch, verdict: Verdict, attempt: Attempt, pace: _Pace
+    plan: Plan, split: InputSplit, number: int, rows: RowBatch, crash_record: CrashRecord, attempt: Attempt, pace: _Pace
 ) -> Applied:
     if plan.transforms.options.changes_nothing:
         return apply(plan.transforms, rows, plan.files, split)
     parts: list[Applied] = []
     start, num_rows = 0, rows.batch.num_rows
     while start < num_rows or not parts:
-        piece = next_slice(verdict.crashes, number, start, num_rows, pace.rows)
+        piece = next_slice(crash_record.crashes, number, start, num_rows, pace.rows)
         part = _part(rows, piece.start, piece.stop)
         if piece.how is not None:
             parts.append(Applied(_without_row(plan, split, part, piece.how), {}))

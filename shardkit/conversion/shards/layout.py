@@ -19,9 +19,9 @@ from shardkit.conversion.extract.runs import (
 )
 from shardkit.conversion.extracted import Extracted, run_names
 from shardkit.conversion.layout_math import (
-    BucketTotals,
     GroupLayout,
     Int64s,
+    KeyRangeTotals,
     Layout,
     SplitLayout,
     block_bounds,
@@ -51,7 +51,7 @@ MAX_SAMPLES = 24
 _WINDOWS_A_SAMPLE = 16
 _MIN_SAMPLES = 4
 
-# Per bucket, ascending: its number, examples, framed bytes.
+# Per key range, ascending: its number, examples, framed bytes.
 _Counts = tuple[Int64s, Int64s, Int64s]
 _NO_COUNTS = (np.array([], dtype=np.int64),) * 3
 
@@ -71,14 +71,14 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
     runs = _list_runs(plan, extracted)
     splits: list[SplitLayout] = []
     notes: list[str] = []
-    all_totals = _sum_buckets(runs, len(plan.recipe.splits))
+    all_totals = _sum_key_ranges(runs, len(plan.recipe.splits))
     num_bytes = sum(int(t.num_bytes.sum()) for t in all_totals)
     group_bytes = choose_group_bytes(num_bytes, shuffle=plan.recipe.shuffle)
     for position, (share, totals) in enumerate(zip(plan.recipe.splits, all_totals, strict=True)):
-        if len(totals.buckets) == 0:
+        if len(totals.key_ranges) == 0:
             notes.append(f"split {share.name!r} got no {'new rows' if plan.base else 'rows and is left out'}")
             continue
-        split, note = _lay_out_split(plan, runs, position, totals, group_bytes, num_threads)
+        split, note = _plan_split_layout(plan, runs, position, totals, group_bytes, num_threads)
         splits.append(split)
         notes += [note] if note else []
     if not splits and not plan.recipe.allow_empty:
@@ -141,7 +141,7 @@ def split_position(plan: Plan, name: str) -> int:
 
 def runs_of(plan: Plan, extracted: Extracted) -> list[tuple[int, str]]:
     """Returns order and path of the runs of one input split; where workers share no disk, they lie in a store."""
-    folder = plan.work_dir if plan.handover is None else plan.handover
+    folder = plan.work_dir if plan.exchange is None else plan.exchange
     return [
         (run_order(extracted.input_split_index, i), storage.join(folder, name))
         for i, name in enumerate(run_names(extracted))
@@ -152,35 +152,35 @@ def _list_runs(plan: Plan, extracted: Sequence[Extracted]) -> list[tuple[int, st
     return sorted(run for e in extracted for run in runs_of(plan, e))
 
 
-def _sum_buckets(runs: list[tuple[int, str]], num_positions: int) -> list[BucketTotals]:
+def _sum_key_ranges(runs: list[tuple[int, str]], num_positions: int) -> list[KeyRangeTotals]:
     found: list[_Counts] = [_NO_COUNTS] * num_positions
     largest = [0] * num_positions
     for entries in read_all_entries([path for _, path in runs]):
         for position, num_bytes in entries.max_record_bytes.items():
             own = entries.split_positions == position
             found[position] = _add(
-                found[position], (entries.buckets[own], entries.num_examples[own], entries.sizes[own])
+                found[position], (entries.key_ranges[own], entries.num_examples[own], entries.sizes[own])
             )
             largest[position] = max(largest[position], num_bytes)
     return [
-        BucketTotals(buckets=b, num_examples=n, num_bytes=s, max_record_bytes=m)
+        KeyRangeTotals(key_ranges=b, num_examples=n, num_bytes=s, max_record_bytes=m)
         for (b, n, s), m in zip(found, largest, strict=True)
     ]
 
 
 def _add(totals: _Counts, more: _Counts) -> _Counts:
-    buckets, num_examples, num_bytes = (np.concatenate(pair) for pair in zip(totals, more, strict=True))
-    order = np.argsort(buckets, kind="stable")
-    buckets = buckets[order]
-    firsts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    return buckets[firsts], np.add.reduceat(num_examples[order], firsts), np.add.reduceat(num_bytes[order], firsts)
+    key_ranges, num_examples, num_bytes = (np.concatenate(pair) for pair in zip(totals, more, strict=True))
+    order = np.argsort(key_ranges, kind="stable")
+    key_ranges = key_ranges[order]
+    firsts = np.flatnonzero(np.diff(key_ranges, prepend=-1))
+    return key_ranges[firsts], np.add.reduceat(num_examples[order], firsts), np.add.reduceat(num_bytes[order], firsts)
 
 
-def _lay_out_split(
+def _plan_split_layout(
     plan: Plan,
     runs: list[tuple[int, str]],
     position: int,
-    totals: BucketTotals,
+    totals: KeyRangeTotals,
     group_bytes: int,
     num_threads: int,
 ) -> tuple[SplitLayout, str | None]:
@@ -228,7 +228,7 @@ def _segments(runs: list[tuple[int, str]], position: int, groups: tuple[GroupLay
 
 
 def _measure_compression(
-    plan: Plan, runs: list[tuple[int, str]], position: int, totals: BucketTotals, num_threads: int
+    plan: Plan, runs: list[tuple[int, str]], position: int, totals: KeyRangeTotals, num_threads: int
 ) -> float:
     # Small groups stand for windows in the final order; what they compress to is what the shards will.
     windows = form_groups(totals, BLOCK_BYTES)

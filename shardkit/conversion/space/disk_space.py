@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shardkit.conversion.extract.extract import find_extracted
-from shardkit.conversion.extract.runs import NUM_BUCKET_BITS, RUN_BYTES, read_run_entries
+from shardkit.conversion.extract.runs import KEY_RANGE_BITS, RUN_BYTES, read_run_entries
 from shardkit.conversion.extracted import run_names
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.shards.layout import load_layout
@@ -28,7 +28,7 @@ from shardkit.units import KiB, MiB, format_size
 _DIGEST_ROW_BYTES = 24
 # A class, a key, its place, where it goes; if no two rows are of one class.
 _STRATUM_ROW_BYTES = 41
-_SURVEY_SPLIT_BYTES = 64 * KiB
+_FIRST_PASS_SPLIT_BYTES = 64 * KiB
 # What is left of a row of the shard table is more where there are few of them.
 _SHARD_ROW_BYTES = 240
 # Where there is so much more room than input, nothing is measured.
@@ -156,9 +156,9 @@ def estimate_sizes(plan: Plan) -> Sizes | None:
             num_runs=max(len(plan.input_splits), num_framed_bytes / RUN_BYTES),
             num_rows=num_rows,
             num_framed_bytes=num_framed_bytes,
-            num_buckets=len(plan.recipe.splits) * ((1 << NUM_BUCKET_BITS) if plan.recipe.shuffle else 1),
+            num_key_ranges=len(plan.recipe.splits) * ((1 << KEY_RANGE_BITS) if plan.recipe.shuffle else 1),
         ),
-        digests=_survey_bytes(plan, num_rows),
+        digests=_first_pass_bytes(plan, num_rows),
         quarantine=int(quarantined),
         shards=int(num_framed_bytes * sample.compressed_fraction),
         least_share=min(_LEAST_SHARE, sample.least_share) if is_of_all_rows else 0.0,
@@ -211,11 +211,11 @@ def _manifest_bytes(plan: Plan, sizes: Sizes) -> int:
     )
 
 
-def _survey_bytes(plan: Plan, num_rows: float) -> int:
+def _first_pass_bytes(plan: Plan, num_rows: float) -> int:
     of_duplicates = _DIGEST_ROW_BYTES if plan.recipe.dedup is not None else 0
     of_strata = _STRATUM_ROW_BYTES if plan.recipe.stratify is not None else 0
     num_row_bytes = of_duplicates + of_strata
-    return int(num_rows * num_row_bytes) + (len(plan.input_splits) * _SURVEY_SPLIT_BYTES if num_row_bytes else 0)
+    return int(num_rows * num_row_bytes) + (len(plan.input_splits) * _FIRST_PASS_SPLIT_BYTES if num_row_bytes else 0)
 
 
 def _need(where: str, parts: Sequence[tuple[str, int, int]], sizes: Sizes, *, holds_spool: bool) -> Need:

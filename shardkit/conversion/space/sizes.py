@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _SPOOL_ROW_BYTES = 12
-_BUCKET_BYTES = 32
+_KEY_RANGE_BYTES = 32
 _DOCUMENT_BYTES = 32 * 1024
 _FEATURE_BYTES = 3 * 1024
 _FILE_BYTES = 260
@@ -11,20 +11,20 @@ _SHARD_ROW_BYTES = 64
 _BLOCK_BYTES = 10
 
 
-def index_bytes(*, num_runs: float, num_rows: float, num_buckets: int) -> float:
+def index_bytes(*, num_runs: float, num_rows: float, num_key_ranges: int) -> float:
     """Returns the size of the indexes of all runs.
 
     Args:
         num_runs: How many there are.
         num_rows: In all of them.
-        num_buckets: That a run can have; it has none without rows.
+        num_key_ranges: That a run can have; it has none without rows.
     """
-    return num_runs * min(num_rows / max(1, num_runs), num_buckets) * _BUCKET_BYTES
+    return num_runs * min(num_rows / max(1, num_runs), num_key_ranges) * _KEY_RANGE_BYTES
 
 
-def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, num_buckets: int) -> int:
+def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, num_key_ranges: int) -> int:
     """Returns the size of the spool: framed records, their keys and sizes, the indexes."""
-    indexes = index_bytes(num_runs=num_runs, num_rows=num_rows, num_buckets=num_buckets)
+    indexes = index_bytes(num_runs=num_runs, num_rows=num_rows, num_key_ranges=num_key_ranges)
     return int(num_framed_bytes + num_rows * _SPOOL_ROW_BYTES + indexes)
 
 

@@ -1,6 +1,6 @@
 """Exact removal of duplicates over the whole input, before anything is written.
 
-    survey      every input split: 128 bits a row (XXH3 of its encoded columns), sorted, in one small file
+    first pass  every input split: 128 bits a row (XXH3 of its encoded columns), sorted, in one small file
     mark        a range of digests at a time, over all input splits: of equal rows the first of the inputs survives
     extract     reads the inputs again and leaves out what was marked
 
@@ -24,7 +24,7 @@ from shardkit.features import Feature, Features
 from shardkit.hashing import UInt64s
 
 Digests = npt.NDArray[np.uint64]  # Two columns: upper and lower half.
-BUCKET_BITS = 12
+PARTITION_BITS = 12
 _COMPARED_ROWS = 11_000_000
 
 
@@ -56,10 +56,10 @@ def store_digests(plan: Plan, input_split_index: int, digests: Digests) -> None:
     """
     order = np.lexsort((digests[:, 1], digests[:, 0]))
     digests = digests[order]
-    ends = np.cumsum(np.bincount(buckets_of(digests), minlength=1 << BUCKET_BITS))
-    write_whole(survey_path(plan, input_split_index, "digests"), digests.astype("<u8").tobytes())
-    write_whole(survey_path(plan, input_split_index, "rows"), order.astype("<u8").tobytes())
-    write_whole(survey_path(plan, input_split_index, "digest-ends"), ends.astype("<u8").tobytes())
+    ends = np.cumsum(np.bincount(partitions_of(digests), minlength=1 << PARTITION_BITS))
+    write_whole(first_pass_path(plan, input_split_index, "digests"), digests.astype("<u8").tobytes())
+    write_whole(first_pass_path(plan, input_split_index, "rows"), order.astype("<u8").tobytes())
+    write_whole(first_pass_path(plan, input_split_index, "digest-ends"), ends.astype("<u8").tobytes())
 
 
 def mark_duplicates(plan: Plan, counting: Sequence[int]) -> None:
@@ -72,10 +72,10 @@ def mark_duplicates(plan: Plan, counting: Sequence[int]) -> None:
     Raises:
         OutOfSpaceError, UsageError, StorageError: If that cannot be stored.
     """
-    paths = [survey_path(plan, index, "digest-ends") for index in counting]
-    ends = np.array([read_words(p, 0, 1 << BUCKET_BITS) for p in paths], np.int64).reshape(len(counting), -1)
+    paths = [first_pass_path(plan, index, "digest-ends") for index in counting]
+    ends = np.array([read_words(p, 0, 1 << PARTITION_BITS) for p in paths], np.int64).reshape(len(counting), -1)
     marked: dict[int, list[npt.NDArray[np.uint64]]] = {s.index: [] for s in plan.input_splits}
-    for first, stop in bucket_ranges(ends.sum(axis=0), _COMPARED_ROWS):
+    for first, stop in partition_ranges(ends.sum(axis=0), _COMPARED_ROWS):
         for index, rows in _duplicates_of(plan, counting, ends, first, stop):
             marked[index].append(rows)
     for index, found in marked.items():
@@ -90,11 +90,11 @@ def find_duplicates(plan: Plan, input_split_index: int) -> npt.NDArray[np.int64]
     return np.frombuffer(_marks_path(plan, input_split_index).read_bytes(), "<u8").astype(np.int64)
 
 
-def bucket_ranges(ends: npt.NDArray[np.int64], max_rows: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges of whole buckets, half-open: of at most so many rows, or of one bucket that has more.
+def partition_ranges(ends: npt.NDArray[np.int64], max_rows: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of whole partitions, half-open: of at most so many rows, or of one partition that has more.
 
     Args:
-        ends: How many rows lie in each bucket or before.
+        ends: How many rows lie in each partition or before.
         max_rows: That are worked at together.
     """
     first, before = 0, 0
@@ -104,18 +104,18 @@ def bucket_ranges(ends: npt.NDArray[np.int64], max_rows: int) -> Iterator[tuple[
             first, before = stop, int(ends[stop - 1])
 
 
-def buckets_of(digests: Digests) -> npt.NDArray[np.int64]:
-    """Returns the number of the bucket of each digest; ascending digests have ascending buckets."""
-    return (digests[:, 0] >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+def partitions_of(digests: Digests) -> npt.NDArray[np.int64]:
+    """Returns the number of the partition of each digest; ascending digests have ascending partitions."""
+    return (digests[:, 0] >> np.uint64(64 - PARTITION_BITS)).astype(np.int64)
 
 
-def survey_path(plan: Plan, input_split_index: int, what: str) -> Path:
+def first_pass_path(plan: Plan, input_split_index: int, what: str) -> Path:
     """Returns where something that is known of an input split before it is extracted lies."""
     return plan.work_path("survey", f"{input_split_index}.{what}")
 
 
 def other_rows(plan: Plan) -> StorageError:
-    """Returns the error about rows that are not those that were surveyed."""
+    """Returns the error about rows that are not those of the first pass."""
     return StorageError(
         "the inputs gave other rows when they were read again",
         where=plan.work_dir,
@@ -138,8 +138,8 @@ def _duplicates_of(
     splits: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     for index, own_ends in zip(counting, ends, strict=True):
         start, end = (int(own_ends[i - 1]) if i else 0 for i in (first, stop))
-        digests.append(read_words(survey_path(plan, index, "digests"), start * 2, end * 2).reshape(-1, 2))
-        rows.append(read_words(survey_path(plan, index, "rows"), start, end))
+        digests.append(read_words(first_pass_path(plan, index, "digests"), start * 2, end * 2).reshape(-1, 2))
+        rows.append(read_words(first_pass_path(plan, index, "rows"), start, end))
         splits.append(np.full(end - start, index, np.int64))
     all_digests, all_rows, all_splits = np.concatenate(digests), np.concatenate(rows), np.concatenate(splits)
     order = np.lexsort((all_rows, all_splits, all_digests[:, 1], all_digests[:, 0]))
@@ -152,7 +152,7 @@ def _duplicates_of(
 
 
 def _marks_path(plan: Plan, input_split_index: int) -> Path:
-    return survey_path(plan, input_split_index, "duplicates")
+    return first_pass_path(plan, input_split_index, "duplicates")
 
 
 def with_equal_bits(column: pa.Array, feature: Feature) -> pa.Array:

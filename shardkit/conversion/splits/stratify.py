@@ -1,12 +1,12 @@
 """Every value of a column divided over the dataset splits by their fractions, exactly, over the whole input.
 
-    survey      every input split: the class of each row and a key that decides nothing else, in a few small files
+    first pass  every input split: the class of each row and a key that decides nothing else, in a few small files
     mark        the classes of all input splits are counted and their shares rounded; of each class, in the order of the
                 keys, the first rows go to the first split, the next to the next
     extract     reads the inputs again and finds the split of every row in the order in which it comes
 
-Classes with the same leading bits make a bucket, and buckets are worked at as many at a time as fit into memory; the
-keys of one that does not fit are cut into ranges.
+Classes with the same leading bits make a partition. As many partitions are read at a time as fit into memory; the keys
+of one that does not fit are cut into ranges.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import pyarrow as pa
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.conversion.splits.apportion import Apportionment, apportion, deal, split_ends
 from shardkit.conversion.splits.duplicates import (
-    BUCKET_BITS,
+    PARTITION_BITS,
     Digests,
-    bucket_ranges,
-    buckets_of,
     find_duplicates,
+    first_pass_path,
     other_rows,
+    partition_ranges,
+    partitions_of,
     read_words,
     row_digests,
-    survey_path,
 )
 from shardkit.features import Feature
-from shardkit.hashing import UInt64s, membership_draws, stable_order
+from shardkit.hashing import UInt64s, assignment_draws, stable_order
 from shardkit.sources.base import RowBatch
 from shardkit.storage import files as storage
 
@@ -75,7 +75,7 @@ def classes_of(batch: pa.RecordBatch, feature: Feature, seed: int) -> Classes:
         codes = np.arange(len(column))
     values = pa.RecordBatch.from_arrays([column], names=[feature.name])
     digests = row_digests(values, (feature,))
-    return Classes(np.stack([membership_draws(digests[:, 0], seed), digests[:, 1]], axis=1), codes)
+    return Classes(np.stack([assignment_draws(digests[:, 0], seed), digests[:, 1]], axis=1), codes)
 
 
 def merge_classes(parts: Sequence[Digests]) -> tuple[Digests, list[Int64s]]:
@@ -110,10 +110,10 @@ class StrataWriter:
     def add(self, rows: RowBatch) -> None:
         """Takes the rows of one batch."""
         self._classes.append(classes_of(rows.batch, self._feature, self._seed))
-        self._keys.append(membership_draws(rows.identities, self._seed))
+        self._keys.append(assignment_draws(rows.identities, self._seed))
 
     def store(self) -> None:
-        """Stores all of them, by bucket and key.
+        """Stores all of them, by partition and key.
 
         Raises:
             OutOfSpaceError, UsageError, StorageError: If they cannot be stored.
@@ -121,19 +121,19 @@ class StrataWriter:
         digests, positions = merge_classes([c.digests for c in self._classes])
         found = [own[c.codes] for own, c in zip(positions, self._classes, strict=True)]
         codes, keys = np.concatenate([np.empty(0, np.int64), *found]), np.concatenate(self._keys)
-        buckets = buckets_of(digests)
+        partitions = partitions_of(digests)
         order = stable_order(keys)
         # 16 bits are sorted by radix.
-        order = order[np.argsort(buckets.astype(np.uint16)[codes[order]], kind="stable")]
-        num_classes = np.bincount(buckets, minlength=1 << BUCKET_BITS)
-        num_rows = np.bincount(buckets[codes], minlength=1 << BUCKET_BITS)
+        order = order[np.argsort(partitions.astype(np.uint16)[codes[order]], kind="stable")]
+        num_classes = np.bincount(partitions, minlength=1 << PARTITION_BITS)
+        num_rows = np.bincount(partitions[codes], minlength=1 << PARTITION_BITS)
         write_whole(self._path("classes"), digests.astype("<u8").tobytes())
         write_whole(self._path("keys"), keys[order].astype("<u8").tobytes())
         write_whole(self._path("members"), np.stack([codes[order], order], axis=1).astype("<u8").tobytes())
         write_whole(self._path("ends"), np.cumsum([num_classes, num_rows], axis=1).astype("<u8").tobytes())
 
     def _path(self, what: str) -> Path:
-        return survey_path(self._plan, self._index, what)
+        return first_pass_path(self._plan, self._index, what)
 
 
 def mark_strata(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) -> None:
@@ -158,7 +158,7 @@ def mark_strata(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) ->
     for index, total in enumerate(num_rows):
         # Written whole, so that a full disk is an error here and nothing worse later.
         num_left = total - len(find_duplicates(plan, index))
-        write_whole(survey_path(plan, index, "strata"), bytes(num_left * dtype.itemsize))
+        write_whole(first_pass_path(plan, index, "strata"), bytes(num_left * dtype.itemsize))
     seen: Counter[int] = Counter()
     for window in strata.windows():
         ends = _ends_of(apportionment, strata.count_rows(window), seen)
@@ -179,7 +179,7 @@ class StratumPositions:
 
     def __init__(self, plan: Plan, input_split_index: int) -> None:
         self._plan = plan
-        raw = survey_path(plan, input_split_index, "strata").read_bytes()
+        raw = first_pass_path(plan, input_split_index, "strata").read_bytes()
         self._positions = np.frombuffer(raw, _position_type(plan))
         self._first = 0
 
@@ -187,7 +187,7 @@ class StratumPositions:
         """Returns the positions of the splits of the next rows.
 
         Raises:
-            StorageError: If there were not so many rows when they were surveyed.
+            StorageError: If the first pass found another number of rows.
         """
         self._first += num_rows
         if self._first > len(self._positions):
@@ -221,21 +221,23 @@ class _Members(NamedTuple):
 
 
 class _Strata:
-    """What the survey stored of the input splits that count."""
+    """What the first pass stored of the input splits that count."""
 
     def __init__(self, plan: Plan, counting: Sequence[int]) -> None:
         self._plan = plan
-        num_buckets = 1 << BUCKET_BITS
-        # By input split: where the classes and the rows of each bucket start, and the end of all.
+        num_partitions = 1 << PARTITION_BITS
+        # By input split: where the classes and the rows of each partition start, and the end of all.
         self._starts = {
-            i: np.pad(read_words(survey_path(plan, i, "ends"), 0, 2 * num_buckets).reshape(2, -1), ((0, 0), (1, 0)))
+            i: np.pad(
+                read_words(first_pass_path(plan, i, "ends"), 0, 2 * num_partitions).reshape(2, -1), ((0, 0), (1, 0))
+            )
             for i in counting
         }
 
     def windows(self) -> Iterator[_Window]:
-        """Yields all buckets, as many at a time as have few enough rows."""
+        """Yields all partitions, as many at a time as have few enough rows."""
         totals = sum((own[1, 1:].astype(np.int64) for own in self._starts.values()), np.zeros(1, np.int64))
-        for first, stop in bucket_ranges(totals, _MARKED_ROWS):
+        for first, stop in partition_ranges(totals, _MARKED_ROWS):
             found = [self._read(i, "classes", 0, first, stop).reshape(-1, 2) for i in self._starts]
             digests, codes = merge_classes(found)
             yield _Window(first, stop, len(digests), dict(zip(self._starts, codes, strict=True)))
@@ -263,13 +265,15 @@ class _Strata:
     ) -> tuple[Int64s, UInt64s, Int64s]:
         start, stop = (int(self._starts[index][1, b]) for b in (window.first, window.stop))
         if bounds != (0, 2**64) and start < stop:
-            # More than one part is of one bucket, in which keys ascend.
-            keys = np.memmap(survey_path(self._plan, index, "keys"), "<u8", "r")[start:stop]
+            # More than one part is of one partition, in which keys ascend.
+            keys = np.memmap(first_pass_path(self._plan, index, "keys"), "<u8", "r")[start:stop]
             low, high = (int(np.searchsorted(keys, np.uint64(b))) if b < 2**64 else len(keys) for b in bounds)
             start, stop = start + low, start + high
-        members = read_words(survey_path(self._plan, index, "members"), 2 * start, 2 * stop).reshape(-1, 2)
+        members = read_words(first_pass_path(self._plan, index, "members"), 2 * start, 2 * stop).reshape(-1, 2)
         codes, rows = members[:, 0].astype(np.int64), members[:, 1].astype(np.int64)
-        keys = read_words(survey_path(self._plan, index, "keys"), start, stop) if with_keys else np.empty(0, np.uint64)
+        keys = (
+            read_words(first_pass_path(self._plan, index, "keys"), start, stop) if with_keys else np.empty(0, np.uint64)
+        )
         duplicates = find_duplicates(self._plan, index)
         places = np.searchsorted(duplicates, rows)
         if len(duplicates):
@@ -281,7 +285,7 @@ class _Strata:
 
     def _read(self, index: int, what: str, kind: int, first: int, stop: int) -> UInt64s:
         start, end = (2 * int(self._starts[index][kind, b]) for b in (first, stop))
-        return read_words(survey_path(self._plan, index, what), start, end)
+        return read_words(first_pass_path(self._plan, index, what), start, end)
 
 
 def _ends_of(apportionment: Apportionment, sizes: Int64s, seen: Counter[int]) -> Int64s:
@@ -312,7 +316,7 @@ def _positions_in(members: _Members, ends: Int64s, num_before: Int64s) -> Int64s
 
 def _store_positions(plan: Plan, index: int, rows: Int64s, positions: npt.NDArray[np.unsignedinteger]) -> None:
     if len(rows):
-        path = survey_path(plan, index, "strata")
+        path = first_pass_path(plan, index, "strata")
         with storage.translate_os_errors(path):
             stored = np.memmap(path, positions.dtype, "r+")
             stored[rows] = positions

@@ -208,16 +208,16 @@ def test_a_terminal_without_unicode_gets_another_bar():
 
 
 def test_phases_follow_each_other():
-    def names(num_planned_bytes=None, *, has_survey=True, **totals):
-        return [p.name for p in find_phases(Totals(**totals), 100, num_planned_bytes, has_survey=has_survey)]
+    def names(num_planned_bytes=None, *, has_first_pass=True, **totals):
+        return [p.name for p in find_phases(Totals(**totals), 100, num_planned_bytes, has_first_pass=has_first_pass)]
 
     assert names() == ["first pass"]
-    assert names(num_surveyed_bytes=100) == ["first pass", "comparing"]
-    assert names(num_surveyed_bytes=100, num_input_bytes=1) == ["first pass", "comparing", "reading"]
-    assert names(has_survey=False) == ["reading"]
-    assert names(num_input_bytes=100, has_survey=False) == ["reading", "laying out"]
-    assert names(50, num_input_bytes=100, num_framed_bytes=10, has_survey=False)[-1] == "writing"
-    assert names(50, num_input_bytes=100, has_survey=False)[-1] == "writing"
+    assert names(num_first_pass_bytes=100) == ["first pass", "comparing"]
+    assert names(num_first_pass_bytes=100, num_input_bytes=1) == ["first pass", "comparing", "reading"]
+    assert names(has_first_pass=False) == ["reading"]
+    assert names(num_input_bytes=100, has_first_pass=False) == ["reading", "laying out"]
+    assert names(50, num_input_bytes=100, num_framed_bytes=10, has_first_pass=False)[-1] == "writing"
+    assert names(50, num_input_bytes=100, has_first_pass=False)[-1] == "writing"
 
 
 def test_what_was_read_before_is_no_speed():
@@ -255,11 +255,11 @@ def test_counters_of_processes_and_threads_add_up(tmp_path):
     progress = Progress(tmp_path)
     progress.add(num_rows=3, num_rejected=1)
     again = Progress(tmp_path)
-    again.add(num_rows=4, num_kept_input_bytes=5, num_surveyed_rows=6)
+    again.add(num_rows=4, num_kept_input_bytes=5, num_first_pass_rows=6)
     (tmp_path / "1.counters").write_bytes(b"cut off")
     totals = read_totals(tmp_path)
     assert (totals.num_rows, totals.num_rejected) == (7, 1)
-    assert (totals.num_kept_input_bytes, totals.num_surveyed_rows) == (5, 6)
+    assert (totals.num_kept_input_bytes, totals.num_first_pass_rows) == (5, 6)
 
 
 @given(
@@ -269,22 +269,22 @@ def test_counters_of_processes_and_threads_add_up(tmp_path):
     st.booleans(),
 )
 def test_batches_never_count_more_than_their_split_and_its_end_counts_all(
-    tmp_path_factory, num_bytes, batches, is_compressed, is_survey
+    tmp_path_factory, num_bytes, batches, is_compressed, is_first_pass
 ):
     folder = tmp_path_factory.mktemp("counters")
     progress = Progress(folder)
     for _ in range(2):
         before = read_totals(folder)
-        ticker = progress.reading(num_bytes, is_compressed=is_compressed, is_survey=is_survey)
+        ticker = progress.reading(num_bytes, is_compressed=is_compressed, is_first_pass=is_first_pass)
         for num_rows, num_batch_bytes in batches:
             ticker.tick(num_rows, num_batch_bytes)
-            assert _read(read_totals(folder), is_survey) - _read(before, is_survey) <= num_bytes
+            assert _read(read_totals(folder), is_first_pass) - _read(before, is_first_pass) <= num_bytes
         ticker.end()
-        assert _read(read_totals(folder), is_survey) - _read(before, is_survey) == num_bytes
+        assert _read(read_totals(folder), is_first_pass) - _read(before, is_first_pass) == num_bytes
 
 
-def _read(totals, is_survey):
-    return totals.num_surveyed_bytes if is_survey else totals.num_input_bytes
+def _read(totals, is_first_pass):
+    return totals.num_first_pass_bytes if is_first_pass else totals.num_input_bytes
 
 
 def test_no_room_for_counters_does_not_stop_the_work(tmp_path):

@@ -12,7 +12,7 @@ import os, signal, sys
 from pathlib import Path
 
 from shardkit.cli.shell.supervise import supervised
-from shardkit.cli.shell.supervised import tell_work_folder
+from shardkit.cli.shell.supervised import announce_work_folder
 
 folder, deaths = Path(sys.argv[1]), int(sys.argv[2])
 
@@ -20,7 +20,7 @@ folder, deaths = Path(sys.argv[1]), int(sys.argv[2])
 def run():
     with (folder / "starts").open("a") as file:
         file.write("x")
-    tell_work_folder(folder)
+    announce_work_folder(folder)
     if (folder / "starts").stat().st_size <= deaths:
         os.kill(os.getpid(), signal.SIGKILL)
     return 0

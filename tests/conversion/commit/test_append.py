@@ -20,7 +20,7 @@ from shardkit.cleaning.inventory import take_inventory
 from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.conversion.prepare import prepare
-from shardkit.dataset.append_info import appended_to, counted_file
+from shardkit.dataset.append_info import appended_to, statistics_file
 from shardkit.dataset.documents import InputInfo
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.dataset.rejected_rows import read_rejected
@@ -151,7 +151,7 @@ def test_old_shards_are_not_read(convert, data, tmp_path):
 def test_what_was_counted_is_counted_again_from_old_shards_where_it_is_lost(convert, data, loss):
     first = convert(data, splits=SPLITS)
     more(data)
-    path = Path(first.url, counted_file(first.manifest).path)
+    path = Path(first.url, statistics_file(first.manifest).path)
     if loss == "gone":
         path.unlink()
     else:
@@ -410,7 +410,7 @@ def test_old_versions_go_and_what_the_new_one_needs_stays(convert, data):
     assert gone == {
         "manifests/00000001.json",
         "manifests/00000001.shards.parquet",
-        counted_file(first.manifest).path,
+        statistics_file(first.manifest).path,
     }
 
 

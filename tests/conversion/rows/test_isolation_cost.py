@@ -4,17 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Place
-from shardkit.conversion.rows.crash_records import CUT_INTO, Verdict, narrow, narrow_at_first, next_slice
+from shardkit.conversion.rows.crash_records import CUT_INTO, CrashRecord, narrow, narrow_at_first, next_slice
 
 FOREVER = float("inf")
 MANY = 1 << 20  # Rows that are transformed together where nothing is known.
 
 
-def run_process(verdict, durations, max_row_seconds):
+def run_process(crash_record, durations, max_row_seconds):
     """Returns the rows that are left out and the seconds until the end, and where it was ended if it was."""
     left_out, seconds, start = [], 0.0, 0
     while start < len(durations):
-        piece = next_slice(verdict.crashes, 0, start, len(durations), MANY)
+        piece = next_slice(crash_record.crashes, 0, start, len(durations), MANY)
         assert start == piece.start < piece.stop
         if piece.how is not None:
             left_out.append(start)
@@ -28,23 +28,23 @@ def run_process(verdict, durations, max_row_seconds):
     return left_out, seconds, None
 
 
-def isolate(verdict, durations, max_row_seconds):
+def isolate(crash_record, durations, max_row_seconds):
     """Returns the rows that are left out in the end, the seconds that it takes, and the number of processes."""
     total, num_processes = 0.0, 0
     while True:
-        left_out, seconds, place = run_process(verdict, durations, max_row_seconds)
+        left_out, seconds, place = run_process(crash_record, durations, max_row_seconds)
         total, num_processes = total + seconds, num_processes + 1
         if place is None:
             return left_out, total, num_processes
-        verdict = narrow(verdict, place, "took longer", 1)
+        crash_record = narrow(crash_record, place, "took longer", 1)
 
 
 def held_up(durations, max_row_seconds):
     """Returns what is known when the first process, which also does other things, was held up."""
-    verdict = Verdict(versions=("v",))
-    _, seconds, place = run_process(verdict, durations, max_row_seconds)
+    crash_record = CrashRecord(versions=("v",))
+    _, seconds, place = run_process(crash_record, durations, max_row_seconds)
     assert place is not None
-    return narrow_at_first(verdict, place), seconds
+    return narrow_at_first(crash_record, place), seconds
 
 
 @given(st.integers(1, 200_000), st.data(), st.sampled_from([1.0, 20.0, 60.0, 600.0]))
@@ -52,8 +52,8 @@ def test_a_row_without_end_costs_its_time_about_twice(num_rows, data, max_row_se
     bad = data.draw(st.integers(0, num_rows - 1))
     durations = [0.0] * num_rows
     durations[bad] = FOREVER
-    verdict, at_first = held_up(durations, max_row_seconds)
-    left_out, seconds, num_processes = isolate(verdict, durations, max_row_seconds)
+    crash_record, at_first = held_up(durations, max_row_seconds)
+    left_out, seconds, num_processes = isolate(crash_record, durations, max_row_seconds)
     assert left_out == [bad]
     assert num_processes <= 4
     assert at_first + seconds <= 2 * max_row_seconds + 2 * max(1.0, max_row_seconds / 20)
@@ -66,7 +66,7 @@ def test_a_row_without_end_costs_its_time_about_twice(num_rows, data, max_row_se
 def test_rows_that_are_slow_are_never_left_out(durations, bad):
     bad = {b for b in bad if b < len(durations)}
     durations = [FOREVER if i in bad else d for i, d in enumerate(durations)]
-    left_out, _, num_processes = isolate(Verdict(versions=("v",)), durations, 20.0)
+    left_out, _, num_processes = isolate(CrashRecord(versions=("v",)), durations, 20.0)
     assert left_out == sorted(bad)
     assert num_processes <= 2 * len(durations) + 2
 
@@ -74,14 +74,14 @@ def test_rows_that_are_slow_are_never_left_out(durations, bad):
 def test_haste_ends_where_every_row_is_slow():
     durations = [3.0] * 640
     durations[-1] = FOREVER
-    left_out, _, num_processes = isolate(Verdict(versions=("v",)), durations, 60.0)
+    left_out, _, num_processes = isolate(CrashRecord(versions=("v",)), durations, 60.0)
     assert left_out == [639]
     assert num_processes < CUT_INTO + 40, "not a process for every slow row"
 
 
 def test_what_held_up_the_first_process_is_never_condemned_by_it():
-    verdict = Verdict(versions=("v",))
-    assert narrow_at_first(verdict, Place(0.0, TRANSFORMING, 0, 7, 8)) == verdict
-    assert narrow_at_first(verdict, Place(0.0, READING, 0)) == verdict
-    known = narrow(verdict, Place(0.0, TRANSFORMING, 0, 0, 64), "ended", 1)
+    crash_record = CrashRecord(versions=("v",))
+    assert narrow_at_first(crash_record, Place(0.0, TRANSFORMING, 0, 7, 8)) == crash_record
+    assert narrow_at_first(crash_record, Place(0.0, READING, 0)) == crash_record
+    known = narrow(crash_record, Place(0.0, TRANSFORMING, 0, 0, 64), "ended", 1)
     assert narrow_at_first(known, Place(0.0, TRANSFORMING, 0, 64, 128)) == known

@@ -5,7 +5,7 @@ import itertools
 from pathlib import Path
 
 from shardkit.encoding.tfrecord import frame
-from shardkit.indexing.listing import AdoptOptions
+from shardkit.indexing.listing import IndexOptions
 from shardkit.indexing.open import index_tfrecords, list_for_index
 from tests.support.files.tfrecord_makers import example
 
@@ -37,7 +37,7 @@ def write_gzip(path: Path, items, num_members=1, tail=b"") -> Path:
 
 
 def index(*patterns, num_threads=1, **options):
-    settings = AdoptOptions(**options)
+    settings = IndexOptions(**options)
     named = [str(p) for p in patterns]
     return index_tfrecords(named, list_for_index(named, settings), settings, num_threads=num_threads)
 
