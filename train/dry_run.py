@@ -51,7 +51,7 @@ def dry_run(
         ("epochs", f"{plan.num_epochs:,}"),
         ("steps", f"{plan.num_steps:,}, {plan.steps_per_epoch:,} an epoch"),
         ("examples a step", f"{plan.global_batch_size:,}, {plan.replica_batch_size:,} on each replica"),
-        ("left out", f"{format_number(plan.num_left_out, 'example')} of each epoch"),
+        ("left out", f"{format_number(plan.num_dropped, 'example')} of each epoch"),
         ("validation", f"{format_number(plan.num_validation_steps, 'step')} after each epoch"),
         ("checkpoints", _checkpoints(setup)),
     ]
@@ -67,7 +67,7 @@ def dry_run(
     num_examples = plan.replica_batch_size // request.options.accumulate
     recompute = request.options.recompute
     estimate = estimate_memory(
-        setup.learner.model, setup.updater.optimizer, num_examples, setup.updater.kept, recompute=recompute
+        setup.bundle.model, setup.updater.optimizer, num_examples, setup.updater.kept, recompute=recompute
     )
     print_table(("memory of a replica", "size", "estimated by"), estimate.lines())
 

@@ -22,7 +22,7 @@ from train.distribution.launch import run_identity
 from train.distribution.rendezvous import CALL_LIMIT_S, decode_greeting, meet
 from train.distribution.signals import Stop
 from train.distribution.start_watchdog import overhear
-from train.distribution.worker_identity import own_seat
+from train.distribution.worker_identity import own_identity
 from train.input.reading_errors import explained
 from train.models.batch import Batch
 from train.options.step_plan import Shared
@@ -50,9 +50,9 @@ def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> 
     """
     options = request.options
     job, index = cluster.task
-    seat = own_seat(os.environ)
+    identity = own_identity(os.environ)
     until_s = time.monotonic() + options.rendezvous_timeout_s
-    if seat is None or not seat.is_late or _is_meeting(cluster, until_s):
+    if identity is None or not identity.is_late or _is_meeting(cluster, until_s):
         left_s = max(until_s - time.monotonic(), CALL_LIMIT_S)
         meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), left_s)
     farewell, progress = threading.Event(), Progress()
@@ -93,7 +93,7 @@ def answer_for_batches(request: Request, shared: Shared | None, progress: Progre
     """
     plan = make_plan(request, 1, 1, shared)
     material = set_up_input(request, plan, 0, tf.distribute.get_strategy())
-    features = (*material.learner.features, request.label_feature)
+    features = (*material.bundle.features, request.label_feature)
 
     def explain(split: str) -> AbstractContextManager[None]:
         return explained(request.dataset, split, features)

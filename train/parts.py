@@ -10,7 +10,7 @@ import msgspec
 from shardkit.errors import UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.options import without_values
-from train.models.model_inputs import Learner
+from train.models.model_inputs import ModelBundle
 from train.models.model_recipe import make_recipe
 from train.models.user_model import model_path
 from train.models.vocabulary import count_values
@@ -66,7 +66,7 @@ def make_objective(request: Request, label: LabelSpec) -> Objective:
 def make_record(
     request: Request,
     label: LabelSpec,
-    learner: Learner,
+    bundle: ModelBundle,
     plan: TrainPlan,
     schedule: Schedule,
     bucket_boundaries: tuple[int, ...] | None = None,
@@ -79,7 +79,7 @@ def make_record(
         fingerprint=dataset.manifest.fingerprint,
         splits=request.splits,
         label=label,
-        features=tuple(f.name for f in learner.features),
+        features=tuple(f.name for f in bundle.features),
         model=request.model,
         image_size=request.image_size,
         num_epochs=plan.num_epochs,
@@ -96,10 +96,10 @@ def make_record(
         bucket_boundaries=bucket_boundaries,
         tool_versions={name: version(name) for name in _TOOLS},
         recipe=make_recipe(
-            request.features if ":" in request.model else learner.features,
+            request.features if ":" in request.model else bundle.features,
             request.label_feature,
-            learner.columns,
-            learner.vocabulary,
+            bundle.columns,
+            bundle.vocabulary,
             dataset.manifest.split(request.splits.train).statistics,
             model_path(request.model) if ":" in request.model else None,
         ),

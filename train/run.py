@@ -37,7 +37,7 @@ from train.reporting.metric_sums import layout_for, zero_sums
 from train.reporting.metrics import EpochMetrics, Meter
 from train.reporting.profiler import Profiler
 from train.reporting.report import Reporter
-from train.reporting.tensorboard import Board
+from train.reporting.tensorboard import TensorBoardWriter
 from train.runs.best_checkpoint import keep_best
 from train.runs.checkpoints import Checkpoints, Restored
 from train.runs.request import Request, newer_note
@@ -65,7 +65,7 @@ def run(
     nonces = meet(cluster, run_identity(options, request.dataset.manifest.fingerprint), options.rendezvous_timeout_s)
     before = folder.read_record()
     setup = set_up(request, cluster, None if before is None else before.shared, nonces)
-    model, layout, is_chief = setup.learner.model, setup.objective.layout, cluster.is_chief
+    model, layout, is_chief = setup.bundle.model, setup.objective.layout, cluster.is_chief
     monitor = choose_monitor(options.monitor, layout, has_validation=request.splits.validation is not None)
     heartbeat = Heartbeat.from_environment(os.environ)
     profile_steps = options.profile_steps if is_chief else None
@@ -81,15 +81,15 @@ def run(
         workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
     )
     boundaries = None if setup.buckets is None else setup.buckets.boundaries
-    record = make_record(request, setup.label, setup.learner, setup.plan, setup.schedule, boundaries)
+    record = make_record(request, setup.label, setup.bundle, setup.plan, setup.schedule, boundaries)
     start, epochs = begin(request, folder, before, record, checkpoints, reporter, setup.plan.steps_per_epoch)
     agree(start.step)
     if is_chief:
         folder.write_record(record)
     describe(reporter, setup)
-    board = Board(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
+    tensorboard = TensorBoardWriter(folder.tensorboard, lambda: float(setup.updater.optimizer.learning_rate))
     with heartbeat.busy("communication", START_LIMIT_S):
-        # Who averages to send less has no bytes to spare for this.
+        # A run that averages its weights does so to send less.
         num_repetitions = None if setup.plan.sync_every is None else 1
         all_reduce_s = measure_all_reduce_s(setup.devices, model, setup.updater.options.reduce_in, num_repetitions)
         meter = Meter(all_reduce_s * setup.plan.syncs_a_step)
@@ -115,7 +115,7 @@ def run(
         epochs.append(line)
         if is_chief:
             folder.write_metrics(epochs)
-            board.write(line)
+            tensorboard.write(line)
         reporter.finished_epoch(line, setup.plan.num_epochs)
 
     validation = setup.input.validation()
@@ -142,7 +142,7 @@ def run(
         meet=agree,
         heartbeat=heartbeat,
         on_saved=partial(save_best, is_new=True),
-        on_step=board.write_step if is_chief else lambda *_: None,
+        on_step=tensorboard.write_step if is_chief else lambda *_: None,
         not_a_number=partial(
             not_a_number,
             request,
@@ -168,7 +168,7 @@ def run(
         # The supervisor must hear the exit code, which comes only when TensorFlow has ended its threads.
         heartbeat.leave("the end after an error", START_LIMIT_S)
         raise
-    board.close()
+    tensorboard.close()
     conclude(reporter, setup, epochs, start.step, monitor)
     if (best := best_epoch(epochs, monitor)) is not None:
         kept = f", kept in {folder.best}" if save_best(is_new=False) else ""
@@ -248,7 +248,7 @@ def weights_to_evaluate(setup: Setup) -> Callable[[], AbstractContextManager[Non
     """Returns what makes the context in which all replicas validate the model that a checkpoint keeps."""
     if setup.local is not None:
         return setup.updater.averaged  # Each worker has variables of its own, which were averaged just before.
-    share = sharing_of_first(setup.devices.strategy, setup.learner.model)
+    share = sharing_of_first(setup.devices.strategy, setup.bundle.model)
 
     def make() -> AbstractContextManager[None]:
         share()
@@ -267,7 +267,7 @@ def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:
     def more_memory() -> str:
         num_examples = plan.replica_batch_size // accumulate
         estimate = estimate_memory(
-            setup.learner.model,
+            setup.bundle.model,
             setup.updater.optimizer,
             num_examples,
             setup.updater.kept,
@@ -278,4 +278,4 @@ def explained_for(setup: Setup, kind: str) -> AbstractContextManager[None]:
             plan.global_batch_size, plan.num_replicas, accumulate, estimate, limit_bytes, is_training=is_training
         )
 
-    return explained(request.dataset, split, (*setup.learner.features, request.label_feature), more_memory)
+    return explained(request.dataset, split, (*setup.bundle.features, request.label_feature), more_memory)

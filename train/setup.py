@@ -18,18 +18,18 @@ from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
 from train.input.reader_input import BatchInput, ReaderInput
 from train.input.reading_errors import explained
-from train.input.tfdata_input import StockInput
+from train.input.tfdata_input import TfdataInput
 from train.loop.local_sgd import LocalSteps
 from train.loop.step_loop import Steps, distribute_steps
-from train.models.factory import make_learner
-from train.models.model_inputs import Learner, check_model
+from train.models.factory import make_bundle
+from train.models.model_inputs import ModelBundle, check_model
 from train.optimization.gradients import ComputeGradients, gradient_function
 from train.optimization.memory import configure_memory
 from train.optimization.objectives import Objective
 from train.optimization.optimizers import make_optimizer
 from train.optimization.precision import set_precision
 from train.optimization.recompute import recomputing
-from train.optimization.replica_seeds import with_own_seeds
+from train.optimization.replica_seeds import with_replica_seeds
 from train.optimization.updater import Updater
 from train.options.choices import IMAGE
 from train.options.config import LabelSpec
@@ -50,7 +50,7 @@ class Setup(NamedTuple):
     devices: Devices
     plan: TrainPlan
     label: LabelSpec
-    learner: Learner
+    bundle: ModelBundle
     objective: Objective
     updater: Updater
     input: BatchInput
@@ -68,7 +68,7 @@ class Material(NamedTuple):
     """What a worker learns from: the label, the model with its features, and the batches."""
 
     label: LabelSpec
-    learner: Learner
+    bundle: ModelBundle
     source: Source
 
 
@@ -97,18 +97,18 @@ def set_up(
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
     # Workers that step on their own have variables of their own, which the strategy does not know.
     owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
-    label, learner, source = set_up_input(request, plan, devices.worker_index, owner)
+    label, bundle, source = set_up_input(request, plan, devices.worker_index, owner)
     with owner.scope():
         if is_user_model(request.model):
-            notes = check_model(learner, request.model, source.input.spec.inputs, label)
-            learner = learner._replace(notes=(*learner.notes, *notes))
-        updater = Updater(make_optimizer(options, schedule), learner.model.trainable_variables, options, plan.num_steps)
+            notes = check_model(bundle, request.model, source.input.spec.inputs, label)
+            bundle = bundle._replace(notes=(*bundle.notes, *notes))
+        updater = Updater(make_optimizer(options, schedule), bundle.model.trainable_variables, options, plan.num_steps)
     objective, local = make_objective(request, label), None
     if plan.sync_every is not None:
         check_one_replica(devices.num_replicas, devices.num_workers)
-        local = LocalSteps(devices, learner.model, updater, objective.layout.num_sums)
+        local = LocalSteps(devices, bundle.model, updater, objective.layout.num_sums)
     buckets = source.buckets
-    return Setup(request, devices, plan, label, learner, objective, updater, source.input, schedule, local, buckets)
+    return Setup(request, devices, plan, label, bundle, objective, updater, source.input, schedule, local, buckets)
 
 
 def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
@@ -128,24 +128,22 @@ def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf
     split = request.splits.train
     with explained(request.dataset, split, (*request.features, request.label_feature)):
         label = make_label(request)
-        learner = make_learner(
-            request.model, request.dataset, split, request.features, label, request.image_size, owner
-        )
-        preparation = Preparation(learner, label, request.label_feature, request.image_size)
-        reads_images = bool(learner.images) or request.model in (IMAGE, *APPLICATIONS)
+        bundle = make_bundle(request.model, request.dataset, split, request.features, label, request.image_size, owner)
+        preparation = Preparation(bundle, label, request.label_feature, request.image_size)
+        reads_images = bool(bundle.images) or request.model in (IMAGE, *APPLICATIONS)
         check_image_size(request.options.image_size, request.model, reads_images=reads_images)
-        source = make_input(request, worker_index, plan, learner, preparation)
-    return Material(label, learner._replace(notes=(*learner.notes, *filter(None, [source.note]))), source)
+        source = make_input(request, worker_index, plan, bundle, preparation)
+    return Material(label, bundle._replace(notes=(*bundle.notes, *filter(None, [source.note]))), source)
 
 
 def make_steps(setup: Setup) -> Steps:
     """Returns the two steps."""
     own_index = 0 if setup.local is None else setup.devices.worker_index
-    backward = with_own_seeds(setup.learner.model, _backward(setup), own_index)
+    backward = with_replica_seeds(setup.bundle.model, _backward(setup), own_index)
     if setup.local is not None:
         return setup.local.steps(backward, setup.objective)
     return distribute_steps(
-        setup.devices.strategy, setup.learner.model, backward, setup.updater, setup.objective, setup.plan
+        setup.devices.strategy, setup.bundle.model, backward, setup.updater, setup.objective, setup.plan
     )
 
 
@@ -153,7 +151,7 @@ def make_unit_steps(setup: Setup, num_workers: int) -> UnitSteps:
     """Returns what deals out the units of an asynchronous run to so many workers."""
     return UnitSteps(
         setup.devices.strategy,
-        setup.learner.model,
+        setup.bundle.model,
         _backward(setup),
         setup.updater,
         setup.objective,
@@ -163,7 +161,7 @@ def make_unit_steps(setup: Setup, num_workers: int) -> UnitSteps:
 
 
 def _backward(setup: Setup) -> ComputeGradients:
-    model, asked = setup.learner.model, setup.request.options
+    model, asked = setup.bundle.model, setup.request.options
     return gradient_function(
         model,
         setup.objective,
@@ -188,7 +186,7 @@ class Source(NamedTuple):
 
 
 def make_input(
-    request: Request, worker_index: int, plan: TrainPlan, learner: Learner, preparation: Preparation
+    request: Request, worker_index: int, plan: TrainPlan, bundle: ModelBundle, preparation: Preparation
 ) -> Source:
     """Returns what reads the batches of this worker.
 
@@ -197,22 +195,22 @@ def make_input(
     """
     options = request.options
     if options.reader == "tfdata":
-        return Source(StockInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed))
+        return Source(TfdataInput(request.dataset, request.splits, preparation, plan, worker_index, options.seed))
     opened = Splits(request.dataset)
     note = keep_examples(opened, request.split_names, options.cache, options.workers_per_host or 1)
-    buckets = {} if options.length_buckets is None else put_in_buckets(request, learner, opened)
+    buckets = {} if options.length_buckets is None else assign_length_buckets(request, bundle, opened)
     input_ = ReaderInput(opened, request.splits, preparation, plan, worker_index, options.seed, buckets)
     return Source(input_, note, buckets.get(request.splits.train))
 
 
-def put_in_buckets(request: Request, learner: Learner, opened: Splits) -> dict[str, SplitBuckets]:
+def assign_length_buckets(request: Request, bundle: ModelBundle, opened: Splits) -> dict[str, SplitBuckets]:
     """Returns the buckets of each split that is read, by its name, and tells the splits the lengths of their examples.
 
     The validation split has those of the train split, and one more if it has longer examples. Each is read once.
 
     Args:
         request: With length buckets.
-        learner: That says how long an example is.
+        bundle: That says how long an example is.
         opened: The dataset.
 
     Raises:
@@ -220,9 +218,9 @@ def put_in_buckets(request: Request, learner: Learner, opened: Splits) -> dict[s
     """
     asked, found = request.options.length_buckets, dict[str, SplitBuckets]()
     wanted: Boundaries | None = asked if isinstance(asked, tuple) else None
-    (feature,) = learner.features
+    (feature,) = bundle.features
     for name in request.split_names:
-        lengths = read_lengths(opened[name], learner)
+        lengths = read_lengths(opened[name], bundle)
         opened[name].set_lengths(feature.name, lengths)
         found[name] = bucket_split(feature.name, wanted, lengths, count_lengths(lengths))
         wanted = found[name].boundaries

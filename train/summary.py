@@ -16,7 +16,7 @@ from train.options.labels import MAX_NAMES_SHOWN, note_on_classes, note_on_unsee
 from train.options.local_sgd_checks import can_sync, num_syncs
 from train.options.optimizer_options import OptimizerOptions, describe_optimizer
 from train.options.step_plan import TrainPlan
-from train.reporting.bottleneck import Circumstances, give_verdict
+from train.reporting.bottleneck import Circumstances, find_bottleneck
 from train.reporting.early_stopping import choose_monitor
 from train.reporting.metrics import EpochMetrics
 from train.reporting.report import Reporter
@@ -25,7 +25,7 @@ from train.setup import Setup
 
 def describe(reporter: Reporter, setup: Setup) -> None:
     """Prints what is about to happen, with its arithmetic."""
-    request, devices, plan, label, learner, *_ = setup
+    request, devices, plan, label, bundle, *_ = setup
     buckets = setup.buckets
     target = f"{label.name} (regression)"
     if label.task == "classification":
@@ -34,14 +34,14 @@ def describe(reporter: Reporter, setup: Setup) -> None:
         target = f"{label.name} ({len(label.classes)} classes: {shown}{more})"
     manifest = request.dataset.manifest
     reporter.say(
-        f"{manifest.name}  label {target}  model {request.model}, {learner.summary}, "
-        f"{learner.model.count_params():,} parameters"
+        f"{manifest.name}  label {target}  model {request.model}, {bundle.summary}, "
+        f"{bundle.model.count_params():,} parameters"
     )
     reporter.say(
         f"{request.splits.train}  {format_number(plan.num_train_examples, 'example')}, "
         f"{format_number(plan.num_epochs, 'epoch')} of {format_number(plan.steps_per_epoch, 'step')} of "
         f"{plan.global_batch_size}"
-        + (f" ({format_number(plan.num_left_out, 'example')} left out, others each time)" if plan.num_left_out else "")
+        + (f" ({format_number(plan.num_dropped, 'example')} left out, others each time)" if plan.num_dropped else "")
         + f"  {devices.summary}"
     )
     if buckets is not None:
@@ -76,7 +76,7 @@ def describe(reporter: Reporter, setup: Setup) -> None:
             "each epoch"
         )
     own_notes = [*notes_on_unlabelled(label), *filter(None, (note_on_classes(label), note_on_unseen(label)))]
-    for text in (*own_notes, *learner.notes, *_model_notes(learner.model, plan, setup.updater.options)):
+    for text in (*own_notes, *bundle.notes, *_model_notes(bundle.model, plan, setup.updater.options)):
         reporter.note(text)
 
 
@@ -97,7 +97,7 @@ def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], f
     own = [line for line in epochs if line.step > first_step]
     steps = setup.plan.steps_per_epoch
     first_part = 1.0 - first_step % steps / steps
-    if (verdict := give_verdict(own, circumstances(setup), first_part)) is not None:
+    if (verdict := find_bottleneck(own, circumstances(setup), first_part)) is not None:
         reporter.say(f"verdict     {verdict}")
 
 
@@ -120,7 +120,7 @@ def circumstances(setup: Setup) -> Circumstances:
     return Circumstances(
         reader=options.reader,
         compression=setup.request.dataset.manifest.compression,
-        has_images=bool(setup.learner.images),
+        has_images=bool(setup.bundle.images),
         reduce_in=reduce_in,
         num_cores=len(os.sched_getaffinity(0)),
         is_remote=not storage.is_local(setup.request.dataset.url),

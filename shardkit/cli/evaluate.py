@@ -46,19 +46,19 @@ def command(
     """
     check_trainer()
     opened, name = open_split(dataset, split, run, version)
-    rebuilt = open_trained(run, at, model)
+    restored = open_trained(run, at, model)
     from shardkit.storage import files as storage
     from train.runs.evaluate import evaluate
 
-    found = evaluate(rebuilt, opened, name, global_batch_size or rebuilt.record.global_batch_size)
+    found = evaluate(restored, opened, name, global_batch_size or restored.record.global_batch_size)
     document = {
         "dataset": storage.redact(opened.dataset.url),
         "version": opened.dataset.version,
         "split": name,
         "num_examples": found.num_examples,
         "num_labelled": found.num_labelled,
-        "checkpoint": rebuilt.checkpoint,
-        "step": rebuilt.step,
+        "checkpoint": restored.checkpoint,
+        "step": restored.step,
         "metrics": found.metrics,
     }
     if as_json:

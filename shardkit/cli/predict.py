@@ -57,16 +57,16 @@ def command(
     check_trainer()
     opened, name = open_split(dataset, split, run, version)
     check_free(output)
-    rebuilt = open_trained(run, at, model)
+    restored = open_trained(run, at, model)
     from shardkit.reading.arrow import record_batch
     from shardkit.reading.row_files import check_rows_file, write_rows
     from train.runs.predict import kept_features, predicted_features, predictions
 
-    predicted = predicted_features(rebuilt)
+    predicted = predicted_features(restored)
     kept = kept_features(opened.manifest, split_names(keep) or (), predicted)
     features = (*kept, *predicted)
-    size = global_batch_size or rebuilt.record.global_batch_size
-    batches = (record_batch(b, features) for b in predictions(rebuilt, opened, name, kept, size))
+    size = global_batch_size or restored.record.global_batch_size
+    batches = (record_batch(b, features) for b in predictions(restored, opened, name, kept, size))
     if is_file(output):
         path = Path(output)
         check_rows_file(path, features)

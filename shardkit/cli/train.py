@@ -289,23 +289,23 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     from train.distribution.launch import plan_launch, with_version
     from train.distribution.signals import end_at_once
     from train.distribution.supervisor import supervise
-    from train.distribution.worker_identity import end_with_supervisor, own_seat
-    from train.options.step_plan import fitting_workers
+    from train.distribution.worker_identity import end_with_supervisor, own_identity
+    from train.options.step_plan import worker_counts
     from train.runs.request import make_plan
     from train.runs.run_folder import RunFolder, check_target
 
     options = read_options(typed | {"command": ("shardkit", *sys.argv[1:])})
-    seat = own_seat(os.environ)
-    if seat is not None:
+    identity = own_identity(os.environ)
+    if identity is not None:
         end_with_supervisor()
-    orders = plan_launch(options, worker_command(ctx), os.environ) if seat is None else None
+    orders = plan_launch(options, worker_command(ctx), os.environ) if identity is None else None
     # Where a run stands already is for the one to look who starts its chief, before that one writes there.
-    is_first = seat is None and (orders is None or orders.placement.first == 0)
+    is_first = identity is None and (orders is None or orders.placement.first == 0)
     folder = RunFolder(options.output)
     cluster = cluster_from_environment(os.environ)
     with end_at_once(folder.describe_stop) as stop:
-        request = request_of(options, folder if seat is None else None)
-        if options.export is not None and seat is None:
+        request = request_of(options, folder if identity is None else None)
+        if options.export is not None and identity is None:
             check_target(export_place(options.export))
         if dry_run:
             placement = None if orders is None else orders.placement
@@ -325,7 +325,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
                     serve(request, folder, cluster, stop)
                 with logging_about_peers(cluster, folder.path):
                     run(request, folder, Reporter(), stop, cluster)
-            if options.export is not None and seat is None:
+            if options.export is not None and identity is None:
                 export(folder, options.export, is_best=options.early_stopping is not None)
     if orders is not None:
         # Whoever appends meanwhile gives workers that are started later no other examples.
@@ -334,7 +334,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             record = folder.read_record()
             num_workers = orders.placement.num_workers
             plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
-            orders = msgspec.structs.replace(orders, fitting=fitting_workers(plan))
+            orders = msgspec.structs.replace(orders, fitting=worker_counts(plan))
         code = supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export, is_best=options.early_stopping is not None)

@@ -105,7 +105,7 @@ def check_too_long(found: SplitBuckets, buckets: LengthBuckets) -> None:
         )
 
 
-def put_in_buckets(
+def assign_length_buckets(
     lengths: npt.NDArray[np.integer[Any]], boundaries: tuple[int, ...] | None, digest: str | None = None
 ) -> SplitBuckets:
     """Returns the buckets of examples, with the boundaries that are given or suit the lengths.

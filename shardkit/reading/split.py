@@ -24,9 +24,9 @@ from shardkit.reading.length_buckets import LengthBuckets, check_padded, checked
 from shardkit.reading.lengths import (
     GivenLengths,
     SplitBuckets,
+    assign_length_buckets,
     check_too_long,
     given_lengths,
-    put_in_buckets,
     read_lengths,
 )
 from shardkit.reading.order import (
@@ -225,9 +225,9 @@ class Split(Sequence[dict[str, Any]]):
             given = self._lengths.get(buckets.feature)
             if given is None:
                 lengths = read_lengths(self._loader, self._blocks.num_examples, feature, num_threads)
-                self._bucketed[key] = put_in_buckets(lengths, buckets.boundaries)
+                self._bucketed[key] = assign_length_buckets(lengths, buckets.boundaries)
             else:
-                self._bucketed[key] = put_in_buckets(given.lengths, buckets.boundaries, given.digest)
+                self._bucketed[key] = assign_length_buckets(given.lengths, buckets.boundaries, given.digest)
         check_too_long(self._bucketed[key], buckets)
         return self._bucketed[key]
 

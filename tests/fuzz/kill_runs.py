@@ -19,7 +19,7 @@ from typing import NamedTuple
 import psutil
 
 _MARK = "KILLED_RUN"
-_SEAT = "SHARDKIT_WORKER"
+_WORKER_IDENTITY = "SHARDKIT_WORKER"
 _TOLD = re.compile(r"; (?:(restarting|going on with) \d+ worker|the others go on)")
 _POLL_S = 0.001
 _GONE_S = 5.0
@@ -112,7 +112,7 @@ class Run:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.pid).children():
                 with contextlib.suppress(psutil.Error, KeyError):
-                    seat = json.loads(child.environ()[_SEAT])
+                    seat = json.loads(child.environ()[_WORKER_IDENTITY])
                     found[seat["index"]] = Worker(child.pid, seat["generation"], Path(seat["heartbeat"]))
         return found
 

@@ -16,11 +16,11 @@ import tensorflow as tf
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from train.models.applications import application_model
-from train.models.factory import learner_again
+from train.models.factory import restore_bundle
 from train.models.image_arrays import prepare_pixels
-from train.models.model_recipe import LearnerRecipe
+from train.models.model_recipe import ModelRecipe
 from train.models.sequence_models import signal_model, token_model
-from train.models.tokens import MAX_TOKENS, prepare_tokens, split_words
+from train.models.tokens import MAX_TOKENS, prepare_tokens, tokenize_words
 from train.options.config import LabelSpec, TrainOptions
 from train.reporting.metrics import EpochMetrics
 from train.reporting.report import Reporter
@@ -115,7 +115,7 @@ def test_lists_of_tokens_are_learned(write, tmp_path, dtype) -> None:
 
 
 def test_words_are_split_in_any_script() -> None:
-    found = split_words(tf.constant(["Don't STOP, Émile!", "我爱 cats", "", " \t"])).to_list()
+    found = tokenize_words(tf.constant(["Don't STOP, Émile!", "我爱 cats", "", " \t"])).to_list()
     words = [[w.decode() for w in row] for row in found]
     assert words == [["don", "'", "t", "stop", ",", "émile", "!"], ["我", "爱", "cats"], [], []]
 
@@ -240,16 +240,16 @@ def test_models_of_keras_take_images_from_0_to_255(name) -> None:
 def test_a_named_model_takes_grey_arrays() -> None:
     """As colours whose parts are the same."""
     pixels = make_feature("pixels", "uint8", (28, 28))
-    learner = learner_again(
-        "MobileNetV2", LearnerRecipe(features=(pixels,), label_feature=pixels), TWO, 32, tf.distribute.get_strategy()
+    bundle = restore_bundle(
+        "MobileNetV2", ModelRecipe(features=(pixels,), label_feature=pixels), TWO, 32, tf.distribute.get_strategy()
     )
     values = np.random.default_rng(0).integers(0, 256, (2, 28, 28), np.uint8)
     colors = np.repeat(prepare_pixels(pixels, None, 32)(values), 3, axis=3)
-    body = next(layer for layer in learner.model.layers if isinstance(layer, keras.Model))
+    body = next(layer for layer in bundle.model.layers if isinstance(layer, keras.Model))
     scaled = keras.applications.mobilenet_v2.preprocess_input(colors.copy())
     inputs = {"image": prepare_pixels(pixels, None, 32)(values)}
-    wanted = learner.model.get_layer("outputs")(body(scaled))
-    np.testing.assert_allclose(learner.model(inputs), wanted, rtol=1e-4, atol=1e-5)
+    wanted = bundle.model.get_layer("outputs")(body(scaled))
+    np.testing.assert_allclose(bundle.model(inputs), wanted, rtol=1e-4, atol=1e-5)
 
 
 def body_module(name: str) -> str:

@@ -85,7 +85,7 @@ def stored(output: Path) -> dict[str, np.ndarray]:
 
 def restored(dataset: Path, output: Path, **typed: Any) -> Setup:
     setup = set_up(resolve(options(dataset, output, **typed)))
-    model, num_sums = setup.learner.model, setup.objective.layout.num_sums
+    model, num_sums = setup.bundle.model, setup.objective.layout.num_sums
     found = Checkpoints(output / "checkpoints", model, setup.updater.state, num_sums, print).restore_newest()
     assert found is not None
     return setup
@@ -126,7 +126,7 @@ def test_a_run_cannot_go_on_with_another_optimizer(dataset, tmp_path) -> None:
 def test_averaged_weights_are_what_is_validated(dataset, tmp_path) -> None:
     lines = train(dataset, tmp_path / "run", ema=0.99, learning_rate=0.05)
     setup = restored(dataset, tmp_path / "run", ema=0.99, learning_rate=0.05)
-    model = setup.learner.model
+    model = setup.bundle.model
     last = evaluate(setup)
     averages = stored(tmp_path / "run")
     for i, variable in enumerate(model.trainable_variables):
@@ -142,7 +142,7 @@ def test_a_pruned_model_has_exactly_the_zeros_that_were_asked_for(dataset, tmp_p
     for context in (None, setup.updater.averaged()):
         if context is not None:
             context.__enter__()
-        for variable in setup.learner.model.trainable_variables:
+        for variable in setup.bundle.model.trainable_variables:
             num_zeros = int((variable.numpy() == 0).sum())
             if variable.name == "kernel":
                 assert num_zeros == round(0.8 * variable.numpy().size)

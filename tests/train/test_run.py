@@ -18,7 +18,7 @@ from shardkit.features import make_feature
 from tests.support.training.inprocess import TABLE, Interrupted, Recorder, table, train
 from tests.support.training.outputs import assert_same, weights
 from train.reporting.metrics import EpochMetrics
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
 
 pytestmark = pytest.mark.full
@@ -169,7 +169,7 @@ def test_a_newest_checkpoint_that_lost_its_index_is_told_like_any_damage(dataset
     whole = train(dataset, tmp_path / "run", **settings)
     folder = tmp_path / "run" / "checkpoints"
     (folder / "step-10.index").unlink()
-    (note,) = rebuild(RunFolder(str(tmp_path / "run"))).notes
+    (note,) = restore_model(RunFolder(str(tmp_path / "run"))).notes
     assert note.startswith(f"the checkpoint {folder}/step-10 is damaged and is passed over: ")
     # A kill leaves such data of a checkpoint that it interrupted, of which nobody needs to hear.
     (folder / "step-12.data-00000-of-00001").write_bytes(b"")

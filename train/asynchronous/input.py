@@ -91,7 +91,7 @@ def ask(token: str, step: tf.Tensor, spec: Batch) -> tuple[tf.Tensor, Batch]:
     return tf.ensure_shape(waited_s, []), tf.nest.pack_sequence_as(spec, shaped)
 
 
-def told_error(error: BaseException) -> ShardkitError | None:
+def error_of_worker(error: BaseException) -> ShardkitError | None:
     """Returns the error of shardkit that a worker met, None if this one is of another kind."""
     _, found, rest = str(error).partition(_MARK)
     return ShardkitError.from_dict(msgspec.json.decode(rest.partition(_END)[0])) if found else None

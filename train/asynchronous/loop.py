@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from train.asynchronous.steps import UnitResult, UnitSteps
-from train.asynchronous.work_units import Unit, bounded_size, next_stop, plan_units, steps_a_unit
+from train.asynchronous.work_units import Unit, bounded_size, next_stop, plan_work_units, steps_a_unit
 from train.distribution.heartbeat import START_LIMIT_S
 from train.loop.epoch_loop import EpochLoop, mean_loss
 from train.reporting.metric_sums import Sums, zero_sums
@@ -86,7 +86,9 @@ class UnitLoop(EpochLoop):
             self._heartbeat.busy("training", START_LIMIT_S),
         ):
             while step < end:
-                planned = self._plan_units(step, next_stop(step, plan.steps_per_epoch, self._checkpoint_every), size)
+                planned = self._plan_work_units(
+                    step, next_stop(step, plan.steps_per_epoch, self._checkpoint_every), size
+                )
                 for result in self._units.train(planned, lambda: self._stop.is_wanted):
                     step = result.unit.end
                     self._step_s = result.took_s / result.unit.size
@@ -107,11 +109,11 @@ class UnitLoop(EpochLoop):
             return None
         sums = zero_sums(self._layout)
         num_steps = self._plan.num_validation_steps
-        planned = self._plan_units(0, num_steps, steps_a_unit(num_steps, self._num_workers))
+        planned = self._plan_work_units(0, num_steps, steps_a_unit(num_steps, self._num_workers))
         for result in self._units.evaluate(planned, lambda: self._stop.is_wanted):
             sums = sums + result.sums
             self._heartbeat.beat(step, START_LIMIT_S)
         return sums, self._stop.is_wanted
 
-    def _plan_units(self, first: int, end: int, size: int) -> Iterator[Unit]:
-        return plan_units(first, end, lambda: bounded_size(size, self._step_s))
+    def _plan_work_units(self, first: int, end: int, size: int) -> Iterator[Unit]:
+        return plan_work_units(first, end, lambda: bounded_size(size, self._step_s))

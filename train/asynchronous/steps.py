@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from train.asynchronous.input import TRAINING, VALIDATION, ask, told_error
+from train.asynchronous.input import TRAINING, VALIDATION, ask, error_of_worker
 from train.asynchronous.work_units import Unit
 from train.models.batch import Batch
 from train.optimization.gradients import ComputeGradients
@@ -107,7 +107,7 @@ class UnitSteps:
             while pending:
                 yield _result(*pending.popleft())
         except tf.errors.OpError as error:
-            known = told_error(error)
+            known = error_of_worker(error)
             if known is None:
                 raise
             raise known from error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 # So that the workers end an epoch at about the same time, and a lost one costs little.
-UNITS_A_WORKER = 8
+WORK_UNITS_A_WORKER = 8
 MAX_STEPS_A_UNIT = 256
 # A run that is asked to stop ends the units that are under way, and then has to save.
 MAX_UNIT_S = 2.0
@@ -31,7 +31,7 @@ class Unit(NamedTuple):
 
 def steps_a_unit(num_steps: int, num_workers: int) -> int:
     """Returns the batches of a unit, of an epoch with so many."""
-    return min(MAX_STEPS_A_UNIT, max(1, num_steps // (UNITS_A_WORKER * num_workers)))
+    return min(MAX_STEPS_A_UNIT, max(1, num_steps // (WORK_UNITS_A_WORKER * num_workers)))
 
 
 def bounded_size(size: int, step_s: float | None) -> int:
@@ -44,7 +44,7 @@ def bounded_size(size: int, step_s: float | None) -> int:
     return 1 if step_s is None else max(1, min(size, int(MAX_UNIT_S / max(step_s, 1e-6))))
 
 
-def plan_units(first: int, end: int, size: Callable[[], int]) -> Iterator[Unit]:
+def plan_work_units(first: int, end: int, size: Callable[[], int]) -> Iterator[Unit]:
     """Yields units that cover the batches from `first` to `end`.
 
     Args:

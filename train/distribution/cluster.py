@@ -194,9 +194,9 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
     Raises:
         UsageError: If `TF_CONFIG` is damaged.
     """
-    from train.distribution.worker_identity import SEAT
+    from train.distribution.worker_identity import WORKER_IDENTITY
 
-    named = cluster_of_tf_config(environment.get(TF_CONFIG)) if SEAT in environment else None
+    named = cluster_of_tf_config(environment.get(TF_CONFIG)) if WORKER_IDENTITY in environment else None
     return named or Cluster()
 
 

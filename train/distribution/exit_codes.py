@@ -8,8 +8,8 @@ EXIT_BUG = 70
 EXIT_PEER_LOST = 75
 """Another worker was lost, so that this one cannot go on: EX_TEMPFAIL of <sysexits.h>."""
 
-LOOKOUT_SIGNAL = signal.SIGALRM
+WATCHDOG_SIGNAL = signal.SIGALRM
 """Ends a worker that waits for another one inside of TensorFlow, where no code of its own runs."""
 
-PEER_LOST_CODES = frozenset({EXIT_PEER_LOST, -LOOKOUT_SIGNAL})
+PEER_LOST_CODES = frozenset({EXIT_PEER_LOST, -WATCHDOG_SIGNAL})
 """Both, as `subprocess` gives them."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from train.distribution.worker_identity import own_seat
+from train.distribution.worker_identity import own_identity
 
 # Who takes long for each step may be silent for a few of them.
 STEP_LIMIT_S = 10.0
@@ -62,8 +62,8 @@ class Heartbeat:
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> Heartbeat:
         """Returns the heartbeat that the supervisor of this process reads."""
-        seat = own_seat(environment)
-        return Heartbeat(None if seat is None else seat.heartbeat)
+        identity = own_identity(environment)
+        return Heartbeat(None if identity is None else identity.heartbeat)
 
     def beat(self, step: int, limit_s: float | None = None) -> None:
         """Says that so many steps are completed; in a block that is busy, that it goes on with what it does.

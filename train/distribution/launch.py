@@ -11,7 +11,7 @@ from shardkit.errors import UsageError
 from train.distribution.cluster import Placement, place
 from train.distribution.heartbeat import START_LIMIT_S
 from train.distribution.supervisor import Orders
-from train.options.async_checks import check_asynchronous
+from train.options.async_checks import check_async
 from train.options.config import TrainOptions
 from train.options.local_sgd_checks import check_sync_every
 
@@ -53,7 +53,7 @@ def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapp
             next_step="Leave --replicas out",
         )
     check_sync_every(options, placement.num_workers)
-    check_asynchronous(options, placement.num_servers)
+    check_async(options, placement.num_servers)
     if placement.num_workers == 1 and not options.max_restarts:
         return None
     return Orders(

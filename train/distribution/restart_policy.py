@@ -39,7 +39,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         count: Those that this host starts.
         max_restarts: That are allowed.
         is_elastic: Whether fewer workers may go on.
-        fitting: Numbers of workers that can share the run; None if any can.
+        worker_counts: Numbers of workers that can share the run; None if any can.
         generation: Restarts so far.
         ended: Exit codes of this generation's workers that ended.
         failed_before: Whether a generation before this one failed.
@@ -56,7 +56,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     max_restarts: int
     is_elastic: bool = False
-    fitting: tuple[int, ...] | None = None
+    worker_counts: tuple[int, ...] | None = None
     generation: int = 0
     ended: dict[int, int] = {}
     failed_before: bool = False
@@ -283,7 +283,7 @@ def _after_failure(state: State, event: WorkerEnded | WorkerFroze | StartFailed)
         allowed = f"{restarts} {were} allowed" if state.max_restarts else "no restart is allowed"
         return state, Finish(StorageError.exit_code, sentence=f"{what}; {allowed}")
     count = state.count
-    fewer = [n for n in range(1, count) if state.fitting is None or n in state.fitting]
+    fewer = [n for n in range(1, count) if state.worker_counts is None or n in state.worker_counts]
     if is_same_spot and state.is_elastic and fewer and count == state.num_workers:
         count = max(fewer)
     elif isinstance(event, StartFailed):

@@ -21,7 +21,7 @@ import msgspec
 
 import train
 from train.distribution.cluster import Cluster, parse_address
-from train.distribution.exit_codes import LOOKOUT_SIGNAL
+from train.distribution.exit_codes import WATCHDOG_SIGNAL
 from train.distribution.rendezvous import MAX_GREETING_BYTES, MAX_NAMED, decode_greeting
 
 # What TensorFlow may take to start after all have met.
@@ -35,7 +35,7 @@ _PROGRAM = (
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lookout watches.
+    """What a watchdog watches.
 
     Attributes:
         cluster: As its worker sees it.
@@ -54,7 +54,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 def watched(cluster: Cluster, nonces: Mapping[int, str], limit_s: float = START_LIMIT_S) -> Iterator[None]:
     """Ends this process if another worker begins anew, or too much time passes, while the block starts TensorFlow.
 
-    It ends by `LOOKOUT_SIGNAL`, after a sentence on stderr.
+    It ends by `WATCHDOG_SIGNAL`, after a sentence on stderr.
 
     Args:
         cluster: As this worker sees it.
@@ -64,15 +64,15 @@ def watched(cluster: Cluster, nonces: Mapping[int, str], limit_s: float = START_
     if cluster.num_workers == 1:
         yield
         return
-    signal.signal(LOOKOUT_SIGNAL, signal.SIG_DFL)
+    signal.signal(WATCHDOG_SIGNAL, signal.SIG_DFL)
     task = Task(cluster=cluster, nonces=dict(nonces), limit_s=limit_s, worker=os.getpid())
     own_path = str(Path(train.__file__).resolve().parent.parent)
     command = (sys.executable, "-P", "-c", _PROGRAM, own_path, msgspec.json.encode(task).decode())
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as lookout:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as watchdog:
         try:
             yield
         finally:
-            lookout.kill()
+            watchdog.kill()
 
 
 def look(text: str) -> None:
@@ -88,7 +88,7 @@ def look(text: str) -> None:
         # Whoever has ended meanwhile closed the pipe; its number may be another's by now.
         if lost is not None and not select.select([0], [], [], 0)[0]:
             os.write(2, f"lost: {lost}.\n".encode())
-            os.kill(task.worker, LOOKOUT_SIGNAL)
+            os.kill(task.worker, WATCHDOG_SIGNAL)
             return
 
 

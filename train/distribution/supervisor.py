@@ -37,7 +37,7 @@ from train.distribution.restart_policy import (
 )
 from train.distribution.scratch import scratch_folder
 from train.distribution.signals import WORDS
-from train.distribution.worker_processes import Crew, Member
+from train.distribution.worker_processes import Member, WorkerProcesses
 
 RESUME = "--resume"
 # What TensorFlow says in a chief, whose own output is passed through.
@@ -62,7 +62,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         logs: Folder for the output of all workers but this host's first, which is passed through.
         max_restarts: That are allowed.
         is_elastic: Whether fewer workers may go on.
-        fitting: Numbers of workers that can share the run; None if any can.
+        worker_counts: Numbers of workers that can share the run; None if any can.
         grace_s: For a last checkpoint when asked to stop.
         start_limit_s: Silence that is fine until a worker's first sign of life.
     """
@@ -72,7 +72,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     logs: Path
     max_restarts: int
     is_elastic: bool = False
-    fitting: tuple[int, ...] | None = None
+    worker_counts: tuple[int, ...] | None = None
     grace_s: float = GRACE_S
     start_limit_s: float = START_LIMIT_S
 
@@ -124,7 +124,7 @@ class _Supervisor:
             count=placement.count,
             max_restarts=orders.max_restarts,
             is_elastic=orders.is_elastic,
-            fitting=orders.fitting,
+            worker_counts=orders.worker_counts,
             num_servers=placement.num_servers,
         )
 
@@ -141,31 +141,31 @@ class _Supervisor:
         with contextlib.ExitStack() as stack:
             ports = stack.enter_context(HeldPorts(self._state.count if is_local else 0))
             limit_s, stopped = self._orders.start_limit_s, self._describe_state()
-            crew = Crew(self._command(), self._state.generation, self._folder, limit_s, stopped)
-            stack.callback(crew.end)
+            worker_processes = WorkerProcesses(self._command(), self._state.generation, self._folder, limit_s, stopped)
+            stack.callback(worker_processes.end)
             members = self._members(ports.addresses if is_local else self._orders.placement.workers)
             sizes = {m.log: m.log.stat().st_size for m in members if m.log is not None and m.log.exists()}
-            events: list[Event] = [*crew.start(members)]
+            events: list[Event] = [*worker_processes.start(members)]
             while True:
                 refusals: list[Event] = []
                 for event in causes_first(events):
                     now = msgspec.structs.replace(self._state, is_saved=self._is_saved())
                     self._state, action = decide(now, event)
                     if isinstance(action, Stop):
-                        crew.signal(action.number)
+                        worker_processes.signal(action.number)
                         self._stop_at_s = time.monotonic() + self._orders.grace_s
                     elif isinstance(action, Replace | GiveUp):
                         self._say(action.sentence + self._see_log(event, members))
                         if isinstance(action, GiveUp):
-                            crew.drop(action.index)
-                        elif (refusal := crew.replace(_member(members, action.index))) is not None:
+                            worker_processes.drop(action.index)
+                        elif (refusal := worker_processes.replace(_member(members, action.index))) is not None:
                             refusals.append(refusal)
                     elif isinstance(action, Restart):
                         return msgspec.structs.replace(action, sentence=action.sentence + self._see_log(event, members))
                     elif isinstance(action, Finish):
-                        words = (_own_words(action, crew, members, sizes), action.sentence)
+                        words = (_own_words(action, worker_processes, members, sizes), action.sentence)
                         return msgspec.structs.replace(action, sentence="\n".join(filter(None, words)) or None)
-                events = refusals or self._wait(crew)
+                events = refusals or self._wait(worker_processes)
 
     def _command(self) -> tuple[str, ...]:
         command = self._orders.command
@@ -190,20 +190,20 @@ class _Supervisor:
             log = self._orders.logs / CHIEF_LOG
         return "" if log is None else f"; see {log}"
 
-    def _wait(self, crew: Crew) -> list[Event]:
+    def _wait(self, worker_processes: WorkerProcesses) -> list[Event]:
         """Returns what happened, after a while at most."""
         before_s = time.monotonic()
         events: list[Event] = [Signalled(number) for number in self._signals(_POLL_S)]
         if time.monotonic() - before_s > _HELD_UP_S:
-            crew.forgive()
-        events += crew.look()
+            worker_processes.forgive()
+        events += worker_processes.look()
         if events and all(isinstance(e, WorkerEnded) and e.code in PEER_LOST_CODES for e in events):
             # Who lost a peer may be noticed before the peer.
             until_s = time.monotonic() + _SETTLE_S
             while time.monotonic() < until_s:
                 time.sleep(_SETTLE_S / 10)
                 known = {(type(e), getattr(e, "index", None)) for e in events}
-                events += [e for e in crew.look() if (type(e), e.index) not in known]
+                events += [e for e in worker_processes.look() if (type(e), e.index) not in known]
         if self._stop_at_s is not None and time.monotonic() > self._stop_at_s:
             events.append(GraceOver())
         return events
@@ -237,12 +237,14 @@ def _member(members: Sequence[Member], index: int) -> Member:
     return next(m for m in members if m.cluster.index == index)
 
 
-def _own_words(action: Finish, crew: Crew, members: Sequence[Member], sizes: dict[Path, int]) -> str | None:
+def _own_words(
+    action: Finish, processes: WorkerProcesses, members: Sequence[Member], sizes: dict[Path, int]
+) -> str | None:
     """Returns the last words of a worker whose output nobody saw, None where another one said the same aloud."""
     member = next((m for m in members if m.cluster.index == action.culprit), None)
     if member is None or member.log is None:
         return None
-    if crew.wait_for(members[0].cluster.index, _SETTLE_S) == action.code:
+    if processes.wait_for(members[0].cluster.index, _SETTLE_S) == action.code:
         return None
     with member.log.open("rb") as file:
         file.seek(sizes.get(member.log, 0))

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-SEAT = "SHARDKIT_WORKER"
+WORKER_IDENTITY = "SHARDKIT_WORKER"
 
 _PR_SET_PDEATHSIG = 1
 _STDIN = 0
 
 
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one worker process.
 
     Attributes:
@@ -33,14 +33,14 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     is_late: bool = False
 
     def to_text(self) -> str:
-        """Returns the value of the environment variable `SEAT`."""
+        """Returns the value of the environment variable `WORKER_IDENTITY`."""
         return msgspec.json.encode(self).decode()
 
 
-def own_seat(environment: Mapping[str, str]) -> Seat | None:
-    """Returns the seat of this process, None if no supervisor started it."""
-    text = environment.get(SEAT)
-    return None if text is None else msgspec.json.decode(text, type=Seat)
+def own_identity(environment: Mapping[str, str]) -> WorkerIdentity | None:
+    """Returns the identity of this process, None if no supervisor started it."""
+    text = environment.get(WORKER_IDENTITY)
+    return None if text is None else msgspec.json.decode(text, type=WorkerIdentity)
 
 
 def end_with_supervisor() -> None:

@@ -16,7 +16,7 @@ from train.distribution.cluster import TF_CONFIG, Cluster
 from train.distribution.exit_codes import PEER_LOST_CODES
 from train.distribution.heartbeat import Watch
 from train.distribution.restart_policy import StartFailed, WorkerEnded, WorkerFroze
-from train.distribution.worker_identity import SEAT, Seat
+from train.distribution.worker_identity import WORKER_IDENTITY, WorkerIdentity
 
 # Shorter than TensorFlow's own patience with the peers of a stopped process, with room for the restart.
 STOPPED_LIMIT_S = 8.0
@@ -37,7 +37,7 @@ class Member(NamedTuple):
     log: Path | None
 
 
-class Crew:
+class WorkerProcesses:
     """The running workers of one generation.
 
     Args:
@@ -125,9 +125,9 @@ class Crew:
         # Of its own for each start: the signs of the one before would be taken for those of this one.
         heartbeat = self._folder / f"{self._generation}-{index}-{self._num_started}"
         self._num_started += 1
-        seat = Seat(index=index, generation=self._generation, heartbeat=str(heartbeat), is_late=is_late)
+        identity = WorkerIdentity(index=index, generation=self._generation, heartbeat=str(heartbeat), is_late=is_late)
         try:
-            process = self._open(member, _environment(os.environ, member.cluster, seat, self._stopped))
+            process = self._open(member, _environment(os.environ, member.cluster, identity, self._stopped))
         except OSError as error:
             return StartFailed(index, (error.strerror or str(error)).lower())
         self._workers[index] = _Worker(index, process, Watch(heartbeat, time.monotonic(), self._start_limit_s))
@@ -207,9 +207,9 @@ class _Worker:
         self.is_running = False
 
 
-def _environment(own: Mapping[str, str], cluster: Cluster, seat: Seat, stopped: str) -> dict[str, str]:
+def _environment(own: Mapping[str, str], cluster: Cluster, identity: WorkerIdentity, stopped: str) -> dict[str, str]:
     environment = {name: value for name, value in own.items() if name != TF_CONFIG}
-    environment |= {SEAT: seat.to_text(), STOPPED_VARIABLE: stopped}
+    environment |= {WORKER_IDENTITY: identity.to_text(), STOPPED_VARIABLE: stopped}
     config = cluster.tf_config()
     if config is None:
         return environment

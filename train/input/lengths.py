@@ -13,17 +13,17 @@ from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.features import Features
 from shardkit.reading.split import Split
 from train.input.parsed import parsed_batch
-from train.models.model_inputs import Learner
+from train.models.model_inputs import ModelBundle
 
 _NUM_AT_ONCE = 1_024
 
 
-def read_lengths(split: Split, learner: Learner) -> npt.NDArray[np.int32]:
+def read_lengths(split: Split, bundle: ModelBundle) -> npt.NDArray[np.int32]:
     """Returns the length of each example of a split for a model, in the stored order."""
-    if learner.lengths is None:
+    if bundle.lengths is None:
         raise ValueError("the examples of this model have no length")
-    count = _counter(learner.lengths, learner.features)
-    names = [f.name for f in learner.features]
+    count = _counter(bundle.lengths, bundle.features)
+    names = [f.name for f in bundle.features]
     batches = split.batches(
         global_batch_size=_NUM_AT_ONCE, shuffle=False, remainder="pad", features=names, decodes_text=False
     )

@@ -1,4 +1,4 @@
-"""Batches of shardkit's own reader as the parsed columns that learners take."""
+"""Batches of shardkit's own reader as the parsed columns that models take."""
 
 from __future__ import annotations
 

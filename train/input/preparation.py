@@ -8,7 +8,7 @@ from shardkit.adapters.tfdata import ParsedBatch, fold_in
 from shardkit.features import Feature, Features
 from train.models.batch import Batch
 from train.models.images import augment_image, center_image
-from train.models.model_inputs import Learner
+from train.models.model_inputs import ModelBundle
 from train.models.tabular_inputs import label_reader
 from train.options.config import LabelSpec
 
@@ -21,16 +21,16 @@ class Preparation:
         images: Inputs that hold encoded images until `decode` was called.
 
     Args:
-        learner: What takes the batches.
+        bundle: What takes the batches.
         label: What is predicted.
         label_feature: Its feature.
         image_size: Height and width of images in pixels.
     """
 
-    def __init__(self, learner: Learner, label: LabelSpec, label_feature: Feature, image_size: int) -> None:
-        self.features: Features = (*learner.features, label_feature)
-        self.images = learner.images
-        self._learner = learner
+    def __init__(self, bundle: ModelBundle, label: LabelSpec, label_feature: Feature, image_size: int) -> None:
+        self.features: Features = (*bundle.features, label_feature)
+        self.images = bundle.images
+        self._bundle = bundle
         self._read_label = label_reader(label, label_feature)
         self._image_size = image_size
 
@@ -43,9 +43,9 @@ class Preparation:
             seeds: int64 `[n, 2]` of the augmentation; None for none.
         """
         labels, is_labelled = self._read_label(parsed, weights)
-        inputs = self._learner.prepare(parsed)
-        if seeds is not None and self._learner.augment is not None:
-            inputs = self._learner.augment(inputs, seeds)
+        inputs = self._bundle.prepare(parsed)
+        if seeds is not None and self._bundle.augment is not None:
+            inputs = self._bundle.augment(inputs, seeds)
         return Batch(inputs, labels, weights * tf.cast(is_labelled, tf.float32))
 
     def decode(self, example: Batch, seed: tf.Tensor | None) -> Batch:
@@ -66,4 +66,4 @@ class Preparation:
 
     def arrange(self, batch: Batch) -> Batch:
         """Returns the batch with its inputs in the structure that the model declares."""
-        return batch._replace(inputs=self._learner.arrange(batch.inputs))
+        return batch._replace(inputs=self._bundle.arrange(batch.inputs))

@@ -24,7 +24,7 @@ from train.options.step_plan import Position, TrainPlan
 _SHARDS, _WINDOWS, _AUGMENTATION = 0, 1, 2
 
 
-class StockInput:
+class TfdataInput:
     """Makes the datasets of one worker. Each worker reads whole global batches and takes its share.
 
     Args:

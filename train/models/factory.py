@@ -1,4 +1,4 @@
-"""The learners by the name of their model."""
+"""Makes the model bundle that `--model` names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from train.models.applications import application_model
 from train.models.builtin_models import image_model, tabular_model
 from train.models.image_arrays import augment_pixels, num_channels, prepare_pixels
 from train.models.images import NUM_CHANNELS
-from train.models.model_inputs import Learner
-from train.models.model_recipe import LearnerRecipe
-from train.models.sequence_factory import learner_of_signals, learner_of_tokens, sequence_learner, text_learner
+from train.models.model_inputs import ModelBundle
+from train.models.model_recipe import ModelRecipe
+from train.models.sequence_factory import sequence_bundle, signal_bundle, text_bundle, token_bundle
 from train.models.tabular_inputs import prepare_columns
 from train.models.user_model import arrange_inputs, choose_inputs, image_keys, load_build_function, prepare_user_inputs
 from train.models.vocabulary import scan_values
@@ -29,7 +29,7 @@ from train.options.model_defaults import APPLICATIONS, SEQUENCE, TEXT, is_image_
 from train.options.tabular_columns import TabularColumns, choose_columns, wants_vocabulary
 
 
-def make_learner(
+def make_bundle(
     name: str,
     dataset: Dataset,
     split: str,
@@ -37,8 +37,8 @@ def make_learner(
     label: LabelSpec,
     image_size: int,
     strategy: tf.distribute.Strategy,
-) -> Learner:
-    """Returns the learner of that name.
+) -> ModelBundle:
+    """Returns the model bundle of that name.
 
     Args:
         name: From `choose_model`.
@@ -54,23 +54,23 @@ def make_learner(
     """
     statistics = dataset.manifest.split(split).statistics
     if name == TABULAR:
-        return _tabular_learner(dataset, split, features, statistics, label, strategy)
+        return _tabular_bundle(dataset, split, features, statistics, label, strategy)
     if name == IMAGE or name in APPLICATIONS:
-        return _image_learner(name, features, statistics, label, image_size, strategy)
+        return _image_bundle(name, features, statistics, label, image_size, strategy)
     if name == TEXT:
-        return text_learner(dataset, split, features, label, strategy)
+        return text_bundle(dataset, split, features, label, strategy)
     if name == SEQUENCE:
-        return sequence_learner(dataset, split, features, label, strategy)
-    return _user_learner(name, features, statistics, label, strategy)
+        return sequence_bundle(dataset, split, features, label, strategy)
+    return _user_bundle(name, features, statistics, label, strategy)
 
 
-def learner_again(
-    name: str, recipe: LearnerRecipe, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy
-) -> Learner:
-    """Returns the learner that a recipe describes, with fresh weights.
+def restore_bundle(
+    name: str, recipe: ModelRecipe, label: LabelSpec, image_size: int, strategy: tf.distribute.Strategy
+) -> ModelBundle:
+    """Returns the model bundle that a recipe describes, with fresh weights.
 
     Args:
-        name: As for `make_learner`.
+        name: As for `make_bundle`.
         recipe: From the record of the run.
         label: What is predicted.
         image_size: Height and width of images in pixels.
@@ -81,24 +81,24 @@ def learner_again(
     """
     features, statistics = recipe.features, recipe.statistics
     if recipe.columns is not None:
-        return _learner_of_columns(recipe.columns, features, label, strategy)
+        return _column_bundle(recipe.columns, features, label, strategy)
     if recipe.vocabulary is not None:
-        return learner_of_tokens(features[0], recipe.vocabulary, label, strategy)
+        return token_bundle(features[0], recipe.vocabulary, label, strategy)
     if name == IMAGE or name in APPLICATIONS:
-        return _image_learner(name, features, statistics, label, image_size, strategy)
+        return _image_bundle(name, features, statistics, label, image_size, strategy)
     if name == SEQUENCE:
-        return learner_of_signals(features[0], statistics, label, strategy)
-    return _user_learner(name, features, statistics, label, strategy)
+        return signal_bundle(features[0], statistics, label, strategy)
+    return _user_bundle(name, features, statistics, label, strategy)
 
 
-def _tabular_learner(
+def _tabular_bundle(
     dataset: Dataset,
     split: str,
     features: Features,
     statistics: Mapping[str, FeatureStatistics],
     label: LabelSpec,
     strategy: tf.distribute.Strategy,
-) -> Learner:
+) -> ModelBundle:
     wanted = [f for f in features if wants_vocabulary(f, statistics.get(f.name))]
     known = {f.name: values for f in wanted if (values := listed_values(statistics[f.name])) is not None}
     scanned = scan_values(dataset, split, tuple(f for f in wanted if f.name not in known))
@@ -109,16 +109,16 @@ def _tabular_learner(
         raise UsageError(
             "no feature suits the tabular model", why=reasons, next_step=f"Try {hint or '--model FILE.py:function'}"
         )
-    return _learner_of_columns(columns, features, label, strategy)
+    return _column_bundle(columns, features, label, strategy)
 
 
-def _learner_of_columns(
+def _column_bundle(
     columns: TabularColumns, features: Features, label: LabelSpec, strategy: tf.distribute.Strategy
-) -> Learner:
+) -> ModelBundle:
     used = tuple(f for f in features if f.name in columns.names)
     with strategy.scope():
         model = tabular_model(columns, label)
-    return Learner(
+    return ModelBundle(
         features=used,
         model=model,
         prepare=prepare_columns(columns, used),
@@ -130,14 +130,14 @@ def _learner_of_columns(
     )
 
 
-def _image_learner(
+def _image_bundle(
     name: str,
     features: Features,
     statistics: Mapping[str, FeatureStatistics],
     label: LabelSpec,
     image_size: int,
     strategy: tf.distribute.Strategy,
-) -> Learner:
+) -> ModelBundle:
     found = tuple(filter(is_image, features)) or tuple(filter(is_image_array, features))
     feature = _only_image(features, found, name)
     is_encoded = is_image(feature)
@@ -146,9 +146,9 @@ def _image_learner(
     with strategy.scope():
         model = make(image_size, label, strategy.num_replicas_in_sync, channels)
     if is_encoded:
-        return _encoded_image_learner(feature, model, image_size)
+        return _encoded_image_bundle(feature, model, image_size)
     pixels = prepare_pixels(feature, statistics.get(feature.name), image_size)
-    return Learner(
+    return ModelBundle(
         features=(feature,),
         model=model,
         prepare=lambda batch: {"image": pixels(batch.values[feature.name])},
@@ -159,8 +159,8 @@ def _image_learner(
     )
 
 
-def _encoded_image_learner(feature: Feature, model: keras.Model, image_size: int) -> Learner:
-    return Learner(
+def _encoded_image_bundle(feature: Feature, model: keras.Model, image_size: int) -> ModelBundle:
+    return ModelBundle(
         features=(feature,),
         model=model,
         prepare=lambda batch: {"image": batch.values[feature.name]},
@@ -180,18 +180,18 @@ def _only_image(features: Features, found: Features, model: str) -> Feature:
     return found[0]
 
 
-def _user_learner(
+def _user_bundle(
     reference: str,
     features: Features,
     statistics: Mapping[str, FeatureStatistics],
     label: LabelSpec,
     strategy: tf.distribute.Strategy,
-) -> Learner:
+) -> ModelBundle:
     build = load_build_function(reference)
     with strategy.scope():
         model = build(features, statistics, label)
     used, keys = choose_inputs(model, features)
-    return Learner(
+    return ModelBundle(
         features=used,
         model=model,
         prepare=prepare_user_inputs(keys),

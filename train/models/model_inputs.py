@@ -17,8 +17,8 @@ from train.options.config import LabelSpec
 from train.options.tabular_columns import TabularColumns, Value
 
 
-class Learner(NamedTuple):
-    """A recipe for a model and its input.
+class ModelBundle(NamedTuple):
+    """A model and what makes its inputs.
 
     Attributes:
         features: Those that are read.
@@ -49,11 +49,11 @@ class Learner(NamedTuple):
     vocabulary: tuple[Value, ...] | None = None
 
 
-def check_model(learner: Learner, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:
+def check_model(bundle: ModelBundle, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:
     """Builds a user's model on one batch of zeros, checks what it gives, and returns what the user should know.
 
     Args:
-        learner: With the model.
+        bundle: With the model.
         reference: `FILE.py:function`.
         inputs: Specification of the inputs of a batch.
         label: What is predicted.
@@ -68,7 +68,7 @@ def check_model(learner: Learner, reference: str, inputs: object, label: LabelSp
 
     sample = tf.nest.map_structure(zeros, inputs)
     path = model_path(reference)
-    outputs = call_user_code(path, lambda: learner.model(sample, training=False))
+    outputs = call_user_code(path, lambda: bundle.model(sample, training=False))
     wanted = f"{[None, label.num_outputs]}: "
     wanted += "one logit for each class" if label.task == "classification" else "the predicted number"
     if not keras.ops.is_tensor(outputs):
@@ -88,7 +88,7 @@ def check_model(learner: Learner, reference: str, inputs: object, label: LabelSp
             why=f"expected {wanted}",
             next_step=f"Change the last layer of the model{without}",
         )
-    if not learner.model.trainable_variables:
+    if not bundle.model.trainable_variables:
         raise UsageError(
             "the model has nothing to train",
             where=str(path),

@@ -1,4 +1,4 @@
-"""What a learner is made from, as a value that its run's record holds: enough to make it again without its dataset."""
+"""What a model bundle is made from: a run records it, and makes the bundle again from it without the dataset."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shardkit.features import Feature, Features
 from train.options.tabular_columns import TabularColumns, Value
 
 
-class LearnerRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a learner is made from.
+class ModelRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model bundle is made from.
 
     Attributes:
         features: Those that the model reads, as the dataset declares them; all that a function of the user's own was
@@ -44,8 +44,8 @@ def make_recipe(
     vocabulary: tuple[Value, ...] | None,
     statistics: Mapping[str, FeatureStatistics],
     model_file: Path | None,
-) -> LearnerRecipe:
-    """Returns the recipe of a learner.
+) -> ModelRecipe:
+    """Returns the recipe of a model bundle.
 
     Args:
         features: Those that the model reads, or was offered.
@@ -58,7 +58,7 @@ def make_recipe(
     Raises:
         UsageError: If the model's file cannot be read.
     """
-    return LearnerRecipe(
+    return ModelRecipe(
         features=features,
         label_feature=label_feature,
         columns=columns,

@@ -1,4 +1,4 @@
-"""Learners of texts, token lists, series of numbers and audio."""
+"""Model bundles for texts, token lists, series of numbers and audio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.dataset.open import Dataset
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
-from train.models.model_inputs import Learner
+from train.models.model_inputs import ModelBundle
 from train.models.sequence_models import signal_model, token_model
 from train.models.series import NUM_BANDS, num_channels, prepare_series, sample_rate, series_lengths, uses_spectrum
 from train.models.tokens import MAX_TOKENS, NUM_SPECIAL, Token, prepare_tokens, scan_tokens, token_lengths
@@ -23,10 +23,10 @@ _DECODABLE = ("audio/wav", "audio/x-wav", "audio/wave", "audio/*")
 Statistics = Mapping[str, FeatureStatistics]
 
 
-def text_learner(
+def text_bundle(
     dataset: Dataset, split: str, features: Features, label: LabelSpec, strategy: tf.distribute.Strategy
-) -> Learner:
-    """Returns the learner of one column of text or of token lists.
+) -> ModelBundle:
+    """Returns the model bundle for one column of text or of token lists.
 
     Raises:
         UsageError: If there is none, or more than one that could be meant.
@@ -36,13 +36,13 @@ def text_learner(
         tuple(filter(is_tokens, features)), statistics, TEXT, "text, or of lists of strings or integers"
     )
     notes = _notes(features, feature, statistics)
-    return learner_of_tokens(feature, scan_tokens(dataset, split, feature), label, strategy, notes)
+    return token_bundle(feature, scan_tokens(dataset, split, feature), label, strategy, notes)
 
 
-def sequence_learner(
+def sequence_bundle(
     dataset: Dataset, split: str, features: Features, label: LabelSpec, strategy: tf.distribute.Strategy
-) -> Learner:
-    """Returns the learner of one series of numbers, audio file or list of tokens.
+) -> ModelBundle:
+    """Returns the model bundle for one series of numbers, audio file or list of tokens.
 
     Integers that are never negative are tokens, other numbers a series.
 
@@ -58,29 +58,29 @@ def sequence_learner(
     own = statistics.get(feature.name)
     is_signed = own is not None and own.min is not None and own.min < 0
     if is_tokens(feature) and not (is_series(feature) and is_signed):
-        return learner_of_tokens(feature, scan_tokens(dataset, split, feature), label, strategy, notes)
+        return token_bundle(feature, scan_tokens(dataset, split, feature), label, strategy, notes)
     if is_audio(feature) and feature.media_type not in _DECODABLE:
         raise UsageError(
             f"the sequence model decodes audio/wav, and {feature.name!r} holds {feature.media_type}",
             next_step="Convert again with --audio samples",
         )
-    return learner_of_signals(feature, statistics, label, strategy, notes)
+    return signal_bundle(feature, statistics, label, strategy, notes)
 
 
-def learner_of_signals(
+def signal_bundle(
     feature: Feature,
     statistics: Statistics,
     label: LabelSpec,
     strategy: tf.distribute.Strategy,
     notes: tuple[str, ...] = (),
-) -> Learner:
-    """Returns the learner of one series of numbers or audio file."""
+) -> ModelBundle:
+    """Returns the model bundle for one series of numbers or audio file."""
     with strategy.scope():
         model = signal_model(num_channels(feature, statistics), label)
     kind = "a series of numbers"
     if uses_spectrum(feature, statistics):
         kind = f"{NUM_BANDS} bands of frequency, {sample_rate(statistics):,} samples a second"
-    return Learner(
+    return ModelBundle(
         features=(feature,),
         model=model,
         prepare=prepare_series(feature, statistics),
@@ -92,18 +92,18 @@ def learner_of_signals(
     )
 
 
-def learner_of_tokens(
+def token_bundle(
     feature: Feature,
     vocabulary: tuple[Token, ...],
     label: LabelSpec,
     strategy: tf.distribute.Strategy,
     notes: tuple[str, ...] = (),
-) -> Learner:
-    """Returns the learner of one feature of tokens."""
+) -> ModelBundle:
+    """Returns the model bundle for one feature of tokens."""
     with strategy.scope():
         model = token_model(NUM_SPECIAL + len(vocabulary), label)
     kind = "words" if feature.is_scalar else "tokens"
-    return Learner(
+    return ModelBundle(
         features=(feature,),
         model=model,
         prepare=prepare_tokens(feature, vocabulary),

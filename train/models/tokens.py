@@ -31,7 +31,7 @@ _SYMBOL = r"[^\p{L}\p{M}\p{N}\s]"
 Token = str | int
 
 
-def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
+def tokenize_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """Returns the words of texts in lower case, string `[n, (words)]`; a symbol is a word of its own."""
     lowered = tf.strings.lower(texts, encoding="utf-8")
     return tf.strings.split(tf.strings.regex_replace(lowered, f"({_UNSPACED}|{_SYMBOL})", r" \1 "))
@@ -40,7 +40,7 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
 def token_lists(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.RaggedTensor:
     """Returns the tokens of each example, strings or int64 `[n, (tokens)]`."""
     if feature.is_scalar:
-        return split_words(values)
+        return tokenize_words(values)
     ragged = values if isinstance(values, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(values)
     return ragged if ragged.dtype == tf.string else tf.cast(ragged, tf.int64)
 

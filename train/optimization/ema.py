@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 
-class Averages(tf.Module):
+class WeightAverages(tf.Module):
     """A moving average of every trainable variable. Must be made in the scope of the strategy.
 
     Args:

@@ -22,7 +22,7 @@ def seed_states(model: keras.Model) -> list[keras.Variable]:
     return [v for v in model.variables if "seed_generator" in v.path]
 
 
-def with_own_seeds(model: keras.Model, backward: ComputeGradients, worker_index: int = 0) -> ComputeGradients:
+def with_replica_seeds(model: keras.Model, backward: ComputeGradients, worker_index: int = 0) -> ComputeGradients:
     """Returns a function to gradients in which every replica draws random numbers of its own.
 
     Args:

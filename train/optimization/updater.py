@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from train.optimization.ema import Averages
+from train.optimization.ema import WeightAverages
 from train.optimization.gradients import Gradient, are_finite, clip_gradients, scale_gradients
 from train.optimization.precision import LossScale
 from train.optimization.pruning import Pruning, plan_pruning
@@ -49,7 +49,7 @@ class Updater:
         self.options = options
         self._variables = tuple(variables)
         self.loss_scale = LossScale() if options.needs_loss_scale else None
-        self.averages = None if options.ema is None else Averages(variables, options.ema)
+        self.averages = None if options.ema is None else WeightAverages(variables, options.ema)
         self.pruning = (
             None if options.sparsity is None else Pruning(variables, plan_pruning(options.sparsity, num_steps))
         )

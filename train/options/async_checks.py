@@ -6,7 +6,7 @@ from shardkit.errors import UsageError
 from train.options.config import TrainOptions
 
 
-def check_asynchronous(options: TrainOptions, num_servers: int) -> None:
+def check_async(options: TrainOptions, num_servers: int) -> None:
     """Checks that options go with parameter servers, or with none.
 
     Args:

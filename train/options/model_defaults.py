@@ -115,7 +115,7 @@ def choose_model(wanted: str | None, features: Features, statistics: Mapping[str
         UsageError: If there is no such model.
     """
     if wanted is None:
-        return _suitable_model(features, statistics)
+        return _default_model(features, statistics)
     if is_user_model(wanted) or wanted in _DEFAULTS or wanted in APPLICATIONS:
         return wanted
     lowered = {name.lower(): name for name in (*_DEFAULTS, *APPLICATIONS)}
@@ -176,7 +176,7 @@ def _largest_side(feature: Feature) -> int:
     return max(int(size or 0) for size in feature.shape[:2])
 
 
-def _suitable_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
+def _default_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
     if any(is_image(f) or (is_image_array(f) and f.dtype == "uint8") for f in features):
         return IMAGE
     lists = [f for f in features if is_of_any_length(f)]

@@ -81,7 +81,7 @@ class TrainPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps_per_epoch * self.num_epochs
 
     @property
-    def num_left_out(self) -> int:
+    def num_dropped(self) -> int:
         """Examples that an epoch leaves out because they fill no batch; others in every epoch."""
         return self.num_train_examples % self.global_batch_size
 
@@ -169,7 +169,7 @@ def plan_training(
     )
 
 
-def fitting_workers(plan: TrainPlan) -> tuple[int, ...]:
+def worker_counts(plan: TrainPlan) -> tuple[int, ...]:
     """Returns the numbers of workers that can share the batches and the lanes of a run, up to its own."""
     sizes = (plan.global_batch_size, plan.num_lanes)
     return tuple(n for n in range(1, plan.num_workers + 1) if not any(size % n for size in sizes))

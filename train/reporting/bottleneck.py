@@ -62,7 +62,9 @@ def mean_share(epochs: Sequence[EpochMetrics], name: str, first_part: float = 1.
     return sum(share * step_ms for share, step_ms in known) / total_ms if total_ms else None
 
 
-def give_verdict(epochs: Sequence[EpochMetrics], circumstances: Circumstances, first_part: float = 1.0) -> str | None:
+def find_bottleneck(
+    epochs: Sequence[EpochMetrics], circumstances: Circumstances, first_part: float = 1.0
+) -> str | None:
     """Returns what was the bottleneck and what helps; None if too little was measured to tell.
 
     Args:

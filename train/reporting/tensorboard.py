@@ -14,7 +14,7 @@ from train.reporting.metrics import EpochMetrics, Meter
 STEPS_EVERY_S = 1.0  # Writing takes some milliseconds, which the next step waits for.
 
 
-class Board:
+class TensorBoardWriter:
     """Writes metrics of epochs, and of steps now and then; files are made when there is something to write.
 
     Args:

@@ -39,7 +39,7 @@ def choose_split(manifest: Manifest, wanted: str | None, validated: str | None) 
     return wanted
 
 
-def check_suitable(wanted: Features, dataset: Dataset, split: str) -> None:
+def check_dataset(wanted: Features, dataset: Dataset, split: str) -> None:
     """Checks that a dataset has the features that a model was trained on.
 
     Raises:

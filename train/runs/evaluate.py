@@ -19,9 +19,9 @@ from train.models.tabular_inputs import label_reader
 from train.optimization.objectives import objective_for
 from train.optimization.step import evaluate_step
 from train.reporting.metric_sums import layout_for, summarize, zero_sums
-from train.runs.dataset_check import check_suitable
+from train.runs.dataset_check import check_dataset
 from train.runs.inference import model_inputs
-from train.runs.restore_model import Rebuilt
+from train.runs.restore_model import RestoredModel
 
 _UNKNOWN_LABEL = "unknown label"
 
@@ -40,11 +40,11 @@ class Evaluation(NamedTuple):
     metrics: dict[str, float]
 
 
-def evaluate(rebuilt: Rebuilt, dataset: Splits, split: str, global_batch_size: int) -> Evaluation:
+def evaluate(restored: RestoredModel, dataset: Splits, split: str, global_batch_size: int) -> Evaluation:
     """Returns the metrics of a trained model over a split.
 
     Args:
-        rebuilt: The model.
+        restored: The model.
         dataset: Any with the features that the model was trained on.
         split: Its name.
         global_batch_size: Examples at a time.
@@ -53,8 +53,8 @@ def evaluate(rebuilt: Rebuilt, dataset: Splits, split: str, global_batch_size: i
         UsageError: If the dataset lacks a feature or holds a class that training did not.
         DamageError: If a shard is damaged.
     """
-    features: Features = (*rebuilt.learner.features, rebuilt.label_feature)
-    check_suitable(features, dataset.dataset, split)
+    features: Features = (*restored.bundle.features, restored.label_feature)
+    check_dataset(features, dataset.dataset, split)
     reader = dataset[split].batches(
         global_batch_size=global_batch_size,
         shuffle=False,
@@ -62,30 +62,28 @@ def evaluate(rebuilt: Rebuilt, dataset: Splits, split: str, global_batch_size: i
         features=[f.name for f in features],
         decodes_text=False,
     )
-    step = _step(rebuilt)
-    layout = layout_for(rebuilt.label)
+    step = _step(restored)
+    layout = layout_for(restored.label)
     sums = zero_sums(layout)
     for batch in reader:
         tensors = to_tensors(batch)
         try:
             sums = sums + step(parsed_batch(tensors, features), _weights(tensors)).numpy().astype(np.float64)
         except tf.errors.InvalidArgumentError as error:
-            raise _explained(error, batch, rebuilt) from error
+            raise _explained(error, batch, restored) from error
     return Evaluation(dataset[split].num_examples, round(float(sums[0])), summarize(layout, sums))
 
 
-def _step(rebuilt: Rebuilt) -> tf.types.experimental.GenericFunction:
-    learner, label = rebuilt.learner, rebuilt.label
-    read_label = label_reader(label, rebuilt.label_feature)
+def _step(restored: RestoredModel) -> tf.types.experimental.GenericFunction:
+    bundle, label = restored.bundle, restored.label
+    read_label = label_reader(label, restored.label_feature)
     objective = objective_for(label)
 
     @tf.function(reduce_retracing=True)
     def step(parsed: ParsedBatch, weights: tf.Tensor) -> tf.Tensor:
         labels, is_labelled = read_label(parsed, weights)
-        inputs = model_inputs(learner, rebuilt.record.image_size, parsed)
-        return evaluate_step(
-            learner.model, objective, Batch(inputs, labels, weights * tf.cast(is_labelled, tf.float32))
-        )
+        inputs = model_inputs(bundle, restored.record.image_size, parsed)
+        return evaluate_step(bundle.model, objective, Batch(inputs, labels, weights * tf.cast(is_labelled, tf.float32)))
 
     return step
 
@@ -96,16 +94,16 @@ def _weights(tensors: Tensors) -> tf.Tensor:
     return tf.ones([num_rows(next(iter(tensors.values())))])
 
 
-def _explained(error: tf.errors.InvalidArgumentError, batch: ReaderBatch, rebuilt: Rebuilt) -> Exception:
+def _explained(error: tf.errors.InvalidArgumentError, batch: ReaderBatch, restored: RestoredModel) -> Exception:
     if _UNKNOWN_LABEL not in str(error.message):
         return error
-    column = batch[rebuilt.label.name]
-    present = batch.present.get(rebuilt.label.name, np.ones(len(column), np.bool_))
-    known = {c.encode() if isinstance(c, str) else c for c in rebuilt.label.classes}
+    column = batch[restored.label.name]
+    present = batch.present.get(restored.label.name, np.ones(len(column), np.bool_))
+    known = {c.encode() if isinstance(c, str) else c for c in restored.label.classes}
     unknown = next(value for value in np.asarray(column)[present].tolist() if value not in known)
     shown = unknown.decode(errors="replace") if isinstance(unknown, bytes) else unknown
     return UsageError(
         f"the dataset has the class {shown!r}, which training never saw",
-        why=f"{rebuilt.label.name!r} had the classes {', '.join(map(repr, rebuilt.label.class_names[:10]))}",
+        why=f"{restored.label.name!r} had the classes {', '.join(map(repr, restored.label.class_names[:10]))}",
         next_step="Leave those examples out with convert --select, or train on a dataset that has the class",
     )

@@ -30,10 +30,10 @@ from shardkit.storage import files as storage
 from shardkit.units import format_number
 from train.input.parsed import parsed_batch
 from train.reporting.report import Reporter
-from train.runs.dataset_check import check_suitable, choose_split
+from train.runs.dataset_check import check_dataset, choose_split
 from train.runs.export_signatures import answer_examples, answer_features, argument_names, argument_specs, arguments_of
 from train.runs.inference import model_inputs, model_outputs, readable_outputs
-from train.runs.restore_model import NEWEST, Rebuilt, rebuild
+from train.runs.restore_model import NEWEST, RestoredModel, restore_model
 from train.runs.run_folder import RunFolder, check_target, read_trained
 
 SAVED_MODEL = "saved_model"
@@ -81,30 +81,30 @@ def export_run(
         split: Of it; None means the one that the run validated on.
 
     Raises:
-        ShardkitError: As `export` and `restore_model.rebuild`.
+        ShardkitError: As `export` and `restore_model.restore_model`.
     """
     check_target(target)
     record, _ = read_trained(folder)
     # What takes its place meanwhile may have other columns.
     opened = open_splits(record.dataset, record.version) if dataset is None else open_splits(dataset)
     name = choose_split(opened.manifest, split, record.splits.validation or record.splits.train)
-    rebuilt = rebuild(folder, which, model, precision="float32")
-    exported = export(rebuilt, opened[name], target)
-    for note in (*rebuilt.notes, *exported.notes):
+    restored = restore_model(folder, which, model, precision="float32")
+    exported = export(restored, opened[name], target)
+    for note in (*restored.notes, *exported.notes):
         reporter.note(note)
     found = ", ".join(f"{name} {difference:.1g}" for name, difference in exported.differences.items())
-    reporter.say(f"export      {target}: {SAVED_MODEL}/, {KERAS_FILE} and {DESCRIPTION}, after step {rebuilt.step:,}")
+    reporter.say(f"export      {target}: {SAVED_MODEL}/, {KERAS_FILE} and {DESCRIPTION}, after step {restored.step:,}")
     reporter.say(
         f"            both were loaded again; largest difference on {format_number(exported.num_checked, 'example')}: "
         f"{found}"
     )
 
 
-def export(rebuilt: Rebuilt, split: Split, target: Path) -> Exported:
+def export(restored: RestoredModel, split: Split, target: Path) -> Exported:
     """Writes a model, loads it again, compares it with the trained one, and only then shows it under its name.
 
     Args:
-        rebuilt: The trained model.
+        restored: The trained model.
         split: Of whose first examples outputs are compared.
         target: Folder, which must not exist.
 
@@ -114,11 +114,11 @@ def export(rebuilt: Rebuilt, split: Split, target: Path) -> Exported:
         DamageError: If what was loaded again gives other outputs; nothing is left then.
     """
     check_target(target)
-    check_suitable(rebuilt.learner.features, split.dataset, split.name)
+    check_dataset(restored.bundle.features, split.dataset, split.name)
     with _whole_or_absent(target) as folder:
-        _write_saved_model(rebuilt, folder / SAVED_MODEL)
-        _write_keras_file(rebuilt, folder / KERAS_FILE)
-        num_checked, differences = _compare(rebuilt, split, folder)
+        _write_saved_model(restored, folder / SAVED_MODEL)
+        _write_keras_file(restored, folder / KERAS_FILE)
+        num_checked, differences = _compare(restored, split, folder)
         wrong = {name: d for name, d in differences.items() if not d <= MAX_DIFFERENCE}
         if wrong:
             name, difference = max(wrong.items(), key=lambda item: item[1])
@@ -128,26 +128,26 @@ def export(rebuilt: Rebuilt, split: Split, target: Path) -> Exported:
                 state="Nothing was exported",
                 next_step="See whether the model draws random numbers outside of training, or keeps a state",
             )
-        (folder / DESCRIPTION).write_bytes(_description(rebuilt, num_checked, differences))
-    return Exported(target, num_checked, differences, _notes(target / KERAS_FILE, rebuilt))
+        (folder / DESCRIPTION).write_bytes(_description(restored, num_checked, differences))
+    return Exported(target, num_checked, differences, _notes(target / KERAS_FILE, restored))
 
 
-def _write_saved_model(rebuilt: Rebuilt, folder: Path) -> None:
+def _write_saved_model(restored: RestoredModel, folder: Path) -> None:
     archive = keras.export.ExportArchive()
-    archive.track(rebuilt.learner.model)
-    if isinstance(rebuilt.learner.prepare, tf.Module):
-        archive.track(rebuilt.learner.prepare)
+    archive.track(restored.bundle.model)
+    if isinstance(restored.bundle.prepare, tf.Module):
+        archive.track(restored.bundle.prepare)
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    archive.add_endpoint("serve", answer_examples(rebuilt), input_signature=[examples])
+    archive.add_endpoint("serve", answer_examples(restored), input_signature=[examples])
     archive.add_endpoint(
-        "features", answer_features(rebuilt), input_signature=[argument_specs(rebuilt.learner.features)]
+        "features", answer_features(restored), input_signature=[argument_specs(restored.bundle.features)]
     )
     archive.write_out(str(folder), verbose=False)
 
 
-def _write_keras_file(rebuilt: Rebuilt, path: Path) -> None:
+def _write_keras_file(restored: RestoredModel, path: Path) -> None:
     try:
-        rebuilt.learner.model.save(path)
+        restored.bundle.model.save(path)
         keras.saving.load_model(path, compile=False)
     except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
         raise UsageError(
@@ -159,13 +159,13 @@ def _write_keras_file(rebuilt: Rebuilt, path: Path) -> None:
         ) from error
 
 
-def _compare(rebuilt: Rebuilt, split: Split, folder: Path) -> tuple[int, dict[str, float]]:
-    features, label = rebuilt.learner.features, rebuilt.label
-    batch, num_rows = _first_batch(rebuilt, split)
-    expected = readable_outputs(label, model_outputs(rebuilt.learner, rebuilt.record.image_size, batch))
+def _compare(restored: RestoredModel, split: Split, folder: Path) -> tuple[int, dict[str, float]]:
+    features, label = restored.bundle.features, restored.label
+    batch, num_rows = _first_batch(restored, split)
+    expected = readable_outputs(label, model_outputs(restored.bundle, restored.record.image_size, batch))
     loaded = tf.saved_model.load(str(folder / SAVED_MODEL))
     serialized = tf.constant(list(_first_records(split.dataset, split.name, num_rows)), tf.string)
-    inputs = model_inputs(rebuilt.learner, rebuilt.record.image_size, batch)
+    inputs = model_inputs(restored.bundle, restored.record.image_size, batch)
     again = keras.saving.load_model(folder / KERAS_FILE, compile=False)
     found = {
         "examples": loaded.signatures["serving_default"](examples=serialized),
@@ -179,13 +179,13 @@ def _compare(rebuilt: Rebuilt, split: Split, folder: Path) -> tuple[int, dict[st
     }
 
 
-def _first_batch(rebuilt: Rebuilt, split: Split) -> tuple[ParsedBatch, int]:
+def _first_batch(restored: RestoredModel, split: Split) -> tuple[ParsedBatch, int]:
     num_rows = min(NUM_CHECKED, split.num_examples)
-    names = [f.name for f in rebuilt.learner.features]
+    names = [f.name for f in restored.bundle.features]
     reader = split.batches(global_batch_size=num_rows, shuffle=False, features=names, decodes_text=False)
     batch = next(iter(reader))
     reader.close()
-    return parsed_batch(to_tensors(batch), rebuilt.learner.features), num_rows
+    return parsed_batch(to_tensors(batch), restored.bundle.features), num_rows
 
 
 def _first_records(dataset: Dataset, split: str, num_records: int) -> Iterator[bytes]:
@@ -198,8 +198,8 @@ def _first_records(dataset: Dataset, split: str, num_records: int) -> Iterator[b
                 yield bytes(record)
 
 
-def _description(rebuilt: Rebuilt, num_checked: int, differences: dict[str, float]) -> bytes:
-    features, label = rebuilt.learner.features, rebuilt.label
+def _description(restored: RestoredModel, num_checked: int, differences: dict[str, float]) -> bytes:
+    features, label = restored.bundle.features, restored.label
     names = argument_names(features)
     document: dict[str, Any] = {
         "saved_model": {
@@ -211,22 +211,23 @@ def _description(rebuilt: Rebuilt, num_checked: int, differences: dict[str, floa
         "task": label.task,
         "classes": label.class_names,
         "keras_outputs": "logits" if label.task == "classification" else "the number",
-        "run": str(Path(rebuilt.checkpoint).parent.parent),
-        "step": rebuilt.step,
+        "run": str(Path(restored.checkpoint).parent.parent),
+        "step": restored.step,
         "num_checked": num_checked,
         "largest_differences": differences,
-        "tool_versions": rebuilt.record.tool_versions,
+        "tool_versions": restored.record.tool_versions,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
-def _notes(path: Path, rebuilt: Rebuilt) -> tuple[str, ...]:
+def _notes(path: Path, restored: RestoredModel) -> tuple[str, ...]:
     with zipfile.ZipFile(path) as archive:
         modules = set(_modules(json.loads(archive.read("config.json"))))
     if all(m == "builtins" or m.partition(".")[0] == "keras" for m in modules):
         return ()
+    recipe = restored.record.recipe
     return (
-        f"{KERAS_FILE} holds classes of {rebuilt.record.recipe.model_file if rebuilt.record.recipe else 'other files'}"
+        f"{KERAS_FILE} holds classes of {recipe.model_file if recipe else 'other files'}"
         ": import that file before keras.saving.load_model; the SavedModel needs nothing",
     )
 

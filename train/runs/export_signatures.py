@@ -13,7 +13,7 @@ from shardkit.adapters.tensorflow import tensor_dtype
 from shardkit.adapters.tfdata import ParsedBatch, parse_examples
 from shardkit.features import Feature, Features
 from train.runs.inference import model_outputs, readable_outputs
-from train.runs.restore_model import Rebuilt
+from train.runs.restore_model import RestoredModel
 
 PRESENT_SUFFIX = "_present"
 LENGTH_SUFFIX = "_length"
@@ -23,18 +23,18 @@ _RESERVED = ("self",)
 Answer = dict[str, tf.Tensor]
 
 
-def answer_examples(rebuilt: Rebuilt) -> Callable[[tf.Tensor], Answer]:
+def answer_examples(restored: RestoredModel) -> Callable[[tf.Tensor], Answer]:
     """Returns the function of serialized `tf.train.Example`s, string `[n]`."""
 
     def answer(examples: tf.Tensor) -> Answer:
-        return _answer(rebuilt, parse_examples(examples, rebuilt.learner.features))
+        return _answer(restored, parse_examples(examples, restored.bundle.features))
 
     return answer
 
 
-def answer_features(rebuilt: Rebuilt) -> Callable[[Mapping[str, tf.Tensor]], Answer]:
+def answer_features(restored: RestoredModel) -> Callable[[Mapping[str, tf.Tensor]], Answer]:
     """Returns the function of tensors by argument, as `argument_specs` names them."""
-    features = rebuilt.learner.features
+    features = restored.bundle.features
     names = argument_names(features)
 
     def answer(arguments: Mapping[str, tf.Tensor]) -> Answer:
@@ -47,7 +47,7 @@ def answer_features(rebuilt: Rebuilt) -> Callable[[Mapping[str, tf.Tensor]], Ans
             values[feature.name] = value
             if feature.nullable:
                 present[feature.name] = arguments[name + PRESENT_SUFFIX]
-        return _answer(rebuilt, ParsedBatch(values, present))
+        return _answer(restored, ParsedBatch(values, present))
 
     return answer
 
@@ -109,5 +109,5 @@ def _all_arguments(feature: Feature, name: str) -> set[str]:
     return found
 
 
-def _answer(rebuilt: Rebuilt, batch: ParsedBatch) -> Answer:
-    return readable_outputs(rebuilt.label, model_outputs(rebuilt.learner, rebuilt.record.image_size, batch))
+def _answer(restored: RestoredModel, batch: ParsedBatch) -> Answer:
+    return readable_outputs(restored.label, model_outputs(restored.bundle, restored.record.image_size, batch))

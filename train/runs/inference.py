@@ -8,25 +8,25 @@ import tensorflow as tf
 
 from shardkit.adapters.tfdata import ParsedBatch
 from train.models.images import NUM_CHANNELS, center_image
-from train.models.model_inputs import Learner
+from train.models.model_inputs import ModelBundle
 from train.options.config import LabelSpec
 
 
-def model_inputs(learner: Learner, image_size: int, batch: ParsedBatch) -> Any:
+def model_inputs(bundle: ModelBundle, image_size: int, batch: ParsedBatch) -> Any:
     """Returns the inputs of a model for parsed columns, images decoded, in eager code and in graphs."""
-    inputs: dict[str, tf.Tensor] = dict(learner.prepare(batch))
-    for name in learner.images:
+    inputs: dict[str, tf.Tensor] = dict(bundle.prepare(batch))
+    for name in bundle.images:
         inputs[name] = tf.map_fn(
             lambda encoded: center_image(encoded, image_size),
             inputs[name],
             fn_output_signature=tf.TensorSpec([image_size, image_size, NUM_CHANNELS], tf.float32),
         )
-    return learner.arrange(inputs)
+    return bundle.arrange(inputs)
 
 
-def model_outputs(learner: Learner, image_size: int, batch: ParsedBatch) -> tf.Tensor:
+def model_outputs(bundle: ModelBundle, image_size: int, batch: ParsedBatch) -> tf.Tensor:
     """Returns what the model gives for parsed columns, float32: logits `[n, classes]`, or numbers `[n]`."""
-    return tf.cast(learner.model(model_inputs(learner, image_size, batch), training=False), tf.float32)
+    return tf.cast(bundle.model(model_inputs(bundle, image_size, batch), training=False), tf.float32)
 
 
 def readable_outputs(label: LabelSpec, outputs: tf.Tensor) -> dict[str, tf.Tensor]:

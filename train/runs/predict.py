@@ -18,9 +18,9 @@ from shardkit.reading.batch import Batch
 from shardkit.reading.splits import Splits
 from train.input.parsed import parsed_batch
 from train.options.config import LabelSpec
-from train.runs.dataset_check import check_suitable
+from train.runs.dataset_check import check_dataset
 from train.runs.inference import model_outputs
-from train.runs.restore_model import Rebuilt
+from train.runs.restore_model import RestoredModel
 
 MAX_LISTED_CLASSES = 20
 PREDICTION = "prediction"
@@ -42,9 +42,9 @@ def kept_features(manifest: Manifest, names: Sequence[str], predicted: Features)
     return tuple(manifest.feature(name) for name in dict.fromkeys(names))
 
 
-def predicted_features(rebuilt: Rebuilt) -> Features:
+def predicted_features(restored: RestoredModel) -> Features:
     """Returns the columns that predictions have."""
-    label, own = rebuilt.label, rebuilt.label_feature
+    label, own = restored.label, restored.label_feature
     if label.task == "regression":
         return (make_feature(PREDICTION, "float32"),)
     dtype = "string" if own.vocabulary is not None else own.dtype
@@ -57,12 +57,12 @@ def predicted_features(rebuilt: Rebuilt) -> Features:
 
 
 def predictions(
-    rebuilt: Rebuilt, dataset: Splits, split: str, kept: Features, global_batch_size: int
+    restored: RestoredModel, dataset: Splits, split: str, kept: Features, global_batch_size: int
 ) -> Iterator[Batch]:
     """Yields batches of kept and predicted columns, text as bytes, the last one filled up.
 
     Args:
-        rebuilt: The model.
+        restored: The model.
         dataset: Any with the features that the model was trained on.
         split: Its name.
         kept: From `kept_features`.
@@ -72,8 +72,8 @@ def predictions(
         UsageError: If the dataset lacks a feature.
         DamageError: If a shard is damaged.
     """
-    features = rebuilt.learner.features
-    check_suitable(features, dataset.dataset, split)
+    features = restored.bundle.features
+    check_dataset(features, dataset.dataset, split)
     reader = dataset[split].batches(
         global_batch_size=global_batch_size,
         shuffle=False,
@@ -81,27 +81,27 @@ def predictions(
         features=list(dict.fromkeys(f.name for f in (*features, *kept))),
         decodes_text=False,
     )
-    step = _step(rebuilt)
-    values = _class_values(rebuilt)
+    step = _step(restored)
+    values = _class_values(restored)
     for batch in reader:
         outputs = step(parsed_batch(to_tensors(batch), features)).numpy()
         columns: dict[str, Any] = {f.name: batch[f.name] for f in kept}
-        columns |= _columns(rebuilt.label, outputs, values)
+        columns |= _columns(restored.label, outputs, values)
         present = {f.name: batch.present[f.name] for f in kept if f.name in batch.present}
         yield Batch(columns, present, batch.mask)
 
 
-def _step(rebuilt: Rebuilt) -> tf.types.experimental.GenericFunction:
+def _step(restored: RestoredModel) -> tf.types.experimental.GenericFunction:
     @tf.function(reduce_retracing=True)
     def step(parsed: ParsedBatch) -> tf.Tensor:
-        outputs = model_outputs(rebuilt.learner, rebuilt.record.image_size, parsed)
-        return outputs if rebuilt.label.task == "regression" else tf.nn.softmax(outputs)
+        outputs = model_outputs(restored.bundle, restored.record.image_size, parsed)
+        return outputs if restored.label.task == "regression" else tf.nn.softmax(outputs)
 
     return step
 
 
-def _class_values(rebuilt: Rebuilt) -> npt.NDArray[Any]:
-    label, own = rebuilt.label, rebuilt.label_feature
+def _class_values(restored: RestoredModel) -> npt.NDArray[Any]:
+    label, own = restored.label, restored.label_feature
     if own.vocabulary is None and own.dtype != "string":
         return np.array(label.classes, own.dtype)
     found = np.empty(len(label.class_names), np.object_)

@@ -13,9 +13,9 @@ import tensorflow as tf
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature
 from train.input.parsed import absent_examples
-from train.models.factory import learner_again
-from train.models.model_inputs import Learner
-from train.models.model_recipe import LearnerRecipe, hash_model_file
+from train.models.factory import restore_bundle
+from train.models.model_inputs import ModelBundle
+from train.models.model_recipe import ModelRecipe, hash_model_file
 from train.models.user_model import call_user_code, model_path
 from train.optimization.precision import find_not_finite, set_precision
 from train.options.config import LabelSpec, Precision
@@ -34,12 +34,12 @@ BEST = "best"
 _AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-class Rebuilt(NamedTuple):
+class RestoredModel(NamedTuple):
     """A trained model and what its numbers mean.
 
     Attributes:
         record: Of its run.
-        learner: With the weights of the checkpoint.
+        bundle: With the weights of the checkpoint.
         label: What is predicted.
         label_feature: Its feature, as the train dataset declares it.
         step: Updates completed when the checkpoint was written.
@@ -48,7 +48,7 @@ class Rebuilt(NamedTuple):
     """
 
     record: RunRecord
-    learner: Learner
+    bundle: ModelBundle
     label: LabelSpec
     label_feature: Feature
     step: int
@@ -56,9 +56,9 @@ class Rebuilt(NamedTuple):
     notes: tuple[str, ...]
 
 
-def rebuild(
+def restore_model(
     folder: RunFolder, which: str = NEWEST, model: str | None = None, precision: Precision | None = None
-) -> Rebuilt:
+) -> RestoredModel:
     """Returns the trained model of a run.
 
     Args:
@@ -80,18 +80,18 @@ def rebuild(
     step, path, notes = choose_checkpoint(folder, which, monitor)
     name, changed = _model_now(record, recipe, model)
     set_precision(precision or record.optimizer.precision)
-    learner = learner_again(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
-    sample = absent_examples(learner.features, 2)
+    bundle = restore_bundle(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
+    sample = absent_examples(bundle.features, 2)
     outputs = call_user_code(
-        model_path(name) if ":" in name else Path(), lambda: model_outputs(learner, record.image_size, sample)
+        model_path(name) if ":" in name else Path(), lambda: model_outputs(bundle, record.image_size, sample)
     )
     if tuple(outputs.shape[1:]) not in [(record.label.num_outputs,), ()]:
         raise _another_model(path, f"its output has the shape {list(outputs.shape)}")
-    restore_weights(learner, path)
-    check_finite(learner, path)
-    return Rebuilt(
+    restore_weights(bundle, path)
+    check_finite(bundle, path)
+    return RestoredModel(
         record,
-        learner,
+        bundle,
         record.label,
         recipe.label_feature,
         step,
@@ -173,30 +173,30 @@ def best_first(epochs: Sequence[EpochMetrics], steps: Sequence[int], monitor: st
     return order
 
 
-def restore_weights(learner: Learner, path: str) -> None:
+def restore_weights(bundle: ModelBundle, path: str) -> None:
     """Gives a model the weights of a checkpoint: the averaged ones where the run averages them.
 
     Raises:
         UsageError: If the checkpoint is of another model.
     """
     try:
-        status = tf.train.Checkpoint(model=learner.model).read(path)
+        status = tf.train.Checkpoint(model=bundle.model).read(path)
         status.assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError, TypeError) as error:
         raise _another_model(path, str(error).strip().splitlines()[0]) from error
     reader = tf.train.load_checkpoint(path)
-    for i, variable in enumerate(learner.model.trainable_variables):
+    for i, variable in enumerate(bundle.model.trainable_variables):
         if reader.has_tensor(key := _AVERAGE.format(i)):
             variable.assign(reader.get_tensor(key))
 
 
-def check_finite(learner: Learner, path: str) -> None:
+def check_finite(bundle: ModelBundle, path: str) -> None:
     """Checks that a model learned numbers.
 
     Raises:
         UsageError: If its weights are none, so that it would answer nothing.
     """
-    name = find_not_finite(learner.model.trainable_variables)
+    name = find_not_finite(bundle.model.trainable_variables)
     if name is not None:
         raise UsageError(
             "the weights in the checkpoint are not numbers",
@@ -216,8 +216,8 @@ def _another_model(path: str, why: str) -> UsageError:
     )
 
 
-def _model_now(record: RunRecord, recipe: LearnerRecipe, model: str | None) -> tuple[str, tuple[str, ...]]:
-    """Returns the model's name as `learner_again` takes it, and a note if the user's file changed."""
+def _model_now(record: RunRecord, recipe: ModelRecipe, model: str | None) -> tuple[str, tuple[str, ...]]:
+    """Returns the model's name as `restore_bundle` takes it, and a note if the user's file changed."""
     if recipe.model_file is None:
         if model is not None:
             raise UsageError(

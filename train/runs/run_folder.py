@@ -12,7 +12,7 @@ import msgspec
 from shardkit.errors import ConflictError, DamageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.units import format_number
-from train.models.model_recipe import LearnerRecipe
+from train.models.model_recipe import ModelRecipe
 from train.options.choices import Splits
 from train.options.config import LabelSpec, ReaderChoice, TrainOptions
 from train.options.optimizer_options import OptimizerOptions
@@ -64,7 +64,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         sync_every: Steps of each worker between two averages of their weights; None if they add up gradients.
         schedule: Of the learning rate, with its warm-up; None in records of an older shardkit.
         bucket_boundaries: Of the length buckets of the train split; None without.
-        recipe: What the learner was made from; None in records of an older shardkit, like `options`.
+        recipe: What the model was made from; None in records of an older shardkit, like `options`.
         options: All that was asked for, without passwords.
     """
 
@@ -89,7 +89,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sync_every: int | None = None
     schedule: Schedule | None = None
     bucket_boundaries: tuple[int, ...] | None = None
-    recipe: LearnerRecipe | None = None
+    recipe: ModelRecipe | None = None
     options: TrainOptions | None = None
 
     @property
@@ -191,8 +191,8 @@ class RunFolder:
             temporary.replace(path)
 
 
-def read_trained(folder: RunFolder) -> tuple[RunRecord, LearnerRecipe]:
-    """Returns the record of a run, and what its learner was made from.
+def read_trained(folder: RunFolder) -> tuple[RunRecord, ModelRecipe]:
+    """Returns the record of a run, and what its model was made from.
 
     Raises:
         UsageError: If there is no run, or its record says too little.

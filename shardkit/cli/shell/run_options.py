@@ -14,7 +14,7 @@ from shardkit.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
     from shardkit.reading.splits import Splits
-    from train.runs.restore_model import Rebuilt
+    from train.runs.restore_model import RestoredModel
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -71,7 +71,7 @@ def check_trainer() -> None:
             raise missing_extra("train", package)
 
 
-def open_trained(run: str, at: str, model: str | None) -> Rebuilt:
+def open_trained(run: str, at: str, model: str | None) -> RestoredModel:
     """Returns the trained model of a run; prints what the user should know about it.
 
     Raises:
@@ -85,13 +85,13 @@ def open_trained(run: str, at: str, model: str | None) -> Rebuilt:
     read_trained(folder)  # Says at once what TensorFlow needs not be waited for.
     import_quietly()
     from train.reporting.report import Reporter
-    from train.runs.restore_model import rebuild
+    from train.runs.restore_model import restore_model
 
-    rebuilt = rebuild(folder, at, model)
+    restored = restore_model(folder, at, model)
     reporter = Reporter()
-    for note in rebuilt.notes:
+    for note in restored.notes:
         reporter.note(note)
-    return rebuilt
+    return restored
 
 
 def version_option() -> Decorator:

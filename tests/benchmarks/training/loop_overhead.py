@@ -85,7 +85,7 @@ def measure(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
         learning_rate=1e-4,
     )
     setup = set_up(resolve(options), cluster)
-    plan, model = setup.plan, setup.learner.model
+    plan, model = setup.plan, setup.bundle.model
     steps = make_steps(setup)
     batch = next(iter(setup.input.training(plan.position(0))))
     go_on = tf.constant(0.0)

@@ -15,13 +15,13 @@ from train.distribution.cluster import cluster_from_environment
 from train.distribution.heartbeat import Heartbeat
 from train.distribution.rendezvous import meet
 from train.distribution.start_watchdog import watched
-from train.distribution.worker_identity import end_with_supervisor, own_seat
+from train.distribution.worker_identity import end_with_supervisor, own_identity
 
 EVERY = 10
 
 folder, num_steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 end_with_supervisor()
-cluster, seat = cluster_from_environment(os.environ), own_seat(os.environ)
+cluster, seat = cluster_from_environment(os.environ), own_identity(os.environ)
 heartbeat = Heartbeat.from_environment(os.environ)
 
 import tensorflow as tf  # noqa: E402

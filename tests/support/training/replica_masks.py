@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from train.models.batch import Batch
 from train.optimization.gradients import Backward
-from train.optimization.replica_seeds import seed_states, with_own_seeds
+from train.optimization.replica_seeds import seed_states, with_replica_seeds
 
 NUM_STEPS = 3
 
@@ -22,7 +22,7 @@ def draw(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
     with strategy.scope():
         inputs = keras.Input([64])
         model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs))
-    forward = with_own_seeds(model, lambda batch, weight, scale: Backward([], model(batch.inputs, training=True)))
+    forward = with_replica_seeds(model, lambda batch, weight, scale: Backward([], model(batch.inputs, training=True)))
 
     @tf.function
     def step() -> tf.Tensor:

@@ -14,7 +14,7 @@ from pathlib import Path
 from shardkit.runtime.early_signals import stopped_sentence
 from train.distribution.cluster import cluster_from_environment
 from train.distribution.heartbeat import Heartbeat
-from train.distribution.worker_identity import end_with_supervisor, own_seat
+from train.distribution.worker_identity import end_with_supervisor, own_identity
 
 CHECKPOINT_EVERY = 5
 
@@ -22,7 +22,7 @@ CHECKPOINT_EVERY = 5
 def main():
     folder, num_steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     end_with_supervisor()
-    seat, cluster = own_seat(os.environ), cluster_from_environment(os.environ)
+    seat, cluster = own_identity(os.environ), cluster_from_environment(os.environ)
     heartbeat = Heartbeat.from_environment(os.environ)
     asked = []
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.features import make_feature
-from train.distribution.worker_identity import SEAT, Seat
+from train.distribution.worker_identity import WORKER_IDENTITY, WorkerIdentity
 
 FEATURES = (
     make_feature("x", "float64", nullable=True),
@@ -52,8 +52,8 @@ def start_processes(count: int | None, command: Sequence[str], *, folder: Path) 
     started = []
     for index in range(count):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        seat = Seat(index=index, generation=0, heartbeat=str(folder / f"heartbeat-{index}"))
-        environment = clean | {"TF_CONFIG": json.dumps(config), SEAT: seat.to_text()}
+        seat = WorkerIdentity(index=index, generation=0, heartbeat=str(folder / f"heartbeat-{index}"))
+        environment = clean | {"TF_CONFIG": json.dumps(config), WORKER_IDENTITY: seat.to_text()}
         started.append(_start(command, environment))
     return started
 

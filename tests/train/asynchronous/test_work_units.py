@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, DamageError
-from train.asynchronous.input import UnitSource, told_error
+from train.asynchronous.input import UnitSource, error_of_worker
 from train.asynchronous.work_units import (
     MAX_STEPS_A_UNIT,
     MAX_UNIT_S,
     bounded_size,
     next_stop,
-    plan_units,
+    plan_work_units,
     steps_a_unit,
 )
 
@@ -29,7 +29,7 @@ STEPS = st.integers(1, 5_000)
 
 @given(st.integers(0, 1_000), st.integers(0, 1_000), st.integers(1, 300))
 def test_units_cover_each_batch_once_in_order(first, num_steps, size) -> None:
-    units = list(plan_units(first, first + num_steps, lambda: size))
+    units = list(plan_work_units(first, first + num_steps, lambda: size))
     assert [step for unit in units for step in range(unit.first, unit.end)] == list(range(first, first + num_steps))
     assert all(1 <= unit.size <= size for unit in units)
 
@@ -38,7 +38,7 @@ def test_units_cover_each_batch_once_in_order(first, num_steps, size) -> None:
 def test_all_workers_have_units_if_there_are_as_many_steps(num_steps, num_workers) -> None:
     size = steps_a_unit(num_steps, num_workers)
     assert 1 <= size <= MAX_STEPS_A_UNIT
-    assert len(list(plan_units(0, num_steps, lambda: size))) >= min(num_steps, num_workers)
+    assert len(list(plan_work_units(0, num_steps, lambda: size))) >= min(num_steps, num_workers)
 
 
 @given(st.integers(1, 256), st.none() | st.floats(0, 1e6))
@@ -74,7 +74,7 @@ def test_what_one_worker_takes_is_read_on_and_sought_where_another_one_was_betwe
     assert given_away == [0, 1, 4, 5, 0]
     with pytest.raises(ValueError, match="fewer examples") as raised:
         source(np.int64(9))
-    assert isinstance(told_error(raised.value), DamageError)
+    assert isinstance(error_of_worker(raised.value), DamageError)
 
 
 def test_an_error_is_the_same_on_the_other_side() -> None:
@@ -85,7 +85,7 @@ def test_an_error_is_the_same_on_the_other_side() -> None:
 
     with pytest.raises(ValueError, match="oops") as raised:
         UnitSource(fail, nullcontext)(np.int64(0))
-    told = told_error(RuntimeError(f"{{function}} {raised.value}\n\t [[node PyFunc]]"))
+    told = error_of_worker(RuntimeError(f"{{function}} {raised.value}\n\t [[node PyFunc]]"))
     assert told is not None
     assert told.to_dict() == error.to_dict()
-    assert told_error(RuntimeError("another one")) is None
+    assert error_of_worker(RuntimeError("another one")) is None

@@ -20,7 +20,7 @@ from train.distribution.cluster import (
     place,
 )
 from train.distribution.nodelist import expand_nodes, expand_tasks
-from train.distribution.worker_identity import SEAT
+from train.distribution.worker_identity import WORKER_IDENTITY
 
 NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=8)
 HOSTS = NAMES | st.ip_addresses(v=4).map(str) | st.ip_addresses(v=6).map(lambda a: f"[{a}]")
@@ -72,7 +72,7 @@ def test_a_cluster_is_what_its_tf_config_says(addresses, data) -> None:
         assert text is None
         return
     assert cluster_of_tf_config(text) == cluster
-    assert cluster_from_environment({"TF_CONFIG": text, SEAT: "{}"}) == cluster
+    assert cluster_from_environment({"TF_CONFIG": text, WORKER_IDENTITY: "{}"}) == cluster
     # Without a supervisor around it, the variable is for the supervisor.
     assert cluster_from_environment({"TF_CONFIG": text}) == Cluster()
     assert placed({"TF_CONFIG": text}) == Placement(first=cluster.index, count=1, workers=cluster.workers)

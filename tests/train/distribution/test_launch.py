@@ -16,7 +16,7 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from train.distribution.launch import plan_launch, run_identity
-from train.distribution.worker_identity import SEAT
+from train.distribution.worker_identity import WORKER_IDENTITY
 from train.options.config import TrainOptions
 
 FEATURES = (make_feature("x", "float64"), make_feature("label", "bool"))
@@ -143,7 +143,7 @@ def workers_of(pid: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and SEAT.encode() in (path / "environ").read_bytes():
+            if parent == pid and WORKER_IDENTITY.encode() in (path / "environ").read_bytes():
                 found.append(int(path.name))
         except OSError:
             continue

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.distribution.exit_codes import EXIT_BUG, EXIT_PEER_LOST, LOOKOUT_SIGNAL
+from train.distribution.exit_codes import EXIT_BUG, EXIT_PEER_LOST, WATCHDOG_SIGNAL
 from train.distribution.restart_policy import (
     FINAL_CODES,
     Event,
@@ -28,7 +28,7 @@ from train.distribution.restart_policy import (
     decide,
 )
 
-CODES = st.sampled_from([*range(8), 70, EXIT_PEER_LOST, 130, 143, -LOOKOUT_SIGNAL, -signal.SIGKILL, -signal.SIGSEGV])
+CODES = st.sampled_from([*range(8), 70, EXIT_PEER_LOST, 130, 143, -WATCHDOG_SIGNAL, -signal.SIGKILL, -signal.SIGSEGV])
 STEPS = st.none() | st.integers(0, 1000)
 
 
@@ -149,7 +149,7 @@ def test_it_says_where_workers_start_again(is_saved, where) -> None:
 
 
 def test_an_elastic_run_takes_numbers_of_workers_that_can_share_it() -> None:
-    state = State(num_workers=8, count=8, max_restarts=9, is_elastic=True, fitting=(1, 2, 4, 8))
+    state = State(num_workers=8, count=8, max_restarts=9, is_elastic=True, worker_counts=(1, 2, 4, 8))
     counts = []
     for _ in range(5):
         state, _ = decide(state, WorkerEnded(0, -signal.SIGKILL, 3))

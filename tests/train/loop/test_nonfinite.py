@@ -23,7 +23,7 @@ from train.reporting.metric_sums import zero_sums
 from train.reporting.metrics import EpochMetrics
 from train.runs.checkpoints import Checkpoints
 from train.runs.request import resolve
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
 from train.setup import set_up
 
@@ -101,19 +101,19 @@ def test_weights_of_a_checkpoint_that_are_no_numbers_are_not_used(one_step, tmp_
     one_step(tmp_path / "run", epochs=2)
     folder = RunFolder(str(tmp_path / "run"))
     setup = set_up(resolve(folder.read_record().options))
-    model, sums = setup.learner.model, zero_sums(setup.objective.layout)
+    model, sums = setup.bundle.model, zero_sums(setup.objective.layout)
     checkpoints = Checkpoints(folder.checkpoints, model, setup.updater.state, len(sums), print)
     checkpoints.restore_newest()
     model.trainable_variables[0].assign([[math.nan]])
     checkpoints.save(3, sums)
     with pytest.raises(UsageError, match=r"are not numbers in .*step-3: .*kernel' holds NaN or infinity\. Use --at"):
-        rebuild(folder)
-    assert rebuild(folder, "2").step == 2
+        restore_model(folder)
+    assert restore_model(folder, "2").step == 2
     reporter = Recorder()
     assert [line.step for line in one_step(tmp_path / "run", reporter, epochs=3, resume=True)] == [1, 2, 3]
     assert any("step-3 is passed over: " in text for text in reporter.texts)
     assert "resumed after step 2" in reporter.texts
-    assert rebuild(folder).step == 3
+    assert restore_model(folder).step == 3
 
 
 def test_the_error_names_the_batch_the_input_and_the_row(dataset, tmp_path, settings) -> None:

@@ -10,7 +10,7 @@ from shardkit.reading.splits import open_splits
 from tests.support.training.inprocess import TABLE, table
 from tests.support.training.workers import train_command
 from train.runs.evaluate import evaluate
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.full
@@ -38,5 +38,5 @@ def test_what_is_validated_is_what_a_checkpoint_keeps(write, tmp_path) -> None:
     assert found.returncode == 0, found.stderr
     assert "batch normalization sees one replica's share" in found.stderr
     folder = RunFolder(str(tmp_path / "run"))
-    evaluated = evaluate(rebuild(folder), open_splits(str(dataset)), "test", 50)
+    evaluated = evaluate(restore_model(folder), open_splits(str(dataset)), "test", 50)
     assert evaluated.metrics == pytest.approx(folder.read_metrics()[-1].validation, rel=1e-5)

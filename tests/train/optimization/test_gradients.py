@@ -14,7 +14,7 @@ import tensorflow as tf
 from shardkit.errors import UsageError
 from tests.support.paths import ROOT
 from train.models.batch import Batch
-from train.optimization.ema import Averages
+from train.optimization.ema import WeightAverages
 from train.optimization.gradients import add_gradients, clip_gradients, split_batch
 from train.optimization.memory import MemoryPlan, plan_memory
 from train.optimization.precision import SMALLEST_SCALE, LossScale, note_on_outputs, set_precision
@@ -162,7 +162,7 @@ def test_parts_of_a_batch_keep_its_structure() -> None:
 
 def test_averages_take_the_place_of_weights_for_a_while() -> None:
     variable = keras.Variable(np.zeros(2, np.float32), name="w")
-    averages = Averages([variable], 0.5)
+    averages = WeightAverages([variable], 0.5)
     averages.values[0].assign([3.0, 4.0])
     with averages.in_place_of([variable]):
         assert variable.numpy().tolist() == [3.0, 4.0]

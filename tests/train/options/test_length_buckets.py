@@ -129,8 +129,8 @@ def test_validation_counts_every_example_once_with_what_its_bucket_cannot_change
     outputs = []
     for asked in ("auto", (40,), None):
         setup = with_buckets(dataset, tmp_path, length_buckets=asked)
-        setup.learner.model.set_weights(
-            [np.random.default_rng(0).normal(size=w.shape) for w in setup.learner.model.get_weights()]
+        setup.bundle.model.set_weights(
+            [np.random.default_rng(0).normal(size=w.shape) for w in setup.bundle.model.get_weights()]
         )
         batches = list(setup.input.validation())
         assert len(batches) == -(-NUM_TEST // 24)
@@ -139,7 +139,7 @@ def test_validation_counts_every_example_once_with_what_its_bucket_cannot_change
             (np.trim_zeros(tokens).tolist(), output.tolist())
             for batch in batches
             for tokens, output, weight in zip(
-                batch.inputs["tokens"].numpy(), setup.learner.model(batch.inputs).numpy(), batch.weights, strict=True
+                batch.inputs["tokens"].numpy(), setup.bundle.model(batch.inputs).numpy(), batch.weights, strict=True
             )
             if weight
         ]
@@ -156,9 +156,9 @@ def ids_by_worker(dataset: Path, tmp_path: Path, num_workers: int) -> list[list[
         num_train_examples=NUM_TRAIN, num_validation_examples=0, num_replicas=num_workers, num_epochs=2,
         global_batch_size=24, default_batch_size=1, num_workers=num_workers,
     )  # fmt: skip
-    preparation = Preparation(setup.learner, setup.label, setup.request.label_feature, 96)
+    preparation = Preparation(setup.bundle, setup.label, setup.request.label_feature, 96)
     opened = OpenSplits(setup.request.dataset)
-    opened["train"].set_lengths("text", read_lengths(opened["train"], setup.learner))
+    opened["train"].set_lengths("text", read_lengths(opened["train"], setup.bundle))
     splits = Splits(train="train", validation=None)
     inputs = [
         ReaderInput(opened, splits, preparation, made, i, 5, {"train": setup.buckets}) for i in range(num_workers)
@@ -226,7 +226,7 @@ def test_the_length_of_any_sequence_is_what_it_takes_of_the_inputs(write, tmp_pa
     plain = with_buckets(dataset, tmp_path, **settings)
     name = "tokens" if kind == "tokens" else "mask"
     held = [int((row != 0).sum()) for batch in plain.input.validation() for row in batch.inputs[name].numpy()]
-    assert read_lengths(OpenSplits(setup.request.dataset)["test"], setup.learner).tolist() == held
+    assert read_lengths(OpenSplits(setup.request.dataset)["test"], setup.bundle).tolist() == held
     found = [batch.inputs[name].numpy() for batch in setup.input.validation()]
     assert sorted(int((row != 0).sum()) for rows in found for row in rows) == sorted(held)
     assert {rows.shape[1] for rows in found} <= set(setup.buckets.boundaries)

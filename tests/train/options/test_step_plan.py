@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
-from train.options.step_plan import TrainPlan, fitting_workers, plan_training
+from train.options.step_plan import TrainPlan, plan_training, worker_counts
 
 sizes = st.integers(1, 10_000)
 
@@ -28,8 +28,8 @@ def test_every_replica_gets_equal_full_steps(per_replica: int, replicas: int, ex
     batch = per_replica * replicas
     made = plan(batch + extra, batch, replicas, num_validation)
     assert made.replica_batch_size * replicas == batch
-    assert made.steps_per_epoch * batch + made.num_left_out == made.num_train_examples
-    assert 0 <= made.num_left_out < batch
+    assert made.steps_per_epoch * batch + made.num_dropped == made.num_train_examples
+    assert 0 <= made.num_dropped < batch
     assert made.num_steps == made.steps_per_epoch * 3
     assert 0 <= made.num_validation_steps * batch - num_validation < batch
 
@@ -80,9 +80,9 @@ def test_workers_that_are_fewer_share_batches_and_lanes_evenly(num_workers: int,
         default_batch_size=1,
         num_workers=num_workers,
     )
-    fitting = fitting_workers(plan)
-    assert {1, num_workers} <= set(fitting)
-    for count in fitting:
+    counts = worker_counts(plan)
+    assert {1, num_workers} <= set(counts)
+    for count in counts:
         others = {"num_replicas": count, "num_workers": count, "num_lanes": plan.num_lanes, "num_epochs": 1}
         same = plan_training(
             num_train_examples=10_000,

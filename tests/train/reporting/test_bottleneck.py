@@ -12,7 +12,7 @@ from shardkit.cli.train import command as train_command
 from tests.support.training.inprocess import TABLE, Recorder, table, train
 from train.options.config import TrainOptions
 from train.options.local_sgd_checks import can_sync
-from train.reporting.bottleneck import TOLERABLE_SHARE, Circumstances, give_verdict, mean_share
+from train.reporting.bottleneck import TOLERABLE_SHARE, Circumstances, find_bottleneck, mean_share
 from train.reporting.metrics import EpochMetrics
 
 pytestmark = pytest.mark.full
@@ -43,17 +43,17 @@ def line(waiting: float | None, communication: float | None = None, step_ms: flo
 
 
 def test_the_largest_share_decides() -> None:
-    assert give_verdict([], LOCAL) is None
-    assert give_verdict([line(None)], LOCAL) is None
-    busy = give_verdict([line(0.02)], LOCAL)
+    assert find_bottleneck([], LOCAL) is None
+    assert find_bottleneck([line(None)], LOCAL) is None
+    busy = find_bottleneck([line(0.02)], LOCAL)
     assert busy == "the device is the bottleneck, which is what one wants: it computes 98% of the time"
-    waits = give_verdict([line(0.3, 0.2)], LOCAL)
+    waits = find_bottleneck([line(0.3, 0.2)], LOCAL)
     assert waits is not None
     assert waits.startswith("input is the bottleneck: 30% of the time the device waits for examples. What helps: ")
-    costs = give_verdict([line(0.13, 0.1)], LOCAL)
+    costs = find_bottleneck([line(0.13, 0.1)], LOCAL)
     assert costs is not None
     assert costs.startswith("input costs time: 13% of the time the device waits for examples. What helps: ")
-    talks = give_verdict([line(0.2, 0.3)], LOCAL)
+    talks = find_bottleneck([line(0.2, 0.3)], LOCAL)
     assert talks is not None
     assert talks.startswith("communication is the bottleneck: up to 30% of the time")
 
@@ -62,7 +62,7 @@ def test_an_epoch_that_a_run_went_on_in_counts_for_the_rest_of_it() -> None:
     epochs = [line(0.0, step_ms=60), line(0.5, step_ms=1), line(0.5, step_ms=1)]
     share = mean_share(epochs, "waiting_share", first_part=0.02)
     assert share == pytest.approx((0.5 + 0.5) / (60 * 0.02 + 1 + 1))
-    verdict = give_verdict(epochs, LOCAL, first_part=0.02)
+    verdict = find_bottleneck(epochs, LOCAL, first_part=0.02)
     assert verdict is not None
     assert verdict.startswith("input is the bottleneck: 31%")
 
@@ -75,7 +75,7 @@ def test_slow_epochs_count_more_than_fast_ones() -> None:
 @pytest.mark.parametrize("found", [LOCAL, STOCK_IMAGES, FAR, KEPT, SEVERAL, AVERAGING])
 @pytest.mark.parametrize("epoch", [line(0.9), line(0.1, 0.8)])
 def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found) -> None:
-    text = give_verdict([epoch], found)
+    text = find_bottleneck([epoch], found)
     assert text is not None
     known = {name for command in (train_command, convert_command) for p in command.params for name in p.opts}
     assert set(re.findall(r"--[a-z-]+", text)) <= known
@@ -91,10 +91,10 @@ def test_advice_is_made_of_options_that_exist_and_change_something(epoch, found)
     [(LOCAL, "--cache memory"), (FAR, "--cache disk"), (KEPT, None), (STOCK_IMAGES, None)],
 )
 def test_examples_that_are_read_again_and_again_can_be_kept(found, advised) -> None:
-    text = give_verdict([line(0.9)], found)
+    text = find_bottleneck([line(0.9)], found)
     assert text is not None
     assert re.findall(r"--cache \w+", text) == ([] if advised is None else [advised])
-    assert "--cache" not in str(give_verdict([line(0.1, 0.8)], found))
+    assert "--cache" not in str(find_bottleneck([line(0.1, 0.8)], found))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_examples_that_are_read_again_and_again_can_be_kept(found, advised) -> N
     ],
 )
 def test_workers_that_wait_for_each_other_may_meet_less_often(found, advised) -> None:
-    text = give_verdict([line(0.1, 0.8)], found)
+    text = find_bottleneck([line(0.1, 0.8)], found)
     assert text is not None
     assert re.findall(r"--(?:sync-every|reduce-in) (?:with more than )?\w+", text) == advised
-    assert "--sync-every" not in str(give_verdict([line(0.9)], found))
+    assert "--sync-every" not in str(find_bottleneck([line(0.9)], found))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_a_run_ends_with_a_verdict_on_what_its_log_says(write, tmp_path) -> None
 
 
 def test_nobody_is_told_to_keep_what_is_read_once() -> None:
-    once = give_verdict([line(0.3)], msgspec.structs.replace(LOCAL, num_epochs=1))
+    once = find_bottleneck([line(0.3)], msgspec.structs.replace(LOCAL, num_epochs=1))
     assert once is not None
     assert "--cache" not in once

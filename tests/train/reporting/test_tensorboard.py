@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from train.reporting.metrics import EpochMetrics, Meter
-from train.reporting.tensorboard import Board
+from train.reporting.tensorboard import TensorBoardWriter
 
 pytestmark = pytest.mark.full
 
@@ -34,10 +34,10 @@ def running_meter() -> Meter:
 
 
 def test_many_steps_in_no_time_are_written_once(tmp_path) -> None:
-    board, meter = Board(tmp_path, lambda: 0.25), running_meter()
+    tensorboard, meter = TensorBoardWriter(tmp_path, lambda: 0.25), running_meter()
     for step in range(1, 200):
-        board.write_step(step, np.array([10.0 * step, 20.0 * step]), meter)
-    board.close()
+        tensorboard.write_step(step, np.array([10.0 * step, 20.0 * step]), meter)
+    tensorboard.close()
     found = scalars(tmp_path)
     assert set(found) == {f"step/{name}" for name in ("loss", "learning_rate", "examples_per_s", "waiting_share")}
     assert {name: values[0][0] for name, values in found.items()} == dict.fromkeys(found, 1)
@@ -47,10 +47,10 @@ def test_many_steps_in_no_time_are_written_once(tmp_path) -> None:
 
 
 def test_the_loss_is_that_of_the_steps_since_the_last_one(tmp_path) -> None:
-    board, meter = Board(tmp_path, lambda: 0.1, steps_every_s=0.0), running_meter()
+    tensorboard, meter = TensorBoardWriter(tmp_path, lambda: 0.1, steps_every_s=0.0), running_meter()
 
     def write(step: int, weight: float, loss: float) -> None:
-        board.write_step(step, np.array([weight, loss]), meter)
+        tensorboard.write_step(step, np.array([weight, loss]), meter)
 
     write(1, 10, 30)
     write(2, 20, 40)
@@ -65,7 +65,7 @@ def test_the_loss_is_that_of_the_steps_since_the_last_one(tmp_path) -> None:
         train_s=1.0,
         validation_s=0.0,
     )
-    board.write(line)
+    tensorboard.write(line)
     write(6, 30, 15)
-    board.close()
+    tensorboard.close()
     assert scalars(tmp_path)["step/loss"] == [(1, 3.0), (2, 1.0), (6, 0.5)]

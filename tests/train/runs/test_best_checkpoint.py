@@ -13,7 +13,7 @@ from tests.support.training.inprocess import TABLE, Interrupted, Recorder, table
 from train.reporting.metrics import EpochMetrics
 from train.runs.best_checkpoint import best_step, copy_checkpoint, keep_best
 from train.runs.checkpoints import find_damage
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
 
 pytestmark = pytest.mark.full
@@ -98,8 +98,8 @@ def test_a_run_keeps_its_best_epoch_and_a_resumed_one_the_same(write, tmp_path) 
     train(dataset, tmp_path / "cut", resume=True, **settings)
     cut = RunFolder(str(tmp_path / "cut"))
     assert list_checkpoints(cut.best) == [best]
-    found = [rebuild(folder, "best") for folder in (whole, cut)]
+    found = [restore_model(folder, "best") for folder in (whole, cut)]
     assert [f.step for f in found] == [best, best]
     assert found[0].notes == ()
-    for one, other in zip(*(f.learner.model.get_weights() for f in found), strict=True):
+    for one, other in zip(*(f.bundle.model.get_weights() for f in found), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -24,7 +24,7 @@ from train.options.optimizer_options import OptimizerOptions
 from train.options.schedules import plan_schedule
 from train.reporting.profiler import Profiler
 from train.runs.request import resolve
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.full
@@ -65,7 +65,7 @@ def test_a_share_is_what_the_reader_reads(place, num_workers) -> None:
 def test_memory_is_that_of_the_variables(classified) -> None:
     import keras
 
-    model = rebuild(classified).learner.model
+    model = restore_model(classified).bundle.model
     optimizer = keras.optimizers.AdamW()
     optimizer.build(model.trainable_variables)
     one, ten = estimate_memory(model, optimizer, 1), estimate_memory(model, optimizer, 10)
@@ -78,7 +78,7 @@ def test_memory_is_that_of_the_variables(classified) -> None:
 
 
 def test_averages_and_masks_take_memory_too(classified) -> None:
-    model = rebuild(classified).learner.model
+    model = restore_model(classified).bundle.model
     options = OptimizerOptions(name="adamw", learning_rate=1e-3, ema=0.9, sparsity=0.5)
     schedule = plan_schedule("cosine", options.learning_rate, 10, 2)
     updater = Updater(make_optimizer(options, schedule), model.trainable_variables, options, 10)

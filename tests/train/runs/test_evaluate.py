@@ -13,7 +13,7 @@ from shardkit.errors import DamageError, UsageError
 from shardkit.features import make_feature
 from shardkit.reading.splits import open_splits
 from train.runs.evaluate import evaluate
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
 
 pytestmark = pytest.mark.full
@@ -29,12 +29,12 @@ def test_the_metrics_are_those_of_the_last_epoch(request, place, run, tmp_path) 
     folder = request.getfixturevalue(run)
     # Moved, so that nothing is taken from the dataset of the training.
     dataset = open_splits(shutil.copytree(place / "data", tmp_path / "elsewhere"))
-    rebuilt = rebuild(folder)
+    restored = restore_model(folder)
     last = folder.read_metrics()[-1]
-    assert rebuilt.notes == ()
-    assert rebuilt.step == last.step
+    assert restored.notes == ()
+    assert restored.step == last.step
     for size in (7, 101, 500):
-        found = evaluate(rebuilt, dataset, "test", size)
+        found = evaluate(restored, dataset, "test", size)
         assert found.num_examples == found.num_labelled == 101
         assert found.metrics == pytest.approx(last.validation, rel=1e-5)
 
@@ -42,21 +42,21 @@ def test_the_metrics_are_those_of_the_last_epoch(request, place, run, tmp_path) 
 def test_examples_without_a_label_do_not_count(classified, table, save_dataset, make_rows) -> None:
     rows = [{**r, "sides": r["sides"] if r["id"] % 3 else None} for r in make_rows(50, seed=2)]
     labelled = [r for r in rows if r["sides"] is not None]
-    rebuilt = rebuild(classified)
+    restored = restore_model(classified)
     dataset = open_splits(save_dataset(table, {"train": labelled, "test": rows}))
-    some, all_ = (evaluate(rebuilt, dataset, split, 16) for split in ("test", "train"))
+    some, all_ = (evaluate(restored, dataset, split, 16) for split in ("test", "train"))
     assert (some.num_examples, some.num_labelled) == (50, len(labelled))
     assert some.metrics == pytest.approx(all_.metrics, rel=1e-5)
 
 
 def test_another_dataset_must_have_the_features(classified, table, save_dataset, make_rows, tmp_path) -> None:
-    rebuilt = rebuild(classified)
+    restored = restore_model(classified)
 
     def refusal(features, change=lambda row: row) -> str:
         shutil.rmtree(tmp_path / "dataset", ignore_errors=True)
         rows = [change(r) for r in make_rows(30)]
         with pytest.raises(UsageError) as caught:
-            evaluate(rebuilt, open_splits(save_dataset(features, {"test": rows})), "test", 10)
+            evaluate(restored, open_splits(save_dataset(features, {"test": rows})), "test", 10)
         return str(caught.value)
 
     without = tuple(f for f in table if f.name != "color")
@@ -77,23 +77,23 @@ def test_a_damaged_checkpoint_is_passed_over_and_any_other_can_be_named(classifi
     raw = bytearray(data.read_bytes())
     raw[len(raw) // 2] ^= 1
     data.write_bytes(raw)
-    rebuilt = rebuild(folder)
-    assert rebuilt.step == before
-    assert "damaged and is passed over" in rebuilt.notes[0]
-    assert rebuild(folder, str(before)).step == before
+    restored = restore_model(folder)
+    assert restored.step == before
+    assert "damaged and is passed over" in restored.notes[0]
+    assert restore_model(folder, str(before)).step == before
     with pytest.raises(DamageError, match="cannot be read"):
-        rebuild(folder, str(newest))
+        restore_model(folder, str(newest))
     with pytest.raises(UsageError, match="no checkpoint '1'"):
-        rebuild(folder, "1")
+        restore_model(folder, "1")
 
 
 def test_the_best_checkpoint_stands_in_for_lost_ones_and_is_named(classified, tmp_path) -> None:
     folder = copy_of(classified, tmp_path / "run")
     (kept,) = list_checkpoints(folder.best)
     shutil.rmtree(folder.checkpoints)
-    rebuilt = rebuild(folder)
-    assert rebuilt.step == kept
-    assert rebuilt.notes == (
+    restored = restore_model(folder)
+    assert restored.step == kept
+    assert restored.notes == (
         f"{folder.checkpoints} holds no checkpoint; this is the one of the best epoch, from {folder.best}",
     )
 
@@ -103,11 +103,11 @@ def test_the_best_checkpoint_is_that_of_the_best_epoch(measured, tmp_path) -> No
     shutil.rmtree(folder.best)
     lines = folder.read_metrics()
     folder.write_metrics([msgspec.structs.replace(e, validation={"loss": [3.0, 1.0, 2.0][e.epoch]}) for e in lines])
-    assert rebuild(folder, "best").step == lines[1].step
-    assert rebuild(folder, "best").notes == ()
+    assert restore_model(folder, "best").step == lines[1].step
+    assert restore_model(folder, "best").notes == ()
     for file in folder.checkpoints.glob(f"step-{lines[1].step}.*"):
         file.unlink()
-    next_best = rebuild(folder, "best")
+    next_best = restore_model(folder, "best")
     assert next_best.step == lines[2].step
     assert "its checkpoint is not kept" in next_best.notes[0]
 
@@ -116,19 +116,19 @@ def test_a_models_file_that_changed_or_is_gone(own, place, tmp_path) -> None:
     folder = copy_of(own, tmp_path / "run")
     moved = tmp_path / "moved.py"
     shutil.copy(place / "own.py", moved)
-    assert rebuild(folder, model=f"{moved}:build").notes == ()
+    assert restore_model(folder, model=f"{moved}:build").notes == ()
     moved.write_text(moved.read_text() + "\n# changed\n")
-    assert "not the file that the run began with" in rebuild(folder, model=f"{moved}:build").notes[0]
+    assert "not the file that the run began with" in restore_model(folder, model=f"{moved}:build").notes[0]
     moved.write_text(moved.read_text().replace("Dense(8", "Dense(9"))
     with pytest.raises(UsageError, match="of another model"):
-        rebuild(folder, model=f"{moved}:build")
+        restore_model(folder, model=f"{moved}:build")
     with pytest.raises(UsageError, match="file of the model cannot be read"):
-        rebuild(folder, model=f"{tmp_path}/gone.py:build")
+        restore_model(folder, model=f"{tmp_path}/gone.py:build")
 
 
 def test_a_folder_without_a_run(tmp_path) -> None:
     with pytest.raises(UsageError, match="there is no run"):
-        rebuild(RunFolder(str(tmp_path)))
+        restore_model(RunFolder(str(tmp_path)))
 
 
 def test_a_record_of_before_is_still_read(classified, tmp_path) -> None:
@@ -139,17 +139,17 @@ def test_a_record_of_before_is_still_read(classified, tmp_path) -> None:
     folder.record_path.write_bytes(msgspec.json.encode(document))
     assert folder.read_record().label.name == "sides"
     with pytest.raises(UsageError, match="--resume"):
-        rebuild(folder)
+        restore_model(folder)
 
 
 def test_averaged_weights_are_those_that_are_evaluated(classified, tmp_path) -> None:
     folder = copy_of(classified, tmp_path / "run")
-    model = rebuild(folder).learner.model
+    model = restore_model(folder).bundle.model
     state, averages = tf.train.Checkpoint(), tf.Module()
     averages.values = [tf.Variable(v.value + 1.0) for v in model.trainable_variables]
     state.averages = averages
     tf.train.Checkpoint(model=model, optimizer=state).write(str(folder.checkpoints / "step-1000"))
-    averaged = rebuild(folder)
+    averaged = restore_model(folder)
     assert averaged.step == 1000
-    for before, after in zip(model.trainable_variables, averaged.learner.model.trainable_variables, strict=True):
+    for before, after in zip(model.trainable_variables, averaged.bundle.model.trainable_variables, strict=True):
         np.testing.assert_array_equal(after.numpy(), before.numpy() + 1.0)

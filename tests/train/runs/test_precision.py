@@ -1,4 +1,4 @@
-"""A rebuilt model computes in the precision of its run, so that its metrics are those of the run."""
+"""A restored model computes in the precision of its run, so that its metrics are those of the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from train.optimization.precision import set_precision
 from train.reporting.report import Reporter
 from train.runs.evaluate import evaluate
 from train.runs.export import KERAS_FILE, export_run
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 
 pytestmark = pytest.mark.full
 
@@ -25,9 +25,9 @@ def test_metrics_of_a_bfloat16_run_are_found_again(place, run_training, tmp_path
     settings = {"label": "size", "ignore": ("id", "sides"), "precision": "bfloat16"}
     folder = run_training(place / "data", tmp_path / "run", **settings)
     set_precision("float32")  # As in a fresh process.
-    rebuilt = rebuild(folder)
-    assert {layer.compute_dtype for layer in rebuilt.learner.model.layers} >= {"bfloat16"}
-    found = evaluate(rebuilt, open_splits(place / "data"), "test", 20)
+    restored = restore_model(folder)
+    assert {layer.compute_dtype for layer in restored.bundle.model.layers} >= {"bfloat16"}
+    found = evaluate(restored, open_splits(place / "data"), "test", 20)
     assert found.metrics == pytest.approx(folder.read_metrics()[-1].validation, rel=1e-6)
 
 
@@ -42,7 +42,7 @@ def test_a_bfloat16_run_is_exported_in_float32(place, run_training, tmp_path) ->
 
 def test_a_float32_run_is_not_rounded_by_what_was_there_before(measured, place) -> None:
     set_precision("bfloat16")
-    rebuilt = rebuild(measured)
-    assert {layer.compute_dtype for layer in rebuilt.learner.model.layers} == {"float32"}
-    found = evaluate(rebuilt, open_splits(place / "data"), "test", 20)
+    restored = restore_model(measured)
+    assert {layer.compute_dtype for layer in restored.bundle.model.layers} == {"float32"}
+    found = evaluate(restored, open_splits(place / "data"), "test", 20)
     assert found.metrics == pytest.approx(measured.read_metrics()[-1].validation, rel=1e-6)

@@ -17,17 +17,17 @@ from shardkit.reading.arrow import record_batch
 from shardkit.reading.row_files import write_rows
 from shardkit.reading.splits import open_splits
 from train.runs.predict import kept_features, predicted_features, predictions
-from train.runs.restore_model import rebuild
+from train.runs.restore_model import restore_model
 
 pytestmark = pytest.mark.full
 
 
 def table_of(folder, dataset, keep, path, size=32, split="test"):
-    rebuilt = rebuild(folder)
-    predicted = predicted_features(rebuilt)
+    restored = restore_model(folder)
+    predicted = predicted_features(restored)
     kept = kept_features(dataset.manifest, keep, predicted)
     features = (*kept, *predicted)
-    batches = predictions(rebuilt, dataset, split, kept, size)
+    batches = predictions(restored, dataset, split, kept, size)
     write_rows(path, features, (record_batch(b, features) for b in batches))
     return pq.read_table(path)
 
@@ -64,7 +64,7 @@ def test_a_dataset_without_the_label_will_do(classified, table, save_dataset, ma
 
 def test_a_kept_name_must_be_free_and_there(classified, place) -> None:
     manifest = open_dataset(place / "data").manifest
-    predicted = predicted_features(rebuild(classified))
+    predicted = predicted_features(restore_model(classified))
     with pytest.raises(UsageError, match="no feature 'colour'"):
         kept_features(manifest, ("colour",), predicted)
     with pytest.raises(UsageError, match="name of a column of predictions"):
