@@ -28,8 +28,8 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 from shardkit.sources.files.streams import guard_unchanged, open_stream
 
 
@@ -77,15 +77,15 @@ class FixedWidthSource:
         }
         # A schema may make something else of a column, which not every value can become.
         try:
-            fitted = fit_rows(
+            cast = cast_rows(
                 lambda a, b: {name: column.slice(a, b - a) for name, column in columns.items()},
                 len(indices),
                 features,
                 tolerates_bad_rows=options.tolerates_bad_rows,
             )
-        except UnfitValueError as error:
-            raise unfit_error(error, place(file, line=int(indices[error.row]) + 2)) from error
-        bad = {int(indices[row]): unfit_error(error, place(file)) for row, error in fitted.unfit}
+        except BadValueError as error:
+            raise bad_value_error(error, place(file, line=int(indices[error.row]) + 2)) from error
+        bad = {int(indices[row]): bad_value_error(error, place(file)) for row, error in cast.bad_values}
         for i in np.flatnonzero(~is_whole).tolist():
             why = f"it has {len(lines[i])} letters"
             bad[i] = BadInputError("a line is too short", where=place(file, line=i + 2), why=why)
@@ -102,8 +102,8 @@ class FixedWidthSource:
             for i in sorted(bad)
         ]
         # The name of a row is that of its line, whichever others are bad.
-        identities = row_identities(file, 0, 0, len(lines))[indices[fitted.kept]]
-        yield RowBatch(fitted.batch, identities, split.file_start, fitted.num_rounded, rejected)
+        identities = row_identities(file, 0, 0, len(lines))[indices[cast.kept]]
+        yield RowBatch(cast.batch, identities, split.file_start, cast.num_rounded, rejected)
 
 
 def _lines(file: RawFile) -> list[str]:

@@ -83,10 +83,10 @@ def batches(
         chosen = []  # What the functions make of them is seen in the batches.
     buckets = settings.get("buckets")
     padded = () if buckets is None else buckets.padded
-    unfit = [f.name for f in chosen if not _fits_device(f, is_padded=f.name in padded)]
-    if unfit:
+    bad_features = [f.name for f in chosen if not _fits_device(f, is_padded=f.name in padded)]
+    if bad_features:
         raise UsageError(
-            f"features cannot lie on a device: {', '.join(map(repr, unfit))}",
+            f"features cannot lie on a device: {', '.join(map(repr, bad_features))}",
             why="text, bytes, decimals, times and lists of any length are no arrays of JAX",
             next_step="Name the others with features=[...], and read these with Split.batches; "
             "lists of numbers can be padded, see LengthBuckets",

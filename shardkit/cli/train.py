@@ -334,7 +334,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             record = folder.read_record()
             num_workers = orders.placement.num_workers
             plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
-            orders = msgspec.structs.replace(orders, fitting=worker_counts(plan))
+            orders = msgspec.structs.replace(orders, worker_counts=worker_counts(plan))
         code = supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export, is_best=options.early_stopping is not None)

@@ -71,7 +71,7 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True):
         return f"pip install '{PACKAGE}[{self.name}]'"
 
 
-class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+class VersionConflict(msgspec.Struct, frozen=True, kw_only=True):
     """A package whose version another one does not take."""
 
     name: str
@@ -89,7 +89,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         python_clauses: What Python it takes.
         core: What every command needs.
         extras: Optional parts.
-        misfits: Packages that do not fit each other.
+        conflicts: Packages that do not fit each other.
     """
 
     version: str | None
@@ -97,7 +97,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     python_clauses: str
     core: tuple[Package, ...]
     extras: tuple[Extra, ...]
-    misfits: tuple[Misfit, ...]
+    conflicts: tuple[VersionConflict, ...]
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             for package in extra.packages
             if package.version is not None and package.fits is False
         ]
-        found += [f"{m.name} is {m.version}, {m.wanted_by} needs {m.name}{m.clauses}" for m in self.misfits]
+        found += [f"{m.name} is {m.version}, {m.wanted_by} needs {m.name}{m.clauses}" for m in self.conflicts]
         return tuple(dict.fromkeys(found))
 
 
@@ -169,8 +169,8 @@ def make_installation(
             fits=None if found is None else fits(found, requirement.clauses),
         )
 
-    misfits = [
-        Misfit(name=r.name, version=found, clauses=r.clauses, wanted_by=name)
+    conflicts = [
+        VersionConflict(name=r.name, version=found, clauses=r.clauses, wanted_by=name)
         for name, lines in sorted(requires_of_others.items())
         for r in _requirements(lines)
         if r.extra is None and (found := version_of(r.name)) is not None and fits(found, r.clauses) is False
@@ -185,7 +185,7 @@ def make_installation(
             for name, purpose in EXTRAS.items()
             if (packages := tuple(package(r) for r in own if r.extra == name))
         ),
-        misfits=tuple(misfits),
+        conflicts=tuple(conflicts),
     )
 
 

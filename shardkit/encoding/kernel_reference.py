@@ -295,11 +295,11 @@ def _row(record: bytes, specs: Sequence[Spec], refuse_others: bool) -> list[Row]
         if refuse_others and not stored.keys() <= {spec.name for spec in specs}:
             return None
         return [_values(stored.get(spec.name), spec) for spec in specs]
-    except (DecodeError, _UnfitError):
+    except (DecodeError, _OtherValueError):
         return None
 
 
-class _UnfitError(Exception):
+class _OtherValueError(Exception):
     """A feature is not what its spec wants."""
 
 
@@ -307,17 +307,17 @@ def _values(feature: Any, spec: Spec) -> Row:
     name = feature.WhichOneof("kind") if feature is not None else None
     if name is None:
         if spec.is_required:
-            raise _UnfitError
+            raise _OtherValueError
         return None
     if name != _LIST_NAMES[spec.kind]:
-        raise _UnfitError
+        raise _OtherValueError
     values: Sequence[Any] = getattr(feature, name).value
     if spec.kind == FLOAT64:
         if len(values) != 1 or len(values[0]) % 8 != 0:
-            raise _UnfitError
+            raise _OtherValueError
         values = np.frombuffer(values[0], _INTEGERS[FLOAT64]).tolist()
     if spec.num_values not in (ANY_NUMBER, len(values)):
-        raise _UnfitError
+        raise _OtherValueError
     return values
 
 

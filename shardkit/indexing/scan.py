@@ -231,7 +231,7 @@ class _PartCollector:
         if self._decoder is None:
             return
         for rows in self._decoder.decode(block):
-            if rows.unfit:
+            if rows.bad_values:
                 self._decoder = None
                 return
             self._collector.update(rows.batch)

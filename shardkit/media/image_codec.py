@@ -58,7 +58,7 @@ class ImageError(Exception):
         self.raw = raw
 
 
-class PictureOptions(NamedTuple):
+class ImageOptions(NamedTuple):
     """What images become.
 
     Attributes:
@@ -78,7 +78,7 @@ class PictureOptions(NamedTuple):
     max_bytes: int
 
 
-class Picture(NamedTuple):
+class EncodedImage(NamedTuple):
     """An encoded image with its size in pixels and its channels."""
 
     data: bytes
@@ -87,7 +87,7 @@ class Picture(NamedTuple):
     channels: int
 
 
-def rewrite(data: bytes, options: PictureOptions) -> Picture:
+def rewrite(data: bytes, options: ImageOptions) -> EncodedImage:
     """Returns an image as it is wanted; the same bytes where it is so already.
 
     Raises:
@@ -98,15 +98,15 @@ def rewrite(data: bytes, options: PictureOptions) -> Picture:
     except ImageHeaderError as error:
         raise ImageError("the image cannot be used", str(error), data) from error
     try:
-        picture = _rewrite(data, header, options)
+        encoded = _rewrite(data, header, options)
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         why = str(error)[:200] or type(error).__name__
         raise ImageError("the image cannot be decoded and written anew", why, data) from error
-    if len(picture.data) > options.max_bytes:
-        why = f"it would have {len(picture.data):,} bytes, more than the {options.max_bytes:,} that a record may have"
+    if len(encoded.data) > options.max_bytes:
+        why = f"it would have {len(encoded.data):,} bytes, more than the {options.max_bytes:,} that a record may have"
         raise ImageError("the image becomes too large", why, data)
-    return picture
+    return encoded
 
 
 def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tuple[int, int]]) -> Image.Image:
@@ -142,12 +142,12 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
         raise ImageError("the image cannot be decoded", why, data) from error
 
 
-def _rewrite(data: bytes, header: ImageHeader, options: PictureOptions) -> Picture:
+def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> EncodedImage:
     wanted = options.format or ("jpeg" if header.media_type == "image/jpeg" else "png")
     image: Image.Image = _open(data, header.media_type)
     orientation = _orientation_of(image, data) if options.apply_exif else 1
     if _is_as_wanted(image, header, wanted, orientation, options.size):
-        return Picture(data, header.height, header.width, header.channels)
+        return EncodedImage(data, header.height, header.width, header.channels)
     if options.size is not None and header.media_type == "image/jpeg":
         height, width = options.size if orientation < 5 else options.size[::-1]
         image.draft(None, (width * _REDUCING_GAP, height * _REDUCING_GAP))
@@ -162,7 +162,7 @@ def _rewrite(data: bytes, header: ImageHeader, options: PictureOptions) -> Pictu
         image.save(target, "JPEG", quality=options.quality)
     else:
         image.save(target, "PNG")
-    return Picture(target.getvalue(), image.height, image.width, _CHANNELS[image.mode])
+    return EncodedImage(target.getvalue(), image.height, image.width, _CHANNELS[image.mode])
 
 
 def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:

@@ -42,10 +42,10 @@ def check_rows_file(path: Path, features: Features) -> None:
             where=str(path),
             next_step=f"End the name with {', '.join(_WRITERS)}",
         )
-    unfit = [f for f in features if not f.is_scalar or f.dtype == "bytes"] if path.suffix == ".csv" else []
-    if unfit:
+    bad_features = [f for f in features if not f.is_scalar or f.dtype == "bytes"] if path.suffix == ".csv" else []
+    if bad_features:
         raise UsageError(
-            f"CSV has no place for {unfit[0].name!r}, which is {unfit[0].describe_type()}",
+            f"CSV has no place for {bad_features[0].name!r}, which is {bad_features[0].describe_type()}",
             next_step="Leave it out, or write .parquet or .jsonl",
         )
 

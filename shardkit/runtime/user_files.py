@@ -6,7 +6,7 @@ import importlib.abc
 import importlib.util
 
 
-class GivenSource(importlib.abc.ExecutionLoader):
+class UserModuleLoader(importlib.abc.ExecutionLoader):
     """Loads exactly these bytes, no older compilation of the file, and leaves no compiled file beside the user's.
 
     Args:

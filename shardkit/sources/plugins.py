@@ -16,7 +16,7 @@ from shardkit.sources.base import InputSplit, RawFile, RecognizingSource, RowBat
 
 
 @dataclass(frozen=True)
-class OfferedSource:
+class PluginSource:
     """A source of another package.
 
     Attributes:

@@ -17,7 +17,7 @@ from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOpti
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS, Format, format_named
-from shardkit.sources.plugins import OfferedSource
+from shardkit.sources.plugins import PluginSource
 from shardkit.sources.text_heads import check_is_decompressed
 
 ENTRY_POINTS = "shardkit.sources"
@@ -34,11 +34,11 @@ def source_for(format: str) -> Source:
     """
     if format in FORMATS:
         return _own(format)
-    offered = _offered().get(format)
-    if offered is None:
-        known = ", ".join((*FORMATS, *_offered()))
+    plugin = _plugins().get(format)
+    if plugin is None:
+        known = ", ".join((*FORMATS, *_plugins()))
         raise UsageError(f"there is no format {format!r}", next_step=f"Known are {known}")
-    return offered
+    return plugin
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def _own(format: str) -> Source:
 
 
 @functools.cache
-def _offered() -> dict[str, RecognizingSource]:
+def _plugins() -> dict[str, RecognizingSource]:
     """Returns the sources of other packages, by format: their entry points in the group `shardkit.sources`."""
     found: dict[str, RecognizingSource] = {}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -68,7 +68,7 @@ def _offered() -> dict[str, RecognizingSource]:
                 where=entry.value,
                 next_step="Uninstall that package, or give its format another name",
             )
-        found[format_name] = OfferedSource(source, format_name, entry.value)
+        found[format_name] = PluginSource(source, format_name, entry.value)
     return found
 
 
@@ -181,7 +181,7 @@ def _format_of(head: bytes, file: RawFile) -> str:
     own = _recognized(head, file.name)
     if own is not None:
         return own.name
-    for source in _offered().values():
+    for source in _plugins().values():
         if source.recognizes(head, file.name):
             return source.format
     found = sniff.format_of(head, file.name)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.messages import shown
-from shardkit.sources.columns.bad_values import find_unfit, fit_exactly, without_rows
-from shardkit.sources.columns.casting import Fitted, UnfitValueError
+from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values, without_rows
+from shardkit.sources.columns.casting import BadValueError, CastColumn
 from shardkit.transforms.options import ALL_COLUMNS
 from shardkit.transforms.steps import (
     RowError,
@@ -56,10 +56,10 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     def call(batch: pa.RecordBatch) -> Taken:
         columns, num_rounded = [], {}
         for column, before, feature in zip(batch.columns, features, after, strict=True):
-            fitted = _cast_column(column, before, feature) if feature is not before else Fitted(column)
-            columns.append(fitted.column)
-            if fitted.num_rounded:
-                num_rounded[feature.name] = fitted.num_rounded
+            cast = _cast_column(column, before, feature) if feature is not before else CastColumn(column)
+            columns.append(cast.column)
+            if cast.num_rounded:
+                num_rounded[feature.name] = cast.num_rounded
         return Taken(batch_of(after, columns), None, num_rounded)
 
     try:
@@ -88,8 +88,8 @@ class _CastStep:
                 return self._rowwise.run(batch, is_tolerant=False)
         failures: dict[int, RowError] = {}
         for column, before, feature in zip(batch.columns, self._before, self.features, strict=True):
-            for row, unfit in _find_unfit(column, before, feature).items():
-                failures.setdefault(row, _cast_error(unfit))
+            for row, bad_values in _find_bad_values(column, before, feature).items():
+                failures.setdefault(row, _cast_error(bad_values))
         is_kept = np.ones(batch.num_rows, dtype=np.bool_)
         is_kept[list(failures)] = False
         rest = pa.RecordBatch.from_arrays([without_rows(c, is_kept) for c in batch.columns], schema=batch.schema)
@@ -155,21 +155,21 @@ def _cast_feature(feature: Feature, dtype: str) -> Feature:
     )
 
 
-def _cast_column(column: pa.Array, before: Feature, feature: Feature) -> Fitted:
+def _cast_column(column: pa.Array, before: Feature, feature: Feature) -> CastColumn:
     if before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar:
-        return Fitted(pa.array(before.vocabulary, pa.string()).take(column))
+        return CastColumn(pa.array(before.vocabulary, pa.string()).take(column))
     try:
-        return fit_exactly(column, feature)
-    except UnfitValueError as error:
+        return cast_exactly(column, feature)
+    except BadValueError as error:
         raise _cast_error(error) from error
 
 
-def _find_unfit(column: pa.Array, before: Feature, feature: Feature) -> dict[int, UnfitValueError]:
+def _find_bad_values(column: pa.Array, before: Feature, feature: Feature) -> dict[int, BadValueError]:
     becomes_names = before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar
-    return {} if before is feature or becomes_names else find_unfit(column, feature)
+    return {} if before is feature or becomes_names else find_bad_values(column, feature)
 
 
-def _cast_error(error: UnfitValueError) -> RowError:
+def _cast_error(error: BadValueError) -> RowError:
     what = f"column {shown(error.column)} cannot be cast"
     return RowError(what, f"expected {error.expected}, got {error.got}", row=error.row)
 

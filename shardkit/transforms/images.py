@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
-from shardkit.media.image_codec import DEFAULT_QUALITY, ImageError, ImageFormat, Picture, PictureOptions, rewrite
+from shardkit.media.image_codec import DEFAULT_QUALITY, EncodedImage, ImageError, ImageFormat, ImageOptions, rewrite
 from shardkit.sources.base import SourceOptions
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.steps import RowError, RowFailure, StepResult, Taken, batch_of
@@ -70,7 +70,7 @@ class ImageStep:
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
         """Returns what becomes of the rows of a batch."""
         kept: list[int] = []
-        pictures: list[list[Picture | None]] = [[] for _ in self._columns]
+        encoded_columns: list[list[EncodedImage | None]] = [[] for _ in self._columns]
         num_bytes = [0] * len(self._columns)
         failures: list[RowFailure] = []
         for row in range(batch.num_rows):
@@ -85,22 +85,22 @@ class ImageStep:
                     break
                 continue
             kept.append(row)
-            for column, picture in zip(pictures, made, strict=True):
-                column.append(picture)
+            for column, encoded in zip(encoded_columns, made, strict=True):
+                column.append(encoded)
         positions = np.array(kept, dtype=np.int64)
         stays = batch if len(kept) == batch.num_rows else batch.take(pa.array(positions))
         columns = list(stays.columns)
-        for image, found in zip(self._columns, pictures, strict=True):
+        for image, found in zip(self._columns, encoded_columns, strict=True):
             columns[image.position] = pa.array([p and p.data for p in found], pa.binary())
         for index, name in self._size_columns.items():
-            columns[index] = _updated(columns[index], [p and getattr(p, name) for p in pictures[0]])
+            columns[index] = _updated(columns[index], [p and getattr(p, name) for p in encoded_columns[0]])
         taken = Taken(batch_of(self.features, columns), None if len(kept) == batch.num_rows else positions)
         return StepResult(taken, tuple(failures))
 
 
 class _ImageColumn(NamedTuple):
     position: int
-    options: PictureOptions
+    options: ImageOptions
 
 
 def _check(options: TransformOptions, source: SourceOptions) -> None:
@@ -138,10 +138,10 @@ def _feature_after(feature: Feature, wanted: ImageFormat | None) -> Feature:
     return msgspec.structs.replace(feature, media_type=media_type)
 
 
-def _options_of(feature: Feature, options: TransformOptions, source: SourceOptions) -> PictureOptions:
+def _options_of(feature: Feature, options: TransformOptions, source: SourceOptions) -> ImageOptions:
     media_type = _feature_after(feature, options.image_format).media_type
     formats: dict[str | None, ImageFormat] = {"image/jpeg": "jpeg", "image/png": "png"}
-    return PictureOptions(
+    return ImageOptions(
         size=options.image_size,
         format=formats.get(media_type),
         quality=options.image_quality or DEFAULT_QUALITY,
@@ -159,13 +159,13 @@ def _size_columns(features: Features) -> dict[int, str]:
     }
 
 
-def _rewrite(value: pa.Scalar, options: PictureOptions) -> Picture | None:
+def _rewrite(value: pa.Scalar, options: ImageOptions) -> EncodedImage | None:
     data = value.as_py()
     return None if data is None else rewrite(data, options)
 
 
-def _size_of(picture: Picture | None) -> int:
-    return 0 if picture is None else len(picture.data)
+def _size_of(encoded: EncodedImage | None) -> int:
+    return 0 if encoded is None else len(encoded.data)
 
 
 def _check_total(num_bytes: list[int]) -> None:

@@ -36,8 +36,8 @@ from shardkit.transforms.steps import (
     StepResult,
     Taken,
     batch_of,
+    cast_result,
     empty_batch,
-    fit_result,
     run_halving,
 )
 from shardkit.transforms.user_code import OPTION, UserCodeError, load_function
@@ -92,7 +92,7 @@ class MapStep:
         for feature in self.features:
             what = f"column {shown(feature.name)} from {OPTION} does not fit"
             try:
-                column = fit_result(found.column(feature.name), feature, what).column
+                column = cast_result(found.column(feature.name), feature, what).column
             except UsageError as error:
                 raise self._differs(
                     "another type",

@@ -20,8 +20,8 @@ from shardkit.transforms.steps import (
     StepResult,
     Taken,
     batch_of,
+    cast_result,
     empty_batch,
-    fit_result,
     run_halving,
 )
 
@@ -158,7 +158,7 @@ def _run(batch: pa.RecordBatch, statement: Statement, after: Features) -> Taken:
     for item, feature in zip(statement.items, after, strict=True):
         if item.source is None:
             what = f"column {shown(item.name)} of {OPTION} does not fit"
-            columns.append(fit_result(computed[item.name], feature, what).column)
+            columns.append(cast_result(computed[item.name], feature, what).column)
         else:
             column = batch.column(item.source)
             columns.append(column if positions is None else column.take(positions))

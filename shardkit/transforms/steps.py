@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
-from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
 
 Positions = npt.NDArray[np.int64]
 
@@ -182,7 +182,7 @@ def empty_batch(features: Features) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.arrow_type) for f in features], schema=arrow_schema(features))
 
 
-def fit_result(column: pa.Array, feature: Feature, what: str) -> Fitted:
+def cast_result(column: pa.Array, feature: Feature, what: str) -> CastColumn:
     """Returns a column as its feature has it.
 
     Args:
@@ -195,8 +195,8 @@ def fit_result(column: pa.Array, feature: Feature, what: str) -> Fitted:
         UsageError: If no value of the column's type could fit.
     """
     try:
-        return fit_column(column, feature)
-    except UnfitValueError as error:
+        return cast_column(column, feature)
+    except BadValueError as error:
         raise RowError(what, f"expected {error.expected}, got {error.got}") from error
 
 

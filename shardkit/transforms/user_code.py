@@ -12,7 +12,7 @@ from typing import Any
 
 from shardkit.errors import UsageError
 from shardkit.runtime.process_limits import is_memory_short
-from shardkit.runtime.user_files import GivenSource
+from shardkit.runtime.user_files import UserModuleLoader
 from shardkit.transforms.options import read_user_file, split_reference
 
 OPTION = "--map"
@@ -35,7 +35,7 @@ def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
     """
     path, name = split_reference(reference)
     source = read_user_file(path, OPTION, sha256)
-    loader = GivenSource(path, source)
+    loader = UserModuleLoader(path, source)
     spec = importlib.util.spec_from_loader(f"_shardkit_map_{(sha256 or 'unhashed')[:16]}", loader, origin=path)
     if spec is None:
         raise UsageError(

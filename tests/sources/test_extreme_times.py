@@ -14,7 +14,7 @@ from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import make_feature
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from tests.support.examples import draws
 from tests.support.files.parquet_makers import read, read_parts
 from tests.support.paths import DATA
@@ -192,13 +192,13 @@ def test_the_ends_of_arrow_types_are_kept(tmp_path, name):
 def test_dates_that_wrap_on_their_way_are_refused():
     feature = make_feature("a", "date")
     seconds = pa.array([0, 253_402_300_799, 2**62], pa.int64()).view(pa.timestamp("s"))
-    with pytest.raises(UnfitValueError) as caught:
-        fit_column(seconds, feature)
+    with pytest.raises(BadValueError) as caught:
+        cast_column(seconds, feature)
     assert caught.value.row == 2
-    assert fit_column(seconds[:2], feature).column.to_pylist() == [date(1970, 1, 1), date(9999, 12, 31)]
+    assert cast_column(seconds[:2], feature).column.to_pylist() == [date(1970, 1, 1), date(9999, 12, 31)]
     times = pa.array([0, 86_399, 2**31 - 1], pa.int32()).view(pa.time32("s"))
-    with pytest.raises(UnfitValueError) as caught:
-        fit_column(times, make_feature("a", "time[ms]"))
+    with pytest.raises(BadValueError) as caught:
+        cast_column(times, make_feature("a", "time[ms]"))
     assert caught.value.row == 2
 
 

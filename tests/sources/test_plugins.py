@@ -11,7 +11,7 @@ import pytest
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions
-from shardkit.sources.plugins import OfferedSource
+from shardkit.sources.plugins import PluginSource
 
 FILE = RawFile(path="/x/a.own", name="a.own", num_bytes=1, version="")
 FEATURES = (make_feature("a", "int64"), make_feature("b", "string", nullable=True))
@@ -50,7 +50,7 @@ class Own:
 
 
 def offered(**gives):
-    return OfferedSource(Own(gives), "own", "package:Own")
+    return PluginSource(Own(gives), "own", "package:Own")
 
 
 def read(source):

@@ -17,7 +17,7 @@ from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Features
-from shardkit.runtime.user_files import GivenSource
+from shardkit.runtime.user_files import UserModuleLoader
 from train.options.choices import is_image
 from train.options.config import LabelSpec
 
@@ -49,7 +49,7 @@ def load_build_function(reference: str) -> BuildModel:
     path, function_name = model_path(reference), reference.rpartition(":")[2]
     if not path.is_file():
         raise UsageError(f"there is no model file {str(path)!r}", next_step="Write it like my_model.py:build")
-    loader = GivenSource(str(path), path.read_bytes())
+    loader = UserModuleLoader(str(path), path.read_bytes())
     spec = importlib.util.spec_from_loader(f"_shardkit_model_{path.stem}", loader, origin=str(path))
     if spec is None or path.suffix != ".py":
         raise UsageError(

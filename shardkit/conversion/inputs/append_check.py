@@ -329,7 +329,7 @@ def _begins_with_values(file: RawFile, options: SourceOptions, name: str) -> boo
 
 
 def _is_of_another_kind(found: Feature, held: Feature) -> bool:
-    return held.vocabulary is None and _kind(found.dtype) not in _fitting_kinds(held.dtype)
+    return held.vocabulary is None and _kind(found.dtype) not in _castable_kinds(held.dtype)
 
 
 def _kind(dtype: str) -> str:
@@ -337,7 +337,7 @@ def _kind(dtype: str) -> str:
     return "int" if kind == "uint" else kind
 
 
-def _fitting_kinds(dtype: str) -> Sequence[str]:
+def _castable_kinds(dtype: str) -> Sequence[str]:
     """Returns kinds of values that become a dtype without a word."""
     kind = _kind(dtype)
     return {

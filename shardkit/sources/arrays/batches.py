@@ -22,8 +22,8 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 from shardkit.units import format_size
 
 
@@ -72,13 +72,13 @@ def make_batch(
         }
 
     try:
-        fitted = fit_rows(take, num_rows, features, tolerates_bad_rows=options.tolerates_bad_rows)
-    except UnfitValueError as error:
-        raise unfit_error(error, place(file, row=first_row + error.row + 1)) from error
+        cast = cast_rows(take, num_rows, features, tolerates_bad_rows=options.tolerates_bad_rows)
+    except BadValueError as error:
+        raise bad_value_error(error, place(file, row=first_row + error.row + 1)) from error
     identities = row_identities(file, split.start, first_row - split.start, num_rows)
-    rejected = [_rejected(parts, row, first_row + row + 1, error, split, file) for row, error in fitted.unfit]
-    identities = identities[fitted.kept] if rejected else identities
-    return RowBatch(fitted.batch, identities, split.file_start, fitted.num_rounded, rejected)
+    rejected = [_rejected(parts, row, first_row + row + 1, error, split, file) for row, error in cast.bad_values]
+    identities = identities[cast.kept] if rejected else identities
+    return RowBatch(cast.batch, identities, split.file_start, cast.num_rounded, rejected)
 
 
 def check_row_size(row_bytes: int, file: RawFile, max_record_bytes: int) -> None:
@@ -106,9 +106,9 @@ def check_has_columns(columns: Sequence[ArrayColumn], features: Features, file: 
 
 
 def _rejected(
-    parts: Sequence[ArrayPart], row: int, number: int, error: UnfitValueError, split: InputSplit, file: RawFile
+    parts: Sequence[ArrayPart], row: int, number: int, error: BadValueError, split: InputSplit, file: RawFile
 ) -> RejectedRow:
     # As an array, for some values make no Python object.
     raw = b"".join(part.values[row : row + 1].tobytes() for part in parts)[:MAX_RAW_BYTES]
-    bad = unfit_error(error, place(file, row=number))
+    bad = bad_value_error(error, place(file, row=number))
     return rejected_row(bad, file_index=split.file_start, position=f"row {number}", first_byte=None, raw=raw)

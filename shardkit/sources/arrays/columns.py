@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import Feature, make_feature
 from shardkit.messages import printable, shown
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.casting import BadValueError
 
 Array = npt.NDArray[Any]
 
@@ -130,7 +130,7 @@ def to_arrow(values: Array, column: ArrayColumn) -> pa.Array:
         column: What they are.
 
     Raises:
-        UnfitValueError: If a value is none of Unicode or of Arrow's times.
+        BadValueError: If a value is none of Unicode or of Arrow's times.
     """
     flat = np.ascontiguousarray(values).reshape(-1)
     if not flat.dtype.isnative:
@@ -209,7 +209,7 @@ def _texts(flat: Array, column: ArrayColumn, num_values: int) -> pa.Array:
     if wrong.any():
         row = int(np.argmax(wrong.any(axis=1)))
         code = int(table[row][wrong[row]][0])
-        raise UnfitValueError(column.name, row // num_values, "text", f"the code {code:#x}, which is no character")
+        raise BadValueError(column.name, row // num_values, "text", f"the code {code:#x}, which is no character")
     inside, offsets = _without_padding(table)
     codes = table[inside]
     if not len(codes) or codes.max() < 0x80:
@@ -246,9 +246,7 @@ def _times(flat: Array, column: ArrayColumn, num_values: int) -> pa.Array:
     outside = ~missing & ((counts > limit) | (counts < -limit))
     if outside.any():
         row = int(np.argmax(outside))
-        raise UnfitValueError(
-            column.name, row // num_values, str(type_), f"{counts[row]} {unit}, which is out of range"
-        )
+        raise BadValueError(column.name, row // num_values, str(type_), f"{counts[row]} {unit}, which is out of range")
     values = np.where(missing, 0, counts) * factor
     if pa.types.is_date(type_):
         return pa.array(values.astype(np.int32), pa.int32(), mask=missing).view(type_)

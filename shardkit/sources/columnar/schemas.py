@@ -24,8 +24,8 @@ from shardkit.sources.base import (
     row_identities,
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, unite_columns
-from shardkit.sources.columns.bad_values import find_unfit, fit_exactly, without_rows
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values, without_rows
+from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, is_dropped
 from shardkit.sources.columns.folder_columns import differing_error, differing_row, folder_column
 from shardkit.sources.columns.partitions import partition_features, partition_values
@@ -201,18 +201,18 @@ class RowFitter:
         are_all_large = len(bad) == batch.num_rows
         columns = self._plain_columns(batch.slice(0, 0) if are_all_large else batch)
         try:
-            fitted, rounded = self._fit_columns(columns, None)
-        except UnfitValueError:
+            cast, rounded = self._cast_columns(columns, None)
+        except BadValueError:
             for feature in self._features:
-                for row, unfit in find_unfit(columns[feature.name], feature).items():
-                    bad.setdefault(row, self._unfit(row, unfit))
-            fitted, rounded = [], {}
+                for row, bad_values in find_bad_values(columns[feature.name], feature).items():
+                    bad.setdefault(row, self._bad_value(row, bad_values))
+            cast, rounded = [], {}
         if bad and not self._options.tolerates_bad_rows:
             raise bad[min(bad)]
         is_kept = np.ones(batch.num_rows, dtype=np.bool_)
         if bad:
             is_kept[list(bad)] = False
-            fitted, rounded = self._fit_columns(columns, is_kept[:0] if are_all_large else is_kept)
+            cast, rounded = self._cast_columns(columns, is_kept[:0] if are_all_large else is_kept)
         rejected = tuple(
             rejected_row(
                 bad[row],
@@ -225,7 +225,7 @@ class RowFitter:
         )
         identities = row_identities(self._file, self._split.start, self.num_rows, batch.num_rows)[is_kept]
         self.num_rows += batch.num_rows
-        made = pa.RecordBatch.from_arrays(fitted, schema=arrow_schema(self._features))
+        made = pa.RecordBatch.from_arrays(cast, schema=arrow_schema(self._features))
         return RowBatch(made, identities, self._split.file_start, rounded, rejected)
 
     def _plain_columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -241,17 +241,17 @@ class RowFitter:
             columns[feature.name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         return columns
 
-    def _fit_columns(
+    def _cast_columns(
         self, columns: dict[str, pa.Array], is_kept: npt.NDArray[np.bool_] | None
     ) -> tuple[list[pa.Array], dict[str, int]]:
-        fitted, rounded = [], {}
+        cast, rounded = [], {}
         for feature in self._features:
             column = columns[feature.name]
-            found = fit_exactly(column if is_kept is None else without_rows(column, is_kept), feature)
-            fitted.append(found.column)
+            found = cast_exactly(column if is_kept is None else without_rows(column, is_kept), feature)
+            cast.append(found.column)
             if found.num_rounded:
                 rounded[feature.name] = found.num_rounded
-        return fitted, rounded
+        return cast, rounded
 
     def _check_partition(self, column: pa.Array, feature: Feature) -> None:
         value = self._partitions[feature.name]
@@ -267,7 +267,7 @@ class RowFitter:
             why=f"{format_size(num_bytes)} is more than the {format_size(self._options.max_record_bytes)} allowed",
         )
 
-    def _unfit(self, row: int, error: UnfitValueError) -> BadInputError:
+    def _bad_value(self, row: int, error: BadValueError) -> BadInputError:
         return BadInputError(
             f"column {shown(error.column)} does not fit",
             where=place(self._file, row=self.position(self.num_rows + row)),

@@ -9,26 +9,26 @@ import pyarrow.compute as pc
 
 from shardkit.features import Feature
 from shardkit.messages import shown
-from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
 
 _MIN_ROWS = 8
 
 
-def fit_exactly(column: pa.Array, feature: Feature) -> Fitted:
-    """Returns what `fit_column` does, and also refuses decimals of more digits than their type has.
+def cast_exactly(column: pa.Array, feature: Feature) -> CastColumn:
+    """Returns what `cast_column` does, and also refuses decimals of more digits than their type has.
 
     Raises:
-        UnfitValueError: At the first row that does not fit.
+        BadValueError: At the first row that does not fit.
         UsageError: If no value of the column's type could fit.
     """
-    found = fit_column(column, feature)
+    found = cast_column(column, feature)
     if pa.types.is_decimal(feature.value_type) and not _is_valid(found.column):
         good, bad = 0, len(column)
         while bad - good > 1:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if _is_valid(found.column.slice(good, middle - good)) else (good, middle)
-        raise UnfitValueError(feature.name, good, feature.describe_type(), "a number of more digits")
+        raise BadValueError(feature.name, good, feature.describe_type(), "a number of more digits")
     return found
 
 
@@ -40,14 +40,14 @@ def _is_valid(column: pa.Array) -> bool:
     return True
 
 
-def find_unfit(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+def find_bad_values(column: pa.Array, feature: Feature) -> dict[int, BadValueError]:
     """Returns what is wrong with each row that does not fit, by its position in the column."""
-    found: dict[int, UnfitValueError] = {}
+    found: dict[int, BadValueError] = {}
     rows = np.arange(len(column), dtype=np.int64)
-    for is_unfit, got in (_nulls(column, feature), _out_of_range(column, feature)):
-        for row in rows[is_unfit].tolist():
+    for is_bad, got in (_nulls(column, feature), _out_of_range(column, feature)):
+        for row in rows[is_bad].tolist():
             value = "null" if got is None else shown(column[row].as_py())
-            found[row] = UnfitValueError(feature.name, row, feature.describe_type(), value)
+            found[row] = BadValueError(feature.name, row, feature.describe_type(), value)
     if found:
         is_left = np.ones(len(column), dtype=np.bool_)
         is_left[list(found)] = False
@@ -71,7 +71,7 @@ def without_rows(column: pa.Array, is_kept: npt.NDArray[np.bool_]) -> pa.Array:
         return pa.concat_arrays(parts) if parts else column.slice(0, 0)
 
 
-def _search_texts(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+def _search_texts(column: pa.Array, feature: Feature) -> dict[int, BadValueError]:
     # What is written as a value must be is passed over, and each other text is looked at once.
     column = column.cast(pa.string())
     suspects = np.flatnonzero(are_suspect(column, feature))
@@ -80,7 +80,7 @@ def _search_texts(column: pa.Array, feature: Feature) -> dict[int, UnfitValueErr
     impossible = np.array(find_impossible(texts, feature), dtype=np.int64)
     got = pc.utf8_trim_whitespace(texts.take(pa.array(impossible))).to_pylist()
     why = {
-        code: UnfitValueError(feature.name, 0, feature.describe_type(), shown(text))
+        code: BadValueError(feature.name, 0, feature.describe_type(), shown(text))
         for code, text in zip(impossible.tolist(), got, strict=True)
     }
     is_open = np.ones(len(texts), dtype=np.bool_)
@@ -88,23 +88,23 @@ def _search_texts(column: pa.Array, feature: Feature) -> dict[int, UnfitValueErr
     others = np.flatnonzero(is_open)
     for position, error in _search(texts.take(pa.array(others)), feature).items():
         why[int(others[position])] = error
-    is_unfit = np.isin(codes, np.array(list(why), dtype=np.int64))
+    is_bad = np.isin(codes, np.array(list(why), dtype=np.int64))
     return {
-        row: UnfitValueError(feature.name, row, why[code].expected, why[code].got)
-        for row, code in zip(suspects[is_unfit].tolist(), codes[is_unfit].tolist(), strict=True)
+        row: BadValueError(feature.name, row, why[code].expected, why[code].got)
+        for row, code in zip(suspects[is_bad].tolist(), codes[is_bad].tolist(), strict=True)
     }
 
 
-def _search(column: pa.Array, feature: Feature) -> dict[int, UnfitValueError]:
+def _search(column: pa.Array, feature: Feature) -> dict[int, BadValueError]:
     # Stretches as long as the rows just seen were sound: the work grows with the bad rows, not with bad times all.
-    found: dict[int, UnfitValueError] = {}
+    found: dict[int, BadValueError] = {}
     start, num_rows = 0, len(column)
     while start < len(column):
         try:
-            fit_exactly(column.slice(start, num_rows), feature)
+            cast_exactly(column.slice(start, num_rows), feature)
             start += num_rows
             num_rows *= 4
-        except UnfitValueError as error:
+        except BadValueError as error:
             found[start + error.row] = error
             start += error.row + 1
             num_rows = max(_MIN_ROWS, error.row)

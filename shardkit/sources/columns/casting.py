@@ -24,7 +24,7 @@ _DAY_SECONDS = 86_400
 _EXACT_POWER = 22  # The last power of ten that float64 holds.
 
 
-class UnfitValueError(Exception):
+class BadValueError(Exception):
     """A value that does not fit its feature; the source turns it into an error that names file and row.
 
     Args:
@@ -42,29 +42,29 @@ class UnfitValueError(Exception):
         self.got = got
 
 
-class Fitted(NamedTuple):
+class CastColumn(NamedTuple):
     """A column of the feature's `arrow_type`, and how many of its values a narrower float could not hold."""
 
     column: pa.Array
     num_rounded: int = 0
 
 
-def fit_column(column: pa.Array, feature: Feature) -> Fitted:
+def cast_column(column: pa.Array, feature: Feature) -> CastColumn:
     """Returns a column as its feature has it: decoded, cast without loss, of the right shape.
 
     Floats may be narrowed where the schema asks for it; the rounded values are counted. Text becomes numbers and
     times as in CSV, and indices where the feature has a vocabulary.
 
     Raises:
-        UnfitValueError: At the first row that does not fit.
+        BadValueError: At the first row that does not fit.
         UsageError: If no value of the column's type could fit.
     """
     column = _plain(column)
     if not feature.nullable and column.null_count:
-        raise UnfitValueError(feature.name, _first(column.is_null()), feature.describe_type(), "null")
+        raise BadValueError(feature.name, _first(column.is_null()), feature.describe_type(), "null")
     if not feature.is_scalar:
-        return _fit_lists(column, feature)
-    return _fit_values(column, feature)
+        return _cast_lists(column, feature)
+    return _cast_values(column, feature)
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -77,14 +77,14 @@ def _plain(column: pa.Array) -> pa.Array:
     return column
 
 
-def _fit_values(values: pa.Array, feature: Feature) -> Fitted:
+def _cast_values(values: pa.Array, feature: Feature) -> CastColumn:
     if feature.vocabulary is not None:
-        return Fitted(_to_indices(values, feature))
+        return CastColumn(_to_indices(values, feature))
     wanted = feature.value_type
     if values.type.equals(wanted):
         if pa.types.is_string(wanted):
             _check_utf8(values, feature)
-        return Fitted(values)
+        return CastColumn(values)
     if feature.dtype in _FLOAT_DIGITS and (pa.types.is_floating(values.type) or _is_text(values.type)):
         if not pa.types.is_float64(values.type):
             values = _cast(values, pa.float64(), feature)
@@ -95,8 +95,8 @@ def _fit_values(values: pa.Array, feature: Feature) -> Fitted:
     if pa.types.is_string(wanted) and not pa.types.is_primitive(values.type):
         texts = values.cast(pa.binary()).view(pa.string()) if _is_bytes(values.type) else _cast(values, wanted, feature)
         _check_utf8(texts, feature)
-        return Fitted(texts)
-    return Fitted(_cast(values, wanted, feature))
+        return CastColumn(texts)
+    return CastColumn(_cast(values, wanted, feature))
 
 
 def _refuse_wrapping(values: pa.Array, feature: Feature) -> None:
@@ -112,10 +112,10 @@ def _refuse_wrapping(values: pa.Array, feature: Feature) -> None:
     _refuse(pc.or_(pc.less(seconds, least), pc.greater(seconds, most)), values, feature)
 
 
-def _fit_lists(column: pa.Array, feature: Feature) -> Fitted:
+def _cast_lists(column: pa.Array, feature: Feature) -> CastColumn:
     type_ = column.type
     if pa.types.is_null(type_):
-        return Fitted(pa.nulls(len(column), feature.arrow_type))
+        return CastColumn(pa.nulls(len(column), feature.arrow_type))
     is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
     if not is_list and not pa.types.is_list_view(type_) and not pa.types.is_large_list_view(type_):
         raise UsageError(
@@ -129,21 +129,21 @@ def _fit_lists(column: pa.Array, feature: Feature) -> Fitted:
         wrong = pc.and_(column.is_valid(), pc.not_equal(lengths, size))
         if pc.any(wrong).as_py():
             row = _first(wrong)
-            raise UnfitValueError(feature.name, row, feature.describe_type(), f"{lengths[row].as_py()} values")
+            raise BadValueError(feature.name, row, feature.describe_type(), f"{lengths[row].as_py()} values")
     values = _plain(column.flatten())
     offsets = np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))]).astype(np.int64)
     try:
         if values.null_count:
-            raise UnfitValueError(feature.name, _first(values.is_null()), "no null inside a list", "null")
-        fitted = _fit_values(values, feature)
-    except UnfitValueError as error:
+            raise BadValueError(feature.name, _first(values.is_null()), "no null inside a list", "null")
+        cast = _cast_values(values, feature)
+    except BadValueError as error:
         row = int(np.searchsorted(offsets, error.row, side="right")) - 1
-        raise UnfitValueError(error.column, row, error.expected, error.got) from error
+        raise BadValueError(error.column, row, error.expected, error.got) from error
     if size is not None:
-        return Fitted(_fixed_lists(column, fitted.column, size, feature.arrow_type), fitted.num_rounded)
+        return CastColumn(_fixed_lists(column, cast.column, size, feature.arrow_type), cast.num_rounded)
     mask = column.is_null() if column.null_count else None
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), fitted.column, type=feature.arrow_type, mask=mask)
-    return Fitted(lists, fitted.num_rounded)
+    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), cast.column, type=feature.arrow_type, mask=mask)
+    return CastColumn(lists, cast.num_rounded)
 
 
 def _fixed_lists(column: pa.Array, values: pa.Array, size: int, type_: pa.DataType) -> pa.Array:
@@ -173,7 +173,7 @@ def _to_indices(values: pa.Array, feature: Feature) -> pa.Array:
         if not any(name.strip().lstrip("-").isdigit() for name in names):
             try:
                 return _to_indices(_cast(values, pa.int64(), feature), feature)
-            except UnfitValueError:
+            except BadValueError:
                 pass
         _refuse(unknown, values, feature, f"one of {', '.join(map(repr, names[:10]))}")
     return indices.cast(feature.value_type)
@@ -191,11 +191,11 @@ def _cast(values: pa.Array, type_: pa.DataType, feature: Feature) -> pa.Array:
             next_step="Declare another type in the --schema file, or change it with --cast COLUMN=TYPE",
         ) from error
     except pa.ArrowInvalid as error:
-        row = _first_unfit(values, type_)
-        raise UnfitValueError(feature.name, row, feature.describe_type(), shown(_as_python(values[row]))) from error
+        row = _first_bad_row(values, type_)
+        raise BadValueError(feature.name, row, feature.describe_type(), shown(_as_python(values[row]))) from error
 
 
-def _first_unfit(values: pa.Array, type_: pa.DataType) -> int:
+def _first_bad_row(values: pa.Array, type_: pa.DataType) -> int:
     good, bad = 0, len(values)
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -207,7 +207,7 @@ def _first_unfit(values: pa.Array, type_: pa.DataType) -> int:
     return good
 
 
-def _narrow(wide: pa.Array, feature: Feature) -> Fitted:
+def _narrow(wide: pa.Array, feature: Feature) -> CastColumn:
     values = wide.to_numpy(zero_copy_only=False)
     type_ = _NUMPY_FLOATS[feature.dtype]
     if not wide.null_count:
@@ -215,7 +215,7 @@ def _narrow(wide: pa.Array, feature: Feature) -> Fitted:
         if largest <= _GREATEST[feature.dtype]:
             is_decimal = _have_few_decimals(values, largest, feature.dtype)
             narrow = pa.array(values.astype(type_), feature.value_type)
-            return Fitted(narrow, 0 if is_decimal else count_rounded(values, feature.dtype))
+            return CastColumn(narrow, 0 if is_decimal else count_rounded(values, feature.dtype))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         narrow = values.astype(type_)
     overflow = np.isinf(narrow) & np.isfinite(values)
@@ -224,9 +224,9 @@ def _narrow(wide: pa.Array, feature: Feature) -> Fitted:
         overflow &= ~mask
     if overflow.any():
         row = int(np.argmax(overflow))
-        raise UnfitValueError(feature.name, row, feature.describe_type(), repr(float(values[row])))
+        raise BadValueError(feature.name, row, feature.describe_type(), repr(float(values[row])))
     num_rounded = count_rounded(values if mask is None else values[~mask], feature.dtype)
-    return Fitted(pa.array(narrow, feature.value_type, mask=mask), num_rounded)
+    return CastColumn(pa.array(narrow, feature.value_type, mask=mask), num_rounded)
 
 
 def count_rounded(values: npt.NDArray[np.float64], dtype: str) -> int:
@@ -301,7 +301,7 @@ def _check_utf8(values: pa.Array, feature: Feature) -> None:
                 (value or b"").decode()
             except UnicodeDecodeError as error:
                 got = f"{shown(value)}, which is not UTF-8 at byte {error.start}"
-                raise UnfitValueError(feature.name, row, feature.describe_type(), got) from error
+                raise BadValueError(feature.name, row, feature.describe_type(), got) from error
         raise
 
 
@@ -310,7 +310,7 @@ def _refuse(wrong: pa.Array, values: pa.Array, feature: Feature, expected: str |
     if pc.any(wrong).as_py():
         row = _first(wrong)
         got = shown(_as_python(values[row]))
-        raise UnfitValueError(feature.name, row, expected or feature.describe_type(), got)
+        raise BadValueError(feature.name, row, expected or feature.describe_type(), got)
 
 
 def _first(flags: pa.Array) -> int:

@@ -13,7 +13,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, RowBatch, place
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.columns.partitions import partition_features, partition_values
 
@@ -25,8 +25,8 @@ def folder_column(value: str | None, feature: Feature, file: RawFile, num_rows: 
         UsageError: If it does not fit.
     """
     try:
-        single = fit_column(pa.array([value], pa.string()), feature).column
-    except UnfitValueError as error:
+        single = cast_column(pa.array([value], pa.string()), feature).column
+    except BadValueError as error:
         raise UsageError(
             f"the folder's value of column {shown(feature.name)} does not fit",
             where=place(file),
@@ -40,10 +40,10 @@ def differing_row(column: pa.Array, value: str | None, feature: Feature, file: R
     """Returns the first row of a column that says something else than the folder, -1 if none does."""
     expected = folder_column(value, feature, file, 1)[0]
     try:
-        found = fit_column(column, feature).column
+        found = cast_column(column, feature).column
         differs = pc.is_valid(found) if value is None else pc.fill_null(pc.not_equal(found, expected), True)
         return int(pc.index(differs, True).as_py())
-    except UnfitValueError as error:
+    except BadValueError as error:
         return error.row
 
 

@@ -12,55 +12,55 @@ import pyarrow as pa
 from shardkit.errors import BadInputError
 from shardkit.features import Features, arrow_schema
 from shardkit.messages import shown
-from shardkit.sources.columns.bad_values import find_unfit, fit_exactly, without_rows
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values, without_rows
+from shardkit.sources.columns.casting import BadValueError
 
 
-class FittedRows(NamedTuple):
+class CastRows(NamedTuple):
     """The rows that fit, and those that do not.
 
     Attributes:
         batch: Columns in the order of the features.
         kept: 0-based positions of its rows among all.
         num_rounded: By column, values that a narrower float could not hold; columns without any are left out.
-        unfit: The position of each other row, and why it does not fit.
+        bad_values: The position of each other row, and why it does not fit.
     """
 
     batch: pa.RecordBatch
     kept: npt.NDArray[np.int64]
     num_rounded: dict[str, int]
-    unfit: Sequence[tuple[int, UnfitValueError]] = ()
+    bad_values: Sequence[tuple[int, BadValueError]] = ()
 
 
 TakeRows = Callable[[int, int], Mapping[str, pa.Array]]
 
 
-def fit_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_bad_rows: bool) -> FittedRows:
+def cast_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_bad_rows: bool) -> CastRows:
     """Returns rows as the features have them.
 
     Args:
-        take: Gives the columns of rows from one position up to another, by name; may raise UnfitValueError too.
+        take: Gives the columns of rows from one position up to another, by name; may raise BadValueError too.
         num_rows: How many there are.
         features: What is wanted; each has a column.
         tolerates_bad_rows: Whether rows that do not fit are left out.
 
     Raises:
-        UnfitValueError: If a row does not fit and may not be left out.
+        BadValueError: If a row does not fit and may not be left out.
         UsageError: If no value of a column's type could fit.
     """
     try:
         batch, num_rounded = _fit(take(0, num_rows), features)
-        return FittedRows(batch, np.arange(num_rows), num_rounded)
-    except UnfitValueError:
+        return CastRows(batch, np.arange(num_rows), num_rounded)
+    except BadValueError:
         if not tolerates_bad_rows:
             raise
-    unfit: dict[int, UnfitValueError] = {}
+    bad_values: dict[int, BadValueError] = {}
     batches, kept, num_rounded = [], [np.zeros(0, dtype=np.int64)], {}
-    for start, stop, columns in _take_most(take, num_rows, unfit):
+    for start, stop, columns in _take_most(take, num_rows, bad_values):
         is_good = np.ones(stop - start, dtype=np.bool_)
         for feature in features:
-            for row, error in find_unfit(columns[feature.name], feature).items():
-                unfit.setdefault(start + row, error)
+            for row, error in find_bad_values(columns[feature.name], feature).items():
+                bad_values.setdefault(start + row, error)
                 is_good[row] = False
         batch, rounded = _fit({name: without_rows(column, is_good) for name, column in columns.items()}, features)
         batches.append(batch)
@@ -68,11 +68,11 @@ def fit_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_bad
         for name, count in rounded.items():
             num_rounded[name] = num_rounded.get(name, 0) + count
     whole = pa.concat_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow_schema(features))])
-    return FittedRows(whole, np.concatenate(kept), num_rounded, sorted(unfit.items()))
+    return CastRows(whole, np.concatenate(kept), num_rounded, sorted(bad_values.items()))
 
 
 def _take_most(
-    take: TakeRows, num_rows: int, unfit: dict[int, UnfitValueError]
+    take: TakeRows, num_rows: int, bad_values: dict[int, BadValueError]
 ) -> Iterator[tuple[int, int, Mapping[str, pa.Array]]]:
     # Halves of what cannot be taken are tried until a bad row stands alone.
     ranges = [(0, num_rows)]
@@ -80,17 +80,17 @@ def _take_most(
         start, stop = ranges.pop()
         try:
             columns = take(start, stop)
-        except UnfitValueError as error:
+        except BadValueError as error:
             middle = (start + stop) // 2
             if stop - start == 1:
-                unfit[start] = error
+                bad_values[start] = error
             else:
                 ranges += [(middle, stop), (start, middle)]
             continue
         yield start, stop, columns
 
 
-def unfit_error(error: UnfitValueError, where: str) -> BadInputError:
+def bad_value_error(error: BadValueError, where: str) -> BadInputError:
     """Returns the error for a row that does not fit."""
     return BadInputError(
         f"column {shown(error.column)} does not fit",
@@ -103,8 +103,8 @@ def unfit_error(error: UnfitValueError, where: str) -> BadInputError:
 def _fit(columns: Mapping[str, pa.Array], features: Features) -> tuple[pa.RecordBatch, dict[str, int]]:
     arrays, rounded = [], {}
     for feature in features:
-        fitted = fit_exactly(columns[feature.name], feature)
-        arrays.append(fitted.column)
-        if fitted.num_rounded:
-            rounded[feature.name] = fitted.num_rounded
+        cast = cast_exactly(columns[feature.name], feature)
+        arrays.append(cast.column)
+        if cast.num_rounded:
+            rounded[feature.name] = cast.num_rounded
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(features)), rounded

@@ -18,21 +18,21 @@ import pyarrow.compute as pc
 from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import MAX_FIELD_BYTES
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import find_padded, is_unpadded, padded_error
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_text, parsed_type
 from shardkit.sources.text.blocks import Positions, TextBlock, as_array
 from shardkit.sources.text.quoting import QuotedRecords
-from shardkit.sources.text.rejected_records import BadRecord, Problem, Sifted, find_unfit, without_line_end
+from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, find_bad_records, without_line_end
 from shardkit.units import format_size
 
 _CHECKED_TOGETHER = 64
 _INTEGER = re.compile(r"\s*-?[0-9]+\s*")
 
 
-def sift(
+def parse_good_records(
     block: TextBlock,
     data: bytes,
     dialect: Dialect,
@@ -40,7 +40,7 @@ def sift(
     null_values: tuple[str, ...],
     max_field_bytes: int = MAX_FIELD_BYTES,
     leading_zeros: tuple[str, ...] = (),
-) -> Sifted:
+) -> GoodRecords:
     """Returns the rows of a block that fit, and what is wrong with each of the others.
 
     Args:
@@ -65,7 +65,7 @@ def sift(
         parsed = sieve.try_rest()
     if parsed is None:
         raise AssertionError("records that fit one by one do not fit together")
-    return Sifted(*parsed, sieve.bad())
+    return GoodRecords(*parsed, sieve.bad())
 
 
 class _Sieve:
@@ -109,7 +109,9 @@ class _Sieve:
         found = dict(self._places_not_utf8())
         numbers = list(found)
         if any(f.dtype == "bytes" for f in self._features):
-            numbers = [numbers[i] for i in find_unfit(lambda a, b: self._fits(np.array(numbers[a:b])), 0, len(numbers))]
+            numbers = [
+                numbers[i] for i in find_bad_records(lambda a, b: self._fits(np.array(numbers[a:b])), 0, len(numbers))
+            ]
         for number in numbers:
             self._add(number, _not_utf8(self._offset + found[number]))
 
@@ -138,13 +140,13 @@ class _Sieve:
         if any(len(column) != len(rest) for column in texts.values()):
             return
         for feature in (f for f in self._features if f.name in texts):
-            for number, value, error in self._unfit_values(feature, texts[feature.name], rest):
-                self._add(number, _unfit_value(feature, value, error))
+            for number, value, error in self._bad_values(feature, texts[feature.name], rest):
+                self._add(number, _bad_value(feature, value, error))
 
     def check_each(self) -> None:
         """Finds what no other check did, by parsing ever smaller parts."""
         rest = self._rest()
-        for position in find_unfit(lambda a, b: self._fits(rest[a:b]), 0, len(rest)):
+        for position in find_bad_records(lambda a, b: self._fits(rest[a:b]), 0, len(rest)):
             self._add(int(rest[position]), self._explain(int(rest[position])))
 
     def bad(self) -> Sequence[BadRecord]:
@@ -209,7 +211,7 @@ class _Sieve:
                 except UnicodeDecodeError as error:
                     yield number, starts[number] + error.start
 
-    def _unfit_values(
+    def _bad_values(
         self, feature: Feature, texts: pa.Array, numbers: Positions
     ) -> Iterable[tuple[int, str, Exception | None]]:
         # Numbers of records, what stands there, and the parser's error where it was asked.
@@ -228,7 +230,7 @@ class _Sieve:
         is_open = np.array([code not in errors for code in asked.tolist()], dtype=np.bool_)
         asked, askable = asked[is_open], numbers[suspects[first_places[is_open]]]
         parser = self._parser_of(feature)
-        for position in find_unfit(
+        for position in find_bad_records(
             lambda a, b: self._parse(np.sort(askable[a:b]), parser) is not None, 0, len(askable)
         ):
             errors[int(asked[position])] = self._error_of(int(askable[position]), parser)
@@ -260,7 +262,7 @@ class _Sieve:
             parser = self._parser_of(feature)
             error = self._error_of(number, parser)
             if error is not None:
-                return _unfit_value(feature, self._field(number, feature.name), error)
+                return _bad_value(feature, self._field(number, feature.name), error)
         error = self._error_of(number, self._parser)
         return Problem("a row cannot be read", None if error is None else str(error))
 
@@ -289,7 +291,7 @@ def _fits_as_text(texts: pa.Array, feature: Feature) -> bool:
         if pa.types.is_floating(type_) and bool(pc.any(pc.is_inf(values)).as_py()):
             return False
         if not values.type.equals(feature.arrow_type) or feature.vocabulary is not None:
-            fit_column(values, feature)
+            cast_column(values, feature)
     except RECORD_ERRORS:
         return False
     return True
@@ -317,10 +319,10 @@ def _long_field(column: tuple[str, ...], num_bytes: int, max_bytes: int) -> Prob
     return Problem(f"{what} holds a field that is too long", why, next_step)
 
 
-def _unfit_value(feature: Feature, value: str, error: Exception | None) -> Problem:
+def _bad_value(feature: Feature, value: str, error: Exception | None) -> Problem:
     expected = feature.describe_type()
     got = shown(value) if value else "an empty field"
-    if isinstance(error, UnfitValueError):
+    if isinstance(error, BadValueError):
         expected, got = error.expected, error.got if error.got != "null" else got
     elif feature.dtype == "int64" and _INTEGER.fullmatch(value):
         got += ", which is out of its range"

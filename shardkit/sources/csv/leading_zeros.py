@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from shardkit.features import Feature
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, as_array
-from shardkit.sources.text.type_inference import Misfit
+from shardkit.sources.text.type_inference import UntypedValue
 from shardkit.units import KiB
 
 # Small enough to stay in the cache.
@@ -38,18 +38,18 @@ _Bytes = npt.NDArray[np.uint8]
 _Flags = npt.NDArray[np.bool_]
 
 
-class ColumnMisfit(NamedTuple):
+class OddValue(NamedTuple):
     """A value that makes a column text, and where it is.
 
     Attributes:
         column: Name.
-        misfit: The value.
+        odd: The value.
         file: That it is in.
         line: 1-based, None if it is not known.
     """
 
     column: str
-    misfit: Misfit
+    odd: UntypedValue
     file: RawFile
     line: int | None
 
@@ -70,9 +70,9 @@ def find_padded(texts: pa.Array) -> pa.Array:
     return pc.fill_null(pc.match_substring_regex(texts, _PATTERN), False)
 
 
-def padded_error(feature: Feature, row: int, text: str) -> UnfitValueError:
+def padded_error(feature: Feature, row: int, text: str) -> BadValueError:
     """Returns the error for such a number in a row of a batch, counted from 0."""
-    return UnfitValueError(feature.name, row, f"{feature.describe_type()} as in the first rows", shown(text))
+    return BadValueError(feature.name, row, f"{feature.describe_type()} as in the first rows", shown(text))
 
 
 def find_line(text: bytes, dialect: Dialect, column: str, value: str) -> int | None:
@@ -90,15 +90,15 @@ def find_line(text: bytes, dialect: Dialect, column: str, value: str) -> int | N
     return None
 
 
-def misfit_notes(found: Sequence[ColumnMisfit]) -> Iterator[str]:
+def untyped_notes(found: Sequence[OddValue]) -> Iterator[str]:
     """Yields a note on each column, or on how many more there are."""
-    for column, misfit, file, line in found[:_LISTED_COLUMNS]:
-        value = f"{shown(misfit.value)} in {place(file, line=line)}"
-        if misfit.is_usual_null:
-            otherwise = f"--null-value {shlex.quote(misfit.value)}"
+    for column, odd, file, line in found[:_LISTED_COLUMNS]:
+        value = f"{shown(odd.value)} in {place(file, line=line)}"
+        if odd.is_usual_null:
+            otherwise = f"--null-value {shlex.quote(odd.value)}"
         else:
-            otherwise = f"--schema or --cast {shlex.quote(f'{column}={misfit.dtype}')}"
-        yield f"column {shown(column)} is text because {value} is no {misfit.dtype}, unless {otherwise} says otherwise"
+            otherwise = f"--schema or --cast {shlex.quote(f'{column}={odd.dtype}')}"
+        yield f"column {shown(column)} is text because {value} is no {odd.dtype}, unless {otherwise} says otherwise"
     if len(found) > _LISTED_COLUMNS:
         yield f"and so are {len(found) - _LISTED_COLUMNS:,} more columns"
 

@@ -14,7 +14,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.base import MAX_FIELD_BYTES
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import find_padded, is_unpadded, may_hold_padded, padded_error
 from shardkit.sources.text.blocks import Text, as_array
@@ -22,7 +22,7 @@ from shardkit.sources.text.blocks import Text, as_array
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
 
 # What parsing raises at records that do not fit.
-RECORD_ERRORS = (pa.ArrowInvalid, UnfitValueError)
+RECORD_ERRORS = (pa.ArrowInvalid, BadValueError)
 
 _INFINITE = r"(?i)inf"
 _WORDS = {
@@ -75,7 +75,7 @@ class CsvParser:
         """Returns the rows of some whole records, and per column how many values were rounded.
 
         Raises:
-            RECORD_ERRORS: If something does not fit; `csv_sift` finds out what.
+            RECORD_ERRORS: If something does not fit; `bad_records` finds out what.
         """
         if is_blank(data):
             return pa.RecordBatch.from_pylist([], schema=self._schema), {}
@@ -91,10 +91,10 @@ class CsvParser:
             parsed = one_chunk(table.column(feature.name))
             if pa.types.is_floating(parsed.type):
                 self._check_infinities(parsed, feature, data)
-            fitted = fit_column(parsed, feature) if _needs_fitting(parsed, feature) else None
-            columns.append(parsed if fitted is None else fitted.column)
-            if fitted is not None and fitted.num_rounded:
-                rounded[feature.name] = fitted.num_rounded
+            cast = cast_column(parsed, feature) if _needs_cast(parsed, feature) else None
+            columns.append(parsed if cast is None else cast.column)
+            if cast is not None and cast.num_rounded:
+                rounded[feature.name] = cast.num_rounded
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), rounded
 
     def read_texts(self, data: Text) -> dict[str, pa.Array]:
@@ -156,7 +156,7 @@ class CsvParser:
         wrong = pc.and_(pa.array(infinite), pc.fill_null(numbers, False))
         if pc.any(wrong).as_py():
             row = int(pc.index(wrong, True).as_py())
-            raise UnfitValueError(feature.name, row, feature.describe_type(), shown(texts[row].as_py()))
+            raise BadValueError(feature.name, row, feature.describe_type(), shown(texts[row].as_py()))
 
 
 def is_blank(data: Text) -> bool:
@@ -174,7 +174,7 @@ def parsed_type(feature: Feature) -> pa.DataType:
     return feature.arrow_type
 
 
-def _needs_fitting(parsed: pa.Array, feature: Feature) -> bool:
+def _needs_cast(parsed: pa.Array, feature: Feature) -> bool:
     # Arrow's CSV parser has checked the encoding already.
     return bool(
         not parsed.type.equals(feature.arrow_type)

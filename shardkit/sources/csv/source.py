@@ -29,9 +29,9 @@ from shardkit.sources.base import (
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
-from shardkit.sources.csv.bad_records import is_utf8, sift
+from shardkit.sources.csv.bad_records import is_utf8, parse_good_records
 from shardkit.sources.csv.dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
-from shardkit.sources.csv.leading_zeros import ColumnMisfit, find_line, misfit_notes
+from shardkit.sources.csv.leading_zeros import OddValue, find_line, untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.text.blocks import TextBlock
@@ -47,7 +47,7 @@ from shardkit.sources.text.type_inference import (
     data_like_name,
     decide,
     examine,
-    find_misfit,
+    find_untyped_value,
     is_data_like,
     unite,
 )
@@ -131,8 +131,8 @@ class CsvSource:
                 f"{shown(name)}; --columns A,B,... is for files without a header"
             )
         kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
-        misfits = _find_misfits(sample_files(written), list(kept), options)
-        return (*notes, *column_notes(kept, head.evidence, options.null_values), *misfit_notes(misfits))
+        odd_values = _find_odd_values(sample_files(written), list(kept), options)
+        return (*notes, *column_notes(kept, head.evidence, options.null_values), *untyped_notes(odd_values))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
@@ -179,8 +179,10 @@ class CsvSource:
                 parsed = parser.parse(block.data)
             except RECORD_ERRORS:
                 data = bytes(block.data)
-                sifted = sift(block, data, dialect, features, nulls, options.max_field_bytes, options.leading_zeros)
-                yield maker.sifted(block, data, sifted)
+                good_records = parse_good_records(
+                    block, data, dialect, features, nulls, options.max_field_bytes, options.leading_zeros
+                )
+                yield maker.good_records(block, data, good_records)
             else:
                 yield maker.clean(block, *parsed)
 
@@ -266,9 +268,9 @@ def _read_evidence(file: RawFile, dialect: Dialect, options: SourceOptions) -> d
     return _read_head(file, dialect, options).evidence
 
 
-def _find_misfits(
+def _find_odd_values(
     written: list[tuple[RawFile, Dialect]], columns: list[str], options: SourceOptions
-) -> list[ColumnMisfit]:
+) -> list[OddValue]:
     # The file of each column in which it turns into text, with what the files before say of it.
     turned: dict[str, tuple[int, Evidence]] = {}
     seen: dict[str, Evidence] = dict.fromkeys(columns, Evidence())
@@ -290,11 +292,11 @@ def _find_misfits(
         # One wrong date makes text of all dates, so the first few are asked.
         if seen[name].kinds == {"text"} and examine(values[:_FEW_ROWS]).kinds <= {"text"}:
             continue
-        misfit = find_misfit(values, options.null_values, before if before.kinds else None)
-        if misfit is not None:
+        odd = find_untyped_value(values, options.null_values, before if before.kinds else None)
+        if odd is not None:
             block = _read_block(file, dialect, options)
-            line = None if block is None else find_line(bytes(block.data), dialect, name, misfit.value)
-            found.append(ColumnMisfit(name, misfit, file, line))
+            line = None if block is None else find_line(bytes(block.data), dialect, name, odd.value)
+            found.append(OddValue(name, odd, file, line))
     return found
 
 
@@ -318,7 +320,7 @@ def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head
         # There is not one row with the right number of fields.
         pass
     features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
-    bad = sift(block, data, dialect, features, nulls).bad
+    bad = parse_good_records(block, data, dialect, features, nulls).bad
     if bad and not options.tolerates_bad_rows:
         raise error_at(bad[0].problem, file, dialect.first_line + bad[0].num_lines)
     bounds = zip([0, *(b.stop for b in bad)], [*(b.start for b in bad), len(data)], strict=True)

@@ -33,7 +33,7 @@ from shardkit.sources.json.type_sample import Rows, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
-from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, Sifted
+from shardkit.sources.text.rejected_records import BadRecord, BatchMaker, GoodRecords
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_size
 
@@ -149,19 +149,19 @@ class JsonArraySource:
                 parsed = try_decode(decoder, data)
                 if parsed is None:
                     places = elements.offset + elements.starts
-                    sifted = sieve.sift(data, 0, only_first=not tolerates, offsets=places)
-                    yield folders.fill(maker.sifted(block, elements.data, _in_place(sifted, elements)))
+                    good_records = sieve.split_lines(data, 0, only_first=not tolerates, offsets=places)
+                    yield folders.fill(maker.good_records(block, elements.data, _in_place(good_records, elements)))
                 else:
                     yield folders.fill(maker.clean(block, *parsed))
 
 
-def _in_place(sifted: Sifted, elements: Elements) -> Sifted:
-    numbers = [bad.number for bad in sifted.bad]
+def _in_place(good_records: GoodRecords, elements: Elements) -> GoodRecords:
+    numbers = [bad.number for bad in good_records.bad]
     starts, stops = elements.starts[numbers], elements.stops[numbers]
     lines = _RULE.lines_before(elements.data, starts)
-    places = zip(sifted.bad, starts.tolist(), stops.tolist(), lines.tolist(), strict=True)
+    places = zip(good_records.bad, starts.tolist(), stops.tolist(), lines.tolist(), strict=True)
     bad = [BadRecord(b.number, start, stop, num_lines, b.problem) for b, start, stop, num_lines in places]
-    return sifted._replace(bad=bad)
+    return good_records._replace(bad=bad)
 
 
 def _find_cuts(file: RawFile, options: SourceOptions, split_bytes: int) -> Iterator[int]:

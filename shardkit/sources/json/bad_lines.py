@@ -16,14 +16,14 @@ import pyarrow as pa
 from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, whole_lines
 from shardkit.sources.json.keys import repeated_key
 from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep
 from shardkit.sources.json.value_modes import Mode
 from shardkit.sources.text.blocks import NEWLINE, Positions, as_array, with_end
-from shardkit.sources.text.rejected_records import BadRecord, Problem, Sifted, without_line_end
+from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, without_line_end
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
@@ -56,7 +56,9 @@ class JsonSieve:
         self._by_feature: dict[str, RowDecoder] = {}
         self._modes = modes
 
-    def sift(self, data: bytes, offset: int, *, only_first: bool, offsets: Positions | None = None) -> Sifted:
+    def split_lines(
+        self, data: bytes, offset: int, *, only_first: bool, offsets: Positions | None = None
+    ) -> GoodRecords:
         """Returns the rows of a block that fit, and what is wrong with each of the others.
 
         Args:
@@ -72,7 +74,7 @@ class JsonSieve:
         for start, stop in whole_lines(data):
             piece = data[start:stop]
             rest = None if offsets is None else offsets[num_rows:]
-            batch, rounded, found = self._sift_piece(piece, offset + start, only_first, rest)
+            batch, rounded, found = self._parse_piece(piece, offset + start, only_first, rest)
             batches.append(batch)
             num_rounded.update(rounded)
             bad += (_moved(b, num_rows, start, num_lines) for b in found)
@@ -81,9 +83,9 @@ class JsonSieve:
             num_lines += piece.count(b"\n")
             num_rows += len(batch) + len(found)
         columns = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(len(self._features))]
-        return Sifted(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), dict(num_rounded), bad)
+        return GoodRecords(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), dict(num_rounded), bad)
 
-    def _sift_piece(self, data: bytes, offset: int, only_first: bool, offsets: Positions | None) -> Sifted:
+    def _parse_piece(self, data: bytes, offset: int, only_first: bool, offsets: Positions | None) -> GoodRecords:
         lines = list(_filled_lines(data))
         rows, numbers, bad = [], [], set()
         for number, (_, start, stop) in enumerate(lines):
@@ -92,8 +94,8 @@ class JsonSieve:
                 numbers.append(number)
             except LINE_ERRORS:
                 bad.add(number)
-        parsed, unfit = self._decoder.fit_most(rows)
-        bad |= {numbers[position] for position in unfit}
+        parsed, bad_values = self._decoder.cast_most(rows)
+        bad |= {numbers[position] for position in bad_values}
         good = [number for number in range(len(lines)) if number not in bad]
         texts = [data[start:stop] for _, start, stop in (lines[number] for number in good)]
         repeated = self._decoder.repeated_keys(texts, parsed[0])
@@ -108,7 +110,7 @@ class JsonSieve:
             place = offset + start if offsets is None else int(offsets[number])
             problem = problems.get(number) or self.explain(data[start:stop], place)
             found.append(BadRecord(number, start, stop, num_lines, problem))
-        return Sifted(*parsed, found)
+        return GoodRecords(*parsed, found)
 
     def explain(self, line: bytes, offset: int) -> Problem:
         """Returns what is wrong with a line that does not fit.
@@ -146,7 +148,7 @@ class JsonSieve:
         except LINE_ERRORS as error:
             expected = feature.describe_type()
             got = shown(values[feature.name]) if feature.name in values else "an object"
-            if isinstance(error, UnfitValueError):
+            if isinstance(error, BadValueError):
                 expected, got = error.expected, error.got
             elif isinstance(error, OverflowError):
                 got += ", which is out of range"

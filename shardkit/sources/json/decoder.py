@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
-from shardkit.sources.columns.casting import Fitted, UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
 from shardkit.sources.json.keys import OBJECTS, count_keys, find_keys, repeated_key, with_last_values
 from shardkit.sources.json.type_inference import why_no_name
 from shardkit.sources.json.value_modes import Mode, usual_mode
@@ -35,7 +35,7 @@ LINE_ERRORS = (
     OverflowError,
     RecursionError,
     UnicodeError,
-    UnfitValueError,
+    BadValueError,
 )
 
 _ABSENT = msgspec.Raw(b"null")
@@ -94,7 +94,7 @@ class RowDecoder:
                 # Objects share or span lines, or have spaces around them.
                 rows = [self._decoder.decode(line) for line in piece.split(b"\n") if line.strip()]
             self._add_columns(rows, pieces)
-        return self._fitted(pieces)
+        return self._cast_pieces(pieces)
 
     def decode_line(self, line: bytes) -> msgspec.Struct:
         """Returns the object of one line, for `fit`.
@@ -120,31 +120,31 @@ class RowDecoder:
         """
         pieces: list[list[pa.Array]] = [[] for _ in self._features]
         self._add_columns(rows, pieces)
-        return self._fitted(pieces)
+        return self._cast_pieces(pieces)
 
-    def fit_most(self, rows: Sequence[msgspec.Struct]) -> tuple[Parsed, set[int]]:
+    def cast_most(self, rows: Sequence[msgspec.Struct]) -> tuple[Parsed, set[int]]:
         """Returns those objects of single lines that fit, as `decode` does, and the positions of the others."""
         columns = list(_columns(rows, self._root))
-        fitted: dict[int, Fitted] = {}
-        unfit: set[int] = set()
+        cast: dict[int, CastColumn] = {}
+        bad_values: set[int] = set()
         for position, values in columns:
             try:
-                fitted[position] = self._fit_values(position, values)
+                cast[position] = self._cast_values(position, values)
             except LINE_ERRORS:
                 for start in range(0, len(values), _FITTED_TOGETHER):
                     piece = values[start : start + _FITTED_TOGETHER]
-                    unfit.update(start + row for row in self._unfit_rows(position, piece))
-        if unfit:
+                    bad_values.update(start + row for row in self._bad_rows(position, piece))
+        if bad_values:
             is_good = np.ones(len(rows), dtype=np.bool_)
-            is_good[list(unfit)] = False
+            is_good[list(bad_values)] = False
             mask = pa.array(is_good)
             for position, values in columns:
-                column = fitted.get(position)
+                column = cast.get(position)
                 if column is not None and not column.num_rounded:
-                    fitted[position] = Fitted(column.column.filter(mask))
+                    cast[position] = CastColumn(column.column.filter(mask))
                 else:
-                    fitted[position] = self._fit_values(position, list(itertools.compress(values, is_good)))
-        return self._batch([fitted[position] for position in range(len(self._features))]), unfit
+                    cast[position] = self._cast_values(position, list(itertools.compress(values, is_good)))
+        return self._batch([cast[position] for position in range(len(self._features))]), bad_values
 
     def may_repeat_keys(self, data: bytes, batch: pa.RecordBatch) -> bool:
         """Whether some object that was decoded may have held a key twice, though it may not, and the last value counts.
@@ -231,34 +231,34 @@ class RowDecoder:
             feature = self._features[position]
             pieces[position].append(_to_arrow(values, feature, self._mode(feature)))
 
-    def _fitted(self, pieces: list[list[pa.Array]]) -> Parsed:
+    def _cast_pieces(self, pieces: list[list[pa.Array]]) -> Parsed:
         columns = []
         for feature, arrays in zip(self._features, pieces, strict=True):
-            columns.append(fit_column(arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays), feature))
+            columns.append(cast_column(arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays), feature))
         return self._batch(columns)
 
-    def _batch(self, columns: Sequence[Fitted]) -> Parsed:
-        arrays = [fitted.column for fitted in columns]
+    def _batch(self, columns: Sequence[CastColumn]) -> Parsed:
+        arrays = [cast.column for cast in columns]
         rounded = {f.name: c.num_rounded for f, c in zip(self._features, columns, strict=True) if c.num_rounded}
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self._features)), rounded
 
-    def _fit_values(self, position: int, values: Sequence[Any]) -> Fitted:
+    def _cast_values(self, position: int, values: Sequence[Any]) -> CastColumn:
         feature = self._features[position]
-        return fit_column(_to_arrow(values, feature, self._mode(feature)), feature)
+        return cast_column(_to_arrow(values, feature, self._mode(feature)), feature)
 
-    def _unfit_rows(self, position: int, values: Sequence[Any]) -> Iterator[int]:
+    def _bad_rows(self, position: int, values: Sequence[Any]) -> Iterator[int]:
         try:
-            self._fit_values(position, values)
+            self._cast_values(position, values)
             return
-        except UnfitValueError as error:
+        except BadValueError as error:
             first, second = error.row, error.row + 1
         except LINE_ERRORS:
             first = second = len(values) // 2
         if first < second or len(values) == 1:
             yield first
         if len(values) > 1:
-            yield from self._unfit_rows(position, values[:first])
-            yield from (second + row for row in self._unfit_rows(position, values[second:]))
+            yield from self._bad_rows(position, values[:first])
+            yield from (second + row for row in self._bad_rows(position, values[second:]))
 
 
 def try_decode(decoder: RowDecoder, data: bytes) -> Parsed | None:
@@ -357,5 +357,5 @@ def _written(value: Any, feature: Feature, row: int) -> Any:
         return None if value is None else [_written(v, feature, row) for v in value]
     text = bytes(value)
     if text[:1] in (b'"', b"{", b"["):
-        raise UnfitValueError(feature.name, row, "a number, as before", shown(text.decode("utf-8", "replace")))
+        raise BadValueError(feature.name, row, "a number, as before", shown(text.decode("utf-8", "replace")))
     return None if text == b"null" else text.decode()

@@ -120,7 +120,7 @@ class JsonLinesSource:
             data = bytes(block.data)
             parsed = try_decode(decoder, data)
             if parsed is None:
-                yield maker.sifted(block, data, sieve.sift(data, block.offset, only_first=not tolerates))
+                yield maker.good_records(block, data, sieve.split_lines(data, block.offset, only_first=not tolerates))
             else:
                 yield maker.clean(block, *parsed)
 

@@ -79,7 +79,7 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
         num_other = len(rows) - len(usual)
         if tolerates_bad_rows and 2 * len(usual) > len(rows):
             # What an example could hold is a bad row at worst; a column that none can hold, the user may leave out.
-            num_other = sum(map(_is_unfit, rows))
+            num_other = sum(map(_is_unsupported, rows))
         if num_other * _FEW > len(rows):
             raise
         if not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found):
@@ -100,7 +100,7 @@ def _observe(parts: Iterable[Rows]) -> Features:
     return observer.features()
 
 
-def _usual(rows: Rows, may_be_unfit: bool) -> Rows:
+def _usual(rows: Rows, may_be_unsupported: bool) -> Rows:
     # Those whose values are all of the kind that is the most frequent under their key; what no example can hold is left
     # in where that is to be an error.
     kinds = [{key: kind for key, kind in _kinds(row) if kind is not None} for _, row in rows]
@@ -111,8 +111,8 @@ def _usual(rows: Rows, may_be_unfit: bool) -> Rows:
     most = {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
     usual: Rows = []
     for row, found in zip(rows, kinds, strict=True):
-        if "unfit" in found.values():
-            is_usual = not may_be_unfit
+        if "unsupported" in found.values():
+            is_usual = not may_be_unsupported
         else:
             is_usual = all(kind == most[key] for key, kind in found.items())
         if is_usual:
@@ -131,11 +131,11 @@ def _kinds(row: Row) -> Iterator[tuple[str, str | None]]:
         for number in range(1, len(parents) + 1):
             yield "/".join(parents[:number]), "object"
     if any(map(why_no_name, _keys(row))):
-        yield "\0keys", "unfit"
+        yield "\0keys", "unsupported"
 
 
-def _is_unfit(row: tuple[str, Row]) -> bool:
-    return any(kind == "unfit" for _, kind in _kinds(row[1]))
+def _is_unsupported(row: tuple[str, Row]) -> bool:
+    return any(kind == "unsupported" for _, kind in _kinds(row[1]))
 
 
 def _kind(value: Any) -> str | None:
@@ -143,8 +143,8 @@ def _kind(value: Any) -> str | None:
         return None
     if isinstance(value, list):
         kinds = {_kind(item) for item in value}
-        if len(kinds) > 1 or kinds & {None, "object", "unfit"} or any(isinstance(item, list) for item in value):
-            return "unfit"
+        if len(kinds) > 1 or kinds & {None, "object", "unsupported"} or any(isinstance(item, list) for item in value):
+            return "unsupported"
         return f"list of {kinds.pop()}" if kinds else None
     if isinstance(value, dict):
         return "object"

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.json.type_inference import flatten
 
 Mode = Literal["native", "string", "written"]
@@ -63,7 +63,7 @@ def _shown_mode(feature: Feature, sample: Any) -> Mode:
 
 def _fits(sample: Any, feature: Feature) -> bool:
     try:
-        fit_column(pa.array([sample]), msgspec.structs.replace(feature, shape=()))
-    except (pa.ArrowInvalid, OverflowError, UnfitValueError, UsageError):
+        cast_column(pa.array([sample]), msgspec.structs.replace(feature, shape=()))
+    except (pa.ArrowInvalid, OverflowError, BadValueError, UsageError):
         return False
     return True

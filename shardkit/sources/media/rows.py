@@ -11,8 +11,8 @@ import pyarrow as pa
 from shardkit.errors import BadInputError
 from shardkit.features import Features, arrow_schema
 from shardkit.sources.base import RawFile, RejectedRow, RowBatch, SourceOptions, file_identities, place, rejected_row
-from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 
 
 class WholeRows:
@@ -60,19 +60,19 @@ class WholeRows:
         """
         tolerates = self._options.tolerates_bad_rows
         try:
-            fitted = fit_rows(
+            cast = cast_rows(
                 lambda a, b: {name: column.slice(a, b - a) for name, column in columns.items()},
                 len(indices),
                 self._features,
                 tolerates_bad_rows=tolerates,
             )
-        except UnfitValueError as error:
-            raise unfit_error(error, place(self._files[indices[error.row]])) from error
-        for position, unfit in fitted.unfit:
+        except BadValueError as error:
+            raise bad_value_error(error, place(self._files[indices[error.row]])) from error
+        for position, bad_values in cast.bad_values:
             index = indices[position]
-            self.reject(index, unfit_error(unfit, place(self._files[index])), raw_of(index))
-        kept = np.array(indices, np.int64)[fitted.kept]
-        return self._rows(fitted.batch, kept, fitted.num_rounded)
+            self.reject(index, bad_value_error(bad_values, place(self._files[index])), raw_of(index))
+        kept = np.array(indices, np.int64)[cast.kept]
+        return self._rows(cast.batch, kept, cast.num_rounded)
 
     def nothing(self) -> RowBatch:
         """Returns a batch without rows, which hands over what was rejected so far."""

@@ -126,7 +126,7 @@ def read_voc(files: Sequence[RawFile]) -> list[list[VocObject]]:
     """
     large = next((f for f in files if f.num_bytes > _MAX_BYTES), None)
     if large is not None:
-        raise _unfit(large, f"it has more than {format_size(_MAX_BYTES)}")
+        raise _bad_annotation(large, f"it has more than {format_size(_MAX_BYTES)}")
     if not files:
         return []
     data, offsets = read_whole_files(files)
@@ -154,9 +154,9 @@ def parse_voc(content: bytes, file: RawFile) -> list[VocObject]:
     try:
         parser.Parse(content, True)
     except (expat.ExpatError, _VocError) as error:
-        raise _unfit(file, str(error)) from error
+        raise _bad_annotation(file, str(error)) from error
     if reader.root != "annotation":
-        raise _unfit(file, f"its root is <{reader.root}>, expected <annotation>")
+        raise _bad_annotation(file, f"its root is <{reader.root}>, expected <annotation>")
     size = _size(reader.size)
     return [_object(fields, size, file) for fields in reader.objects]
 
@@ -213,19 +213,19 @@ def _size(fields: dict[str, str]) -> tuple[float, float]:
 def _object(fields: dict[str, str], image_size: tuple[float, float], file: RawFile) -> VocObject:
     name = fields.get("name")
     if not name:
-        raise _unfit(file, "an object has no <name>")
+        raise _bad_annotation(file, "an object has no <name>")
     corners = []
     for corner in _CORNERS:
         text = fields.get(f"bndbox/{corner}")
         if text is None:
-            raise _unfit(file, f"an object has no <{corner}>")
+            raise _bad_annotation(file, f"an object has no <{corner}>")
         try:
             # Python takes 1_0 for a number.
             corners.append(float(text.replace("_", " ")))
         except ValueError as error:
-            raise _unfit(file, f"<{corner}> of an object holds {shown(text)}, expected a number") from error
+            raise _bad_annotation(file, f"<{corner}> of an object holds {shown(text)}, expected a number") from error
     if not all(map(math.isfinite, corners)):
-        raise _unfit(file, "a box has a corner that is no finite number")
+        raise _bad_annotation(file, "a box has a corner that is no finite number")
     is_difficult, is_truncated = _flag(fields, "difficult", file), _flag(fields, "truncated", file)
     return VocObject(name, tuple(corners), is_difficult, is_truncated, image_size)
 
@@ -236,10 +236,10 @@ def _flag(fields: dict[str, str], name: str, file: RawFile) -> bool:
         return False
     if text in ("1", "true"):
         return True
-    raise _unfit(file, f"<{name}> holds {shown(text)}, expected 0 or 1")
+    raise _bad_annotation(file, f"<{name}> holds {shown(text)}, expected 0 or 1")
 
 
-def _unfit(file: RawFile, why: str) -> BadInputError:
+def _bad_annotation(file: RawFile, why: str) -> BadInputError:
     return BadInputError(
         "the file is no Pascal VOC annotation", where=place(file), why=why, next_step="Correct or remove the file"
     )

@@ -26,8 +26,8 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.bad_values import find_unfit, fit_exactly
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values
+from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.folder_columns import folder_column
 from shardkit.sources.columns.partitions import partition_values
 from shardkit.sources.files.expansion_limit import largest_expansion
@@ -179,15 +179,15 @@ class ChunkFitter:
             keys = columns.pop(0)
             self._check_keys(keys)
         bad = {0: self._too_large(0, keys)} if chunk.is_too_large else self._misfits(chunk, columns, keys)
-        fitted: list[pa.Array] = []
+        cast: list[pa.Array] = []
         rounded: dict[str, int] = {}
         if not chunk.is_too_large:
-            fitted, rounded = self._fit_columns(columns, keys, bad)
+            cast, rounded = self._fit_columns(columns, keys, bad)
         if bad and not self._options.tolerates_bad_rows:
             raise bad[min(bad)]
         num_rows = len(chunk.rows)
         num_kept = num_rows - len(bad)
-        arrays = dict(zip((f.name for f in self.stored), fitted, strict=False))
+        arrays = dict(zip((f.name for f in self.stored), cast, strict=False))
         schema = arrow_schema(self._features)
         batch = pa.RecordBatch.from_arrays(
             [
@@ -233,31 +233,31 @@ class ChunkFitter:
     def _fit_columns(
         self, columns: Sequence[Row], keys: Row | None, bad: dict[int, BadInputError]
     ) -> tuple[list[pa.Array], dict[str, int]]:
-        fitted: list[pa.Array]
+        cast: list[pa.Array]
         rounded: dict[str, int]
         while True:
             kept = _kept(len(columns[0]) if columns else 0, bad)
             places = np.flatnonzero(kept)
             num_bad = len(bad)
-            fitted, rounded = [], {}
+            cast, rounded = [], {}
             for feature, kind, values in zip(self.stored, self._kinds, columns, strict=True):
                 sound = values if not bad else tuple(itertools.compress(values, kept))
                 array, not_utf8 = _array(sound, feature, kind)
                 try:
                     if not_utf8:
-                        raise UnfitValueError(feature.name, next(iter(not_utf8)), "", "")
-                    found = fit_exactly(array, feature)
-                except UnfitValueError:
-                    unfit = not_utf8 or find_unfit(array, feature)
-                    for row, error in unfit.items():
+                        raise BadValueError(feature.name, next(iter(not_utf8)), "", "")
+                    found = cast_exactly(array, feature)
+                except BadValueError:
+                    bad_values = not_utf8 or find_bad_values(array, feature)
+                    for row, error in bad_values.items():
                         index = int(places[row])
-                        bad.setdefault(index, self._unfit(index, keys, error.expected, error.got, feature))
+                        bad.setdefault(index, self._bad_value(index, keys, error.expected, error.got, feature))
                     continue
-                fitted.append(found.column)
+                cast.append(found.column)
                 if found.num_rounded:
                     rounded[feature.name] = found.num_rounded
             if len(bad) == num_bad or not self._options.tolerates_bad_rows:
-                return fitted, rounded
+                return cast, rounded
 
     def _check_keys(self, keys: Row) -> None:
         values = np.array(keys, dtype=np.int64)
@@ -290,9 +290,9 @@ class ChunkFitter:
         )
 
     def _misfit(self, row: int, keys: Row | None, feature: Feature, value: Any) -> BadInputError:
-        return self._unfit(row, keys, feature.describe_type(), _shown(value), feature)
+        return self._bad_value(row, keys, feature.describe_type(), _shown(value), feature)
 
-    def _unfit(self, row: int, keys: Row | None, expected: str, got: str, feature: Feature) -> BadInputError:
+    def _bad_value(self, row: int, keys: Row | None, expected: str, got: str, feature: Feature) -> BadInputError:
         return BadInputError(
             f"column {shown(feature.name)} does not fit",
             where=self._where(row, keys),
@@ -325,7 +325,7 @@ def _is_plain_integer(feature: Feature) -> bool:
     return feature.vocabulary is None and (feature.dtype == "bool" or feature.dtype.startswith(("int", "uint")))
 
 
-def _array(values: Row, feature: Feature, kind: Kind) -> tuple[pa.Array, dict[int, UnfitValueError]]:
+def _array(values: Row, feature: Feature, kind: Kind) -> tuple[pa.Array, dict[int, BadValueError]]:
     """Returns values of one kind as a column, and what is wrong with those that should be text and are not."""
     allowed = _classes(feature, kind)
     if allowed == (int,):
@@ -348,13 +348,13 @@ def _array(values: Row, feature: Feature, kind: Kind) -> tuple[pa.Array, dict[in
     return texts, {}
 
 
-def _not_utf8(values: Row, feature: Feature) -> dict[int, UnfitValueError]:
+def _not_utf8(values: Row, feature: Feature) -> dict[int, BadValueError]:
     found = {}
     for row, value in enumerate(values):
         try:
             (value or b"").decode()
         except UnicodeDecodeError:
-            found[row] = UnfitValueError(feature.name, row, feature.describe_type(), _shown(value))
+            found[row] = BadValueError(feature.name, row, feature.describe_type(), _shown(value))
     return found
 
 

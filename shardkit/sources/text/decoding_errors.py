@@ -22,7 +22,7 @@ _MARKS = (
 )
 
 
-class TextFault(NamedTuple):
+class TextProblem(NamedTuple):
     """Why some bytes are no text.
 
     Attributes:
@@ -43,42 +43,42 @@ class TextFault(NamedTuple):
         return BadInputError(self.what, where=place(file, line=line), why=why, next_step=self.next_step)
 
 
-def find_faults(texts: pa.Array, max_record_bytes: int) -> dict[int, TextFault]:
+def find_decoding_errors(texts: pa.Array, max_record_bytes: int) -> dict[int, TextProblem]:
     """Returns what is wrong with each of some texts, by its position; in order, and empty if all are well.
 
     Args:
         texts: Of the type `binary`, without nulls.
         max_record_bytes: Longest text.
     """
-    faults: dict[int, TextFault] = {}
+    found_errors: dict[int, TextProblem] = {}
     too_long = pc.greater(pc.binary_length(texts), min(max_record_bytes, 2**31 - 1)).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(too_long).tolist():
-        faults[row] = too_long_fault(max_record_bytes)
+        found_errors[row] = too_long_fault(max_record_bytes)
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
     values = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]] if len(texts) else None
     if values is None or not len(values):
-        return faults
+        return found_errors
     if not values.min():
         zeros = np.flatnonzero(values == 0) + offsets[0]
         rows = np.searchsorted(offsets, zeros, side="right") - 1
         found, first = np.unique(rows, return_index=True)
         for row, position in zip(found.tolist(), (zeros[first] - offsets[found]).tolist(), strict=True):
             why = f"at byte {position} of it; it is damaged, binary, or UTF-16 or UTF-32"
-            faults.setdefault(row, TextFault("a NUL byte stands in the text", why, position))
+            found_errors.setdefault(row, TextProblem("a NUL byte stands in the text", why, position))
     try:
         texts.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:
         wide = np.flatnonzero(values >= 0x80) + offsets[0]
         for row in np.unique(np.searchsorted(offsets, wide, side="right") - 1).tolist():
             if fault := _not_utf8(texts[row].as_py()):
-                faults.setdefault(row, fault)
-    return dict(sorted(faults.items()))
+                found_errors.setdefault(row, fault)
+    return dict(sorted(found_errors.items()))
 
 
-def too_long_fault(max_record_bytes: int) -> TextFault:
+def too_long_fault(max_record_bytes: int) -> TextProblem:
     """Returns what is wrong with a text that has too many bytes."""
     why = f"it has more than the {format_size(max_record_bytes)} that a record may have"
-    return TextFault("a text is too long", why, 0, "Check that it is text with line ends, or raise --max-record-size")
+    return TextProblem("a text is too long", why, 0, "Check that it is text with line ends, or raise --max-record-size")
 
 
 def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
@@ -101,10 +101,10 @@ def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
     )
 
 
-def _not_utf8(text: bytes) -> TextFault | None:
+def _not_utf8(text: bytes) -> TextProblem | None:
     try:
         text.decode()
     except UnicodeDecodeError as error:
         next_step = "Name the encoding with --encoding, such as latin-1"
-        return TextFault("the text is not UTF-8", None, error.start, next_step)
+        return TextProblem("the text is not UTF-8", None, error.start, next_step)
     return None

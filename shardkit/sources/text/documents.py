@@ -22,10 +22,10 @@ from shardkit.sources.base import (
     place,
     rejected_row,
 )
-from shardkit.sources.columns.row_casting import fit_rows, unfit_error
+from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_whole_files
-from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
+from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.splits import BOM
 from shardkit.units import KiB
 
@@ -121,33 +121,33 @@ class _Documents:
         """Returns the rows of some files, with whatever was rejected since the last ones."""
         good: list[_Content] = []
         texts = pa.array([text for _, text in contents], pa.binary())
-        faults = find_faults(texts, self._max_bytes)
+        found_errors = find_decoding_errors(texts, self._max_bytes)
         for row, (index, text) in enumerate(contents):
-            if row in faults:
-                fault = faults[row]
+            if row in found_errors:
+                fault = found_errors[row]
                 self._reject(fault.as_error(self._files[index]), index, bytes(text[:MAX_RAW_BYTES]))
             else:
                 good.append((index, text))
-        if faults:
+        if found_errors:
             texts = pa.array([text for _, text in good], pa.binary())
         names = [self._files[index].name for index, _ in good]
         columns = {"text": texts.view(pa.string()), "filename": pa.array(names, pa.string())}
-        fitted = fit_rows(
+        cast = cast_rows(
             lambda start, stop: {name: column.slice(start, stop - start) for name, column in columns.items()},
             len(names),
             self._features,
             tolerates_bad_rows=True,
         )
-        for row, unfit in fitted.unfit:
+        for row, bad_values in cast.bad_values:
             index, text = good[row]
-            self._reject(unfit_error(unfit, place(self._files[index])), index, bytes(text[:MAX_RAW_BYTES]))
-        kept = fitted.kept.tolist()
+            self._reject(bad_value_error(bad_values, place(self._files[index])), index, bytes(text[:MAX_RAW_BYTES]))
+        kept = cast.kept.tolist()
         rejected, self.rejected = self.rejected, []
         return RowBatch(
-            fitted.batch,
+            cast.batch,
             file_identities([names[row] for row in kept]),
             np.array([good[row][0] for row in kept], dtype=np.int64),
-            fitted.num_rounded,
+            cast.num_rounded,
             rejected,
         )
 

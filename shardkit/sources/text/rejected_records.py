@@ -51,7 +51,7 @@ class BadRecord(NamedTuple):
     problem: Problem
 
 
-class Sifted(NamedTuple):
+class GoodRecords(NamedTuple):
     """A block of which some records do not fit.
 
     Attributes:
@@ -101,22 +101,22 @@ class BatchMaker:
         self._lines.leave(block)
         return RowBatch(batch, self._identities(batch.num_rows), self._file_index, num_rounded)
 
-    def sifted(self, block: TextBlock, data: bytes, sifted: Sifted) -> RowBatch:
+    def good_records(self, block: TextBlock, data: bytes, good_records: GoodRecords) -> RowBatch:
         """Returns the batch of a block of which some records do not fit.
 
         Raises:
             BadInputError: For the first of them, unless bad rows are tolerated.
         """
-        if not sifted.bad:
-            return self.clean(block, sifted.batch, sifted.num_rounded)
+        if not good_records.bad:
+            return self.clean(block, good_records.batch, good_records.num_rounded)
         line = self._lines.first_of(block)
         if not self._tolerates_bad_rows:
-            raise self._error(sifted.bad[0], line)
-        rejected = [self._rejected(bad, data, block.offset, line) for bad in sifted.bad]
-        identities = self._identities(sifted.batch.num_rows + len(rejected))
-        identities = np.delete(identities, [bad.number for bad in sifted.bad])
+            raise self._error(good_records.bad[0], line)
+        rejected = [self._rejected(bad, data, block.offset, line) for bad in good_records.bad]
+        identities = self._identities(good_records.batch.num_rows + len(rejected))
+        identities = np.delete(identities, [bad.number for bad in good_records.bad])
         self._lines.leave(block)
-        return RowBatch(sifted.batch, identities, self._file_index, sifted.num_rounded, rejected)
+        return RowBatch(good_records.batch, identities, self._file_index, good_records.num_rounded, rejected)
 
     def _identities(self, num_rows: int) -> npt.NDArray[np.uint64]:
         first_row, self._num_rows = self._num_rows, self._num_rows + num_rows
@@ -146,7 +146,7 @@ def error_at(problem: Problem, file: RawFile, line: int) -> BadInputError:
     return problem.error(place(file, line=line + problem.num_lines))
 
 
-def find_unfit(fits: Callable[[int, int], bool], start: int, stop: int) -> Iterator[int]:
+def find_bad_records(fits: Callable[[int, int], bool], start: int, stop: int) -> Iterator[int]:
     """Yields which of the records from `start` to `stop` do not fit, in order.
 
     Args:
@@ -159,8 +159,8 @@ def find_unfit(fits: Callable[[int, int], bool], start: int, stop: int) -> Itera
         yield start
         return
     middle = (start + stop) // 2
-    yield from find_unfit(fits, start, middle)
-    yield from find_unfit(fits, middle, stop)
+    yield from find_bad_records(fits, start, middle)
+    yield from find_bad_records(fits, middle, stop)
 
 
 def without_line_end(data: Text, start: int, end: int) -> int:

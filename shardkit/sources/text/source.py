@@ -33,12 +33,12 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.casting import UnfitValueError
-from shardkit.sources.columns.row_casting import FittedRows, fit_rows, unfit_error
+from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.columns.row_casting import CastRows, bad_value_error, cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
 from shardkit.sources.text.blocks import Lines, Positions, as_array
-from shardkit.sources.text.decoding_errors import find_faults, other_encoding, too_long_fault
+from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents
 from shardkit.sources.text.quoting import QuotedRecords, sniff_delimiter
 from shardkit.sources.text.records import (
@@ -206,37 +206,37 @@ class _SplitReader:
         texts = take_texts(as_array(part.data), records)
         rejected = []
         good = np.arange(len(texts))
-        faults = find_faults(texts, self._max_record_bytes)
-        for row, fault in faults.items():
+        found_errors = find_decoding_errors(texts, self._max_record_bytes)
+        for row, fault in found_errors.items():
             start, line = int(records.starts[row]), self._line(int(records.lines[row]))
             error = fault.as_error(self._file, line=line, first_byte=part.offset + start)
             rejected.append(self._refuse_row(error, row, part, records))
-        if faults:
-            good = np.delete(good, list(faults))
+        if found_errors:
+            good = np.delete(good, list(found_errors))
             texts = texts.take(pa.array(good))
-        fitted = self._fit(texts, good, records)
-        for position, unfit in fitted.unfit:
+        cast = self._fit(texts, good, records)
+        for position, bad_values in cast.bad_values:
             row = int(good[position])
             where = place(self._file, line=self._line(int(records.lines[row])))
-            rejected.append(self._refuse_row(unfit_error(unfit, where), row, part, records))
+            rejected.append(self._refuse_row(bad_value_error(bad_values, where), row, part, records))
         identities = row_identities(self._file, self._split.start, self._num_rows, len(records.starts))
         self._num_rows, self._num_lines = self._num_rows + len(records.starts), self._num_lines + records.num_lines
-        identities = identities[good[fitted.kept]] if rejected else identities
-        return RowBatch(fitted.batch, identities, self._split.file_start, fitted.num_rounded, rejected)
+        identities = identities[good[cast.kept]] if rejected else identities
+        return RowBatch(cast.batch, identities, self._split.file_start, cast.num_rounded, rejected)
 
-    def _fit(self, texts: pa.Array, rows: Positions, records: Records) -> FittedRows:
+    def _fit(self, texts: pa.Array, rows: Positions, records: Records) -> CastRows:
         strings = texts.view(pa.string())
         tolerates = self._options.tolerates_bad_rows
         try:
-            return fit_rows(
+            return cast_rows(
                 lambda start, stop: {"text": strings.slice(start, stop - start)},
                 len(strings),
                 self._features,
                 tolerates_bad_rows=tolerates,
             )
-        except UnfitValueError as error:
+        except BadValueError as error:
             line = self._line(int(records.lines[rows[error.row]]))
-            raise unfit_error(error, place(self._file, line=line)) from error
+            raise bad_value_error(error, place(self._file, line=line)) from error
 
     def _refuse_row(self, error: BadInputError, row: int, part: TextPart, records: Records) -> RejectedRow:
         start, stop = int(records.starts[row]), int(records.stops[row])

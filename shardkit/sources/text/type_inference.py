@@ -26,7 +26,7 @@ FLOAT32_DIGITS = 6
 _EXACT_INTEGER = 2**53
 _FLOAT32_SMALLEST, _FLOAT32_LARGEST = 1.1754944e-38, 3.4028234e38
 # A column is nearly of a type if no more than this share of its values are of none of these kinds.
-_MISFIT_SHARE = 0.2
+_UNTYPED_SHARE = 0.2
 _KINDS_OF_TYPES: tuple[frozenset[Kind], ...] = (
     frozenset({"int", "float", "nonfinite"}),
     frozenset({"int"}),
@@ -55,7 +55,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
 )
 
 
-class Misfit(NamedTuple):
+class UntypedValue(NamedTuple):
     """A value that makes a column text, and the type that it would have but for such values."""
 
     value: str
@@ -186,7 +186,9 @@ def column_notes(
     return notes
 
 
-def find_misfit(values: pa.Array, null_spellings: Sequence[str], others: Evidence | None = None) -> Misfit | None:
+def find_untyped_value(
+    values: pa.Array, null_spellings: Sequence[str], others: Evidence | None = None
+) -> UntypedValue | None:
     """Returns the first value that makes a column text although nearly all are of one type; None if there is none.
 
     Args:
@@ -201,12 +203,12 @@ def find_misfit(values: pa.Array, null_spellings: Sequence[str], others: Evidenc
         if others is not None and not others.kinds <= kinds:
             continue
         fits = _are_of(kinds, said)
-        misfits = said.filter(pc.invert(fits))
-        if not len(misfits) or (others is None and len(misfits) > len(said) * _MISFIT_SHARE):
+        others_found = said.filter(pc.invert(fits))
+        if not len(others_found) or (others is None and len(others_found) > len(said) * _UNTYPED_SHARE):
             continue
         dtype = decide("column", examine(said.filter(fits)) if others is None else others).dtype
         if dtype != "string":
-            return Misfit(value=misfits[0].as_py(), dtype=dtype)
+            return UntypedValue(value=others_found[0].as_py(), dtype=dtype)
     return None
 
 

@@ -14,7 +14,7 @@ from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, arrow_schema, make_feature
 from shardkit.messages import shown
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.tfrecord.blocks import RecordBlock
 from shardkit.sources.tfrecord.columns import bad_texts, filled_rows, stored_column
 from shardkit.sources.tfrecord.feature_shapes import MAX_FEATURES, FileShape
@@ -42,13 +42,13 @@ class DecodedBlock(NamedTuple):
         batch: Those that fit.
         rows: Position of each in the block.
         num_rounded: By column, values that a narrower float could not hold.
-        unfit: Position and reason of those that do not fit, ascending.
+        bad_values: Position and reason of those that do not fit, ascending.
     """
 
     batch: pa.RecordBatch
     rows: Int64s
     num_rounded: Mapping[str, int]
-    unfit: list[tuple[int, str]]
+    bad_values: list[tuple[int, str]]
 
 
 class _Plan(NamedTuple):
@@ -94,19 +94,19 @@ class BlockDecoder:
             yield from self._decode_rows(block, rows)
 
     def _decode_rows(self, block: RecordBlock, rows: Int64s) -> Iterator[DecodedBlock]:
-        unfit: dict[int, str] = {}
-        good = self._usable(block, rows, unfit)
+        bad_values: dict[int, str] = {}
+        good = self._usable(block, rows, bad_values)
         try:
-            arrays, good = self._decode_good(block, good, unfit)
+            arrays, good = self._decode_good(block, good, bad_values)
         except OverflowError:
             if len(rows) > 1:
                 middle = len(rows) // 2
                 yield from self._decode_rows(block, rows[:middle])
                 yield from self._decode_rows(block, rows[middle:])
                 return
-            unfit[int(rows[0])] = "it holds more values than Arrow can count"
-            arrays, good = self._decode_good(block, rows[:0], unfit)
-        pieces = list(self._fit(arrays, good, unfit))
+            bad_values[int(rows[0])] = "it holds more values than Arrow can count"
+            arrays, good = self._decode_good(block, rows[:0], bad_values)
+        pieces = list(self._fit(arrays, good, bad_values))
         batches = [piece.batch for piece in pieces]
         batch = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, self._schema).combine_chunks()
         if isinstance(batch, pa.Table):
@@ -116,33 +116,33 @@ class BlockDecoder:
             for name, count in piece.num_rounded.items():
                 rounded[name] = rounded.get(name, 0) + count
         kept = np.concatenate([piece.rows for piece in pieces]) if pieces else good[:0]
-        yield DecodedBlock(batch, kept, rounded, sorted(unfit.items()))
+        yield DecodedBlock(batch, kept, rounded, sorted(bad_values.items()))
 
-    def _usable(self, block: RecordBlock, rows: Int64s, unfit: dict[int, str]) -> Int64s:
+    def _usable(self, block: RecordBlock, rows: Int64s, bad_values: dict[int, str]) -> Int64s:
         # Records that are whole, not too long, and of the kind of message that the file holds.
         starts, lengths = block.starts[rows], block.lengths[rows]
         is_long = lengths > self._max_record_bytes
         for row in rows[is_long].tolist():
             size, limit = format_size(int(block.lengths[row])), format_size(self._max_record_bytes)
-            unfit[row] = f"its {size} are more than the {limit} that a record may have"
+            bad_values[row] = f"its {size} are more than the {limit} that a record may have"
         is_damaged = block.is_damaged[rows] & ~is_long
         for row in rows[is_damaged].tolist():
-            unfit[row] = "it is damaged, its CRC32C does not match"
+            bad_values[row] = "it is damaged, its CRC32C does not match"
         is_usable = ~(is_long | is_damaged)
         rows, starts, lengths = rows[is_usable], starts[is_usable], lengths[is_usable]
         is_odd = ~are_plain_examples(np.frombuffer(block.data, np.uint8), starts, lengths)
         for row in rows[is_odd].tolist():
             try:
                 if kind_of(block.record(row)) == "sequence" and not self._is_sequence:
-                    unfit[row] = "it is a SequenceExample, while the head of the file holds Examples"
+                    bad_values[row] = "it is a SequenceExample, while the head of the file holds Examples"
             except NotExampleError as error:
-                unfit[row] = f"it {error}"
-        return rows if not is_odd.any() else _without(rows, unfit)
+                bad_values[row] = f"it {error}"
+        return rows if not is_odd.any() else _without(rows, bad_values)
 
     def _decode_good(
-        self, block: RecordBlock, rows: Int64s, unfit: dict[int, str]
+        self, block: RecordBlock, rows: Int64s, bad_values: dict[int, str]
     ) -> tuple[dict[str, pa.Array], Int64s]:
-        columns = self._decode_columns(block, rows, unfit)
+        columns = self._decode_columns(block, rows, bad_values)
         arrays = {
             p.feature.name: stored_column(
                 column, len(rows), p.spec.kind, p.spec.num_values, is_scalar=p.feature.is_scalar
@@ -150,22 +150,22 @@ class BlockDecoder:
             for p, column in zip(self._context, columns, strict=False)
         }
         if self._may_be_empty:
-            self._refuse_foreign(block, rows, arrays, unfit)
+            self._refuse_foreign(block, rows, arrays, bad_values)
         if self._is_sequence:
-            steps = self._steps(block, rows, unfit)
+            steps = self._steps(block, rows, bad_values)
             arrays |= {
                 p.feature.name: _list_column([row.get(name) for row in steps], p) for name, p in self._lists.items()
             }
         for plan in self._plans:
             if plan.feature.dtype != "bytes" and plan.spec.kind == BYTES:
-                self._refuse_other_texts(arrays[plan.feature.name], plan.feature, rows, unfit)
-        keep = np.array([row not in unfit for row in rows.tolist()], np.bool_) if unfit else None
+                self._refuse_other_texts(arrays[plan.feature.name], plan.feature, rows, bad_values)
+        keep = np.array([row not in bad_values for row in rows.tolist()], np.bool_) if bad_values else None
         if keep is not None and not keep.all():
             arrays = {name: array.filter(pa.array(keep)) for name, array in arrays.items()}
             rows = rows[keep]
         return arrays, rows
 
-    def _decode_columns(self, block: RecordBlock, rows: Int64s, unfit: dict[int, str]) -> list[tuple[Any, ...]]:
+    def _decode_columns(self, block: RecordBlock, rows: Int64s, bad_values: dict[int, str]) -> list[tuple[Any, ...]]:
         starts, lengths = block.starts[rows], block.lengths[rows]
         while True:
             specs = [p.spec for p in self._context]
@@ -177,12 +177,12 @@ class BlockDecoder:
             for row in rows[problems].tolist():
                 problem = self._problem_of(block.record(row))
                 if problem is not None:
-                    unfit[row] = problem
+                    bad_values[row] = problem
             if len(self._kindless) == num_kindless:
                 return columns
 
     def _refuse_foreign(
-        self, block: RecordBlock, rows: Int64s, arrays: dict[str, pa.Array], unfit: dict[int, str]
+        self, block: RecordBlock, rows: Int64s, arrays: dict[str, pa.Array], bad_values: dict[int, str]
     ) -> None:
         # Protobuf reads nearly any message as one without features.
         is_empty = np.ones(len(rows), np.bool_)
@@ -194,20 +194,20 @@ class BlockDecoder:
             try:
                 parse(block.record(row))
             except NotExampleError as error:
-                unfit.setdefault(row, f"it {error}")
+                bad_values.setdefault(row, f"it {error}")
 
-    def _steps(self, block: RecordBlock, rows: Int64s, unfit: dict[int, str]) -> list[Mapping[str, StoredSteps]]:
+    def _steps(self, block: RecordBlock, rows: Int64s, bad_values: dict[int, str]) -> list[Mapping[str, StoredSteps]]:
         found: list[Mapping[str, StoredSteps]] = []
         for row in rows.tolist():
             lists: Mapping[str, StoredSteps] = {}
-            if row not in unfit:
+            if row not in bad_values:
                 try:
                     lists = parse_lists(block.record(row))
                     problem = self._list_problem(lists)
                 except NotExampleError as error:
                     problem = f"it {error}"
                 if problem is not None:
-                    unfit[row], lists = problem, {}
+                    bad_values[row], lists = problem, {}
             found.append(lists)
         return found
 
@@ -226,7 +226,7 @@ class BlockDecoder:
         unknown = next((n for n, steps in lists.items() if steps.sizes and n not in self._lists), None)
         return None if unknown is None else f"the feature list {shown(unknown)} is no column: {_UNEXPECTED}"
 
-    def _refuse_other_texts(self, array: pa.Array, feature: Feature, rows: Int64s, unfit: dict[int, str]) -> None:
+    def _refuse_other_texts(self, array: pa.Array, feature: Feature, rows: Int64s, bad_values: dict[int, str]) -> None:
         values = array if feature.is_scalar else array.flatten()
         bad = bad_texts(values)
         if not len(bad):
@@ -239,25 +239,25 @@ class BlockDecoder:
             positions = np.searchsorted(np.cumsum(lengths), bad, side="right")
         for position, value in zip(positions.tolist(), bad.tolist(), strict=True):
             got = f"{shown(values[value].as_py())}, which is not UTF-8"
-            unfit.setdefault(int(rows[position]), _wrong(feature.name, feature.describe_type(), got))
+            bad_values.setdefault(int(rows[position]), _wrong(feature.name, feature.describe_type(), got))
 
-    def _fit(self, arrays: dict[str, pa.Array], rows: Int64s, unfit: dict[int, str]) -> Iterator[DecodedBlock]:
+    def _fit(self, arrays: dict[str, pa.Array], rows: Int64s, bad_values: dict[int, str]) -> Iterator[DecodedBlock]:
         # Only what a schema file declares can fail here. Halving finds the rows that do not fit.
         columns, rounded = [], {}
         try:
             for feature in self._features:
-                fitted, num_rounded = _fitted(arrays[feature.name], feature)
-                columns.append(fitted)
+                cast, num_rounded = _fitted(arrays[feature.name], feature)
+                columns.append(cast)
                 if num_rounded:
                     rounded[feature.name] = num_rounded
-        except UnfitValueError as error:
+        except BadValueError as error:
             if len(rows) == 1:
-                unfit[int(rows[0])] = _wrong(error.column, error.expected, error.got)
-                yield from self._fit({name: array[:0] for name, array in arrays.items()}, rows[:0], unfit)
+                bad_values[int(rows[0])] = _wrong(error.column, error.expected, error.got)
+                yield from self._fit({name: array[:0] for name, array in arrays.items()}, rows[:0], bad_values)
                 return
             middle = len(rows) // 2
-            yield from self._fit({n: a.slice(0, middle) for n, a in arrays.items()}, rows[:middle], unfit)
-            yield from self._fit({n: a.slice(middle) for n, a in arrays.items()}, rows[middle:], unfit)
+            yield from self._fit({n: a.slice(0, middle) for n, a in arrays.items()}, rows[:middle], bad_values)
+            yield from self._fit({n: a.slice(middle) for n, a in arrays.items()}, rows[middle:], bad_values)
             return
         yield DecodedBlock(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows, rounded, [])
 
@@ -346,7 +346,7 @@ def _fitted(array: pa.Array, feature: Feature) -> tuple[pa.Array, int]:
         if array.type == feature.arrow_type:
             return array, 0
     try:
-        return fit_column(array, feature)
+        return cast_column(array, feature)
     except UsageError as error:
         error.next_step = error.next_step or "Declare another type in the --schema file"
         raise
@@ -360,8 +360,8 @@ def _values_type(array: pa.Array) -> pa.DataType:
     )
 
 
-def _without(rows: Int64s, unfit: dict[int, str]) -> Int64s:
-    is_good: npt.NDArray[np.bool_] = np.array([row not in unfit for row in rows.tolist()], np.bool_)
+def _without(rows: Int64s, bad_values: dict[int, str]) -> Int64s:
+    is_good: npt.NDArray[np.bool_] = np.array([row not in bad_values for row in rows.tolist()], np.bool_)
     return rows[is_good]
 
 

@@ -144,7 +144,7 @@ class TfrecordSource:
                 for block in blocks:
                     identities = row_identities(file, split.start, first_row, len(block.starts))
                     for rows in decoder.decode(block):
-                        rejected = [reader.reject(block, row, first_row, why) for row, why in rows.unfit]
+                        rejected = [reader.reject(block, row, first_row, why) for row, why in rows.bad_values]
                         yield RowBatch(rows.batch, identities[rows.rows], split.file_start, rows.num_rounded, rejected)
                     first_row += len(block.starts)
 

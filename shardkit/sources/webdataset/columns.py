@@ -23,7 +23,7 @@ from shardkit.file_types import image_type_of
 from shardkit.media.image_headers import ImageHeaderError, read_header
 from shardkit.messages import shown
 from shardkit.sources.arrays.npy_bytes import NpyError, NpyHeader, parse_npy_header, read_npy
-from shardkit.sources.columns.casting import UnfitValueError, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.files.streams import read_exactly
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder
 from shardkit.sources.json.type_inference import MAX_DEPTH, ShapeObserver, is_too_deep
@@ -102,7 +102,7 @@ def build_batch(
     """Returns the columns of samples, and how many values were rounded, by column.
 
     Raises:
-        UnfitValueError: If a sample does not fit; not necessarily the first one.
+        BadValueError: If a sample does not fit; not necessarily the first one.
     """
     columns: list[pa.Array] = []
     rounded: dict[str, int] = {}
@@ -201,7 +201,7 @@ def _unpacked(extension: str, values: list[tuple[str, bytes]], limit: int) -> li
     for row, (key, blob) in enumerate(values):
         try:
             found.append((key, _plain(extension, blob, row, limit) or b""))
-        except UnfitValueError:
+        except BadValueError:
             continue
     return found
 
@@ -212,9 +212,9 @@ def _plain(extension: str, blob: bytes | None, row: int, limit: int) -> bytes | 
     try:
         found = read_exactly(GzipStream(io.BytesIO(blob)), limit + 1)
     except (zlib.error, EOFError) as error:
-        raise UnfitValueError(extension, row, "a gzip file", f"one that is cut off or damaged ({error})") from error
+        raise BadValueError(extension, row, "a gzip file", f"one that is cut off or damaged ({error})") from error
     if len(found) > limit:
-        raise UnfitValueError(extension, row, f"at most {format_size(limit)} (--max-record-bytes)", "more")
+        raise BadValueError(extension, row, f"at most {format_size(limit)} (--max-record-bytes)", "more")
     return found
 
 
@@ -222,15 +222,15 @@ def _column(feature: Feature, blobs: list[bytes | None], max_pixels: int) -> tup
     if feature.dtype == "bytes":
         if (feature.media_type or "").startswith("image/"):
             _check_images(feature, blobs, max_pixels)
-        return fit_column(pa.array(blobs, pa.binary()), feature)
+        return cast_column(pa.array(blobs, pa.binary()), feature)
     if kind_of(feature.name) == "npy":
         return _npy_column(feature, blobs)
-    texts = fit_column(pa.array(blobs, pa.binary()), make_feature(feature.name, "string", nullable=True)).column
+    texts = cast_column(pa.array(blobs, pa.binary()), make_feature(feature.name, "string", nullable=True)).column
     if feature.dtype == "string":
         if feature.media_type == _JSON_MEDIA_TYPE:
             _check_json(feature.name, blobs)
-        return fit_column(texts, feature)
-    return fit_column(pc.utf8_trim_whitespace(texts), feature)
+        return cast_column(texts, feature)
+    return cast_column(pc.utf8_trim_whitespace(texts), feature)
 
 
 def _check_images(feature: Feature, blobs: list[bytes | None], max_pixels: int) -> None:
@@ -240,9 +240,9 @@ def _check_images(feature: Feature, blobs: list[bytes | None], max_pixels: int) 
         try:
             media_type = read_header(blob, max_pixels).media_type
         except ImageHeaderError as error:
-            raise UnfitValueError(feature.name, row, "an image that can be used", str(error)) from error
+            raise BadValueError(feature.name, row, "an image that can be used", str(error)) from error
         if feature.media_type not in ("image/*", media_type):
-            raise UnfitValueError(feature.name, row, feature.media_type or "", media_type)
+            raise BadValueError(feature.name, row, feature.media_type or "", media_type)
 
 
 def _check_json(extension: str, blobs: list[bytes | None]) -> None:
@@ -253,7 +253,7 @@ def _check_json(extension: str, blobs: list[bytes | None]) -> None:
         try:
             msgspec.json.decode(blob)
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise UnfitValueError(extension, row, "JSON", _reason(error)) from error
+            raise BadValueError(extension, row, "JSON", _reason(error)) from error
 
 
 def _json_columns(
@@ -268,7 +268,7 @@ def _json_columns(
         # A tab is white space wherever a line feed is, and as wrong inside of a string.
         line = b"{}" if blob is None else blob.replace(b"\n", b"\t")
         if not line.strip():
-            raise UnfitValueError(extension, row, "a JSON object", "nothing")
+            raise BadValueError(extension, row, "a JSON object", "nothing")
         lines.append(line)
     decoder = RowDecoder(bare)
     data = b"\n".join(lines)
@@ -279,7 +279,7 @@ def _json_columns(
     if decoder.may_repeat_keys(data, batch):
         for row, line in enumerate(lines):
             if _repeats_a_key(line):
-                raise UnfitValueError(extension, row, "each key once", "a key twice")
+                raise BadValueError(extension, row, "each key once", "a key twice")
     named = pa.RecordBatch.from_arrays(batch.columns, schema=arrow_schema(own))
     return named, {f"{prefix}{name}": count for name, count in rounded.items()}
 
@@ -289,10 +289,10 @@ def _decode_each(extension: str, features: Features, lines: list[bytes]) -> tupl
     for row, line in enumerate(lines):
         try:
             batch, own_rounded = RowDecoder(features).decode(line)
-        except UnfitValueError as error:
-            raise UnfitValueError(f"{extension}/{error.column}", row, error.expected, error.got) from error
+        except BadValueError as error:
+            raise BadValueError(f"{extension}/{error.column}", row, error.expected, error.got) from error
         except LINE_ERRORS as error:
-            raise UnfitValueError(extension, row, "keys and types like those of the others", _reason(error)) from error
+            raise BadValueError(extension, row, "keys and types like those of the others", _reason(error)) from error
         batches.append(batch)
         rounded.update(own_rounded)
     table = pa.Table.from_batches(batches, schema=arrow_schema(features)).combine_chunks()
@@ -301,7 +301,7 @@ def _decode_each(extension: str, features: Features, lines: list[bytes]) -> tupl
 
 def _check_depth(extension: str, row: int, blob: bytes) -> None:
     if is_too_deep(blob):
-        raise UnfitValueError(extension, row, f"at most {MAX_DEPTH} levels of nesting", "more")
+        raise BadValueError(extension, row, f"at most {MAX_DEPTH} levels of nesting", "more")
 
 
 def _repeats_a_key(blob: bytes) -> bool:
@@ -331,20 +331,20 @@ def _npy_column(feature: Feature, blobs: list[bytes | None]) -> tuple[pa.Array, 
         try:
             array = None if blob is None else read_npy(blob)
         except NpyError as error:
-            raise UnfitValueError(feature.name, row, "a NumPy array of numbers", str(error)) from error
+            raise BadValueError(feature.name, row, "a NumPy array of numbers", str(error)) from error
         is_vector = feature.shape == (None,)
         if array is not None and (array.ndim != 1 if is_vector else array.shape != feature.shape):
             got = f"shape {list(array.shape)}"
-            raise UnfitValueError(feature.name, row, feature.describe_type(), got)
+            raise BadValueError(feature.name, row, feature.describe_type(), got)
         arrays.append(array)
     if len({a.dtype for a in arrays if a is not None}) <= 1:
-        return fit_column(_arrow_column(feature, arrays), feature)
+        return cast_column(_arrow_column(feature, arrays), feature)
     pieces, num_rounded = [], 0
     for row, array in enumerate(arrays):
         try:
-            piece, count = fit_column(_arrow_column(feature, [array]), feature)
-        except UnfitValueError as error:
-            raise UnfitValueError(feature.name, row, error.expected, error.got) from error
+            piece, count = cast_column(_arrow_column(feature, [array]), feature)
+        except BadValueError as error:
+            raise BadValueError(feature.name, row, error.expected, error.got) from error
         pieces.append(piece)
         num_rounded += count
     return pa.concat_arrays(pieces), num_rounded

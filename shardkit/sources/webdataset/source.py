@@ -23,7 +23,7 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.casting import UnfitValueError
+from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
@@ -161,7 +161,7 @@ class _Batcher:
         else:
             if not self._options.tolerates_bad_rows:
                 # One of those before it may be the first that does not fit.
-                self._drop_unfit()
+                self._drop_bad_samples()
             self._reject(row, sample, problem)
         return self._num_bytes >= self._batch_bytes or self.num_held >= _MAX_BATCH_ROWS
 
@@ -174,8 +174,8 @@ class _Batcher:
         num_rows = self.num_held
         try:
             batch, rounded = self._build([sample for _, sample in self._samples])
-        except UnfitValueError:
-            self._drop_unfit()
+        except BadValueError:
+            self._drop_bad_samples()
             batch, rounded = self._build([sample for _, sample in self._samples])
         identities = row_identities(self._file, 0, self._first_row, num_rows)
         own = np.array([row - self._first_row for row, _ in self._samples], dtype=np.int64)
@@ -187,17 +187,17 @@ class _Batcher:
     def _build(self, samples: Sequence[Sample]) -> tuple[pa.RecordBatch, dict[str, int]]:
         return build_batch(samples, self._features, self._options.max_pixels, self._options.max_record_bytes)
 
-    def _drop_unfit(self) -> None:
+    def _drop_bad_samples(self) -> None:
         # One by one: only so the first that does not fit is found, and each that does not.
-        fitting = []
+        good = []
         for row, sample in self._samples:
             try:
                 self._build([sample])
-                fitting.append((row, sample))
-            except UnfitValueError as error:
+                good.append((row, sample))
+            except BadValueError as error:
                 problem = f"{shown(error.column)} does not fit: expected {error.expected}, got {error.got}"
                 self._reject(row, sample, problem)
-        self._samples = fitting
+        self._samples = good
 
     def _reject(self, row: int, sample: Sample, problem: str) -> None:
         error = _refuse(sample, row, self._file, problem)

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
-from shardkit.sources.columns.casting import UnfitValueError, count_rounded, fit_column
+from shardkit.sources.columns.casting import BadValueError, cast_column, count_rounded
 
 
 def fit(column, *feature, **settings):
     declared = make_feature("a", *feature, **settings)
-    fitted = fit_column(column, declared)
-    assert fitted.column.type == declared.arrow_type
-    fitted.column.validate(full=True)
-    return fitted.column.to_pylist()
+    cast = cast_column(column, declared)
+    assert cast.column.type == declared.arrow_type
+    cast.column.validate(full=True)
+    return cast.column.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_columns_become_what_is_declared(column, feature, expected):
     ],
 )
 def test_the_first_row_that_does_not_fit_is_named(column, feature, row, got):
-    with pytest.raises(UnfitValueError) as caught:
+    with pytest.raises(BadValueError) as caught:
         fit(column, *feature)
     assert (caught.value.row, caught.value.got) == (row, got)
 
@@ -79,9 +79,9 @@ def test_vocabularies_count_names_before_numbers():
     assert fit(pa.array(["dog", "cat"]), "int64", vocabulary=("cat", "dog")) == [1, 0]
     assert fit(pa.array(["1", "0"]), "int8", vocabulary=("cat", "dog")) == [1, 0]
     assert fit(pa.array(["7", "3"]), "int64", vocabulary=("3", "7")) == [1, 0]
-    with pytest.raises(UnfitValueError):
+    with pytest.raises(BadValueError):
         fit(pa.array(["0"]), "int64", vocabulary=("3", "7"))
-    with pytest.raises(UnfitValueError):
+    with pytest.raises(BadValueError):
         fit(pa.array([-1]), "int64", vocabulary=("3", "7"))
 
 
