@@ -101,7 +101,7 @@ def dataset(
             f"there is no engine {engine!r}", next_step=f"Give one of: {', '.join(map(repr, get_args(Engine)))}"
         )
     if engine == "tfdata":
-        return _stock_dataset(split, global_batch_size, settings)
+        return _tfdata_dataset(split, global_batch_size, settings)
     opened = batches(split, global_batch_size=global_batch_size, **settings).reader
     num_rows = None if global_batch_size is None else global_batch_size // settings.get("num_workers", 1)
     buckets = settings.get("buckets")
@@ -189,7 +189,7 @@ def _taken_over(column: np.ndarray[Any, Any]) -> tf.Tensor:
     return tf.convert_to_tensor(column)
 
 
-def _stock_dataset(split: BatchSource, batch_size: int | None, settings: dict[str, Any]) -> tf.data.Dataset:
+def _tfdata_dataset(split: BatchSource, batch_size: int | None, settings: dict[str, Any]) -> tf.data.Dataset:
     others = sorted(settings.keys() - {"seed", "epoch", "shuffle", "features", "remainder"})
     others += ["remainder='pad'"] if settings.get("remainder", "drop") != "drop" else []
     if not isinstance(split, Split) or batch_size is None or others:
@@ -202,7 +202,7 @@ def _stock_dataset(split: BatchSource, batch_size: int | None, settings: dict[st
     names = settings.get("features")
     features = split.features if names is None else tuple(split.dataset.manifest.feature(name) for name in names)
     check_sizes(split.dataset, split.name)
-    stock = load_split(
+    tfdata = load_split(
         split.dataset,
         split.name,
         batch_size=batch_size,
@@ -220,7 +220,7 @@ def _stock_dataset(split: BatchSource, batch_size: int | None, settings: dict[st
         return same | {f"{name}/present": bools for name, bools in present.items()}
 
     num_steps = split.num_examples // batch_size
-    return stock.map(as_tensors).take(num_steps).apply(tf.data.experimental.assert_cardinality(num_steps))
+    return tfdata.map(as_tensors).take(num_steps).apply(tf.data.experimental.assert_cardinality(num_steps))
 
 
 def tensor_specs(features: Features, num_rows: int | None, padded: Sequence[str] = ()) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def check_readable(dataset: Dataset) -> None:
             raise lost from error
 
 
-def open_stock(work: Work) -> Open:
+def open_tfdata(work: Work) -> Open:
     """Returns what opens the dataset and yields parsed batches, eager tensors by feature name, without end."""
 
     return lambda: _read(work, lambda files: tuned(files, work))

@@ -138,7 +138,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     computed: tuple[Feeding, ...]
 
 
-class Stock(msgspec.Struct, frozen=True):
+class TfdataRival(msgspec.Struct, frozen=True):
     """Stock tf.data, or why there is none.
 
     Attributes:
@@ -151,14 +151,14 @@ class Stock(msgspec.Struct, frozen=True):
 
 
 def run(
-    location: str, options: BenchOptions, *, load_stock: Callable[[Dataset], Stock], tell: Callable[[str], None]
+    location: str, options: BenchOptions, *, load_tfdata: Callable[[Dataset], TfdataRival], tell: Callable[[str], None]
 ) -> Report:
     """Measures how fast one split is read.
 
     Args:
         location: Of the dataset.
         options: What to measure.
-        load_stock: Called after the memory of this reader has been measured.
+        load_tfdata: Called after the memory of this reader has been measured.
         tell: Is told what is going on.
 
     Raises:
@@ -181,8 +181,8 @@ def run(
         shuffle=work.shuffle,
         seconds=options.seconds,
     )
-    stock = load_stock(dataset)
-    rates = _measure_rates(work, split, options, stock, tell)
+    tfdata = load_tfdata(dataset)
+    rates = _measure_rates(work, split, options, tfdata, tell)
     reader = rates[SHARDKIT]
     fed = tuple(_feed(work, options, tell))
     return Report(
@@ -205,7 +205,7 @@ def run(
         mean_stored_bytes=split.num_bytes / split.num_examples,
         reader=reader,
         tfdata=rates.get(TF_DATA),
-        no_tfdata=stock.why_not,
+        no_tfdata=tfdata.why_not,
         peak_memory_bytes=peak_memory_bytes,
         stages=stages,
         fed=fed,
@@ -253,11 +253,11 @@ def read_batches(work: Work, num_ahead: int = ReadingOptions().num_ahead) -> Bat
 
 
 def _measure_rates(
-    work: Work, split: SplitInfo, options: BenchOptions, stock: Stock, tell: Callable[[str], None]
+    work: Work, split: SplitInfo, options: BenchOptions, tfdata: TfdataRival, tell: Callable[[str], None]
 ) -> dict[str, Rate]:
     contenders = [Contender(SHARDKIT, lambda: read_batches(work))]
-    if stock.open is not None:
-        contenders.append(Contender(TF_DATA, stock.open(work)))
+    if tfdata.open is not None:
+        contenders.append(Contender(TF_DATA, tfdata.open(work)))
         tell(f"warming up: {TF_DATA}")
         measure(contenders[-1].open, options.seconds)
     windows = take_turns(contenders, num_rounds=NUM_ROUNDS, seconds=options.seconds, tell=tell)

@@ -14,7 +14,7 @@ from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import NumberRange
 
 if TYPE_CHECKING:
-    from shardkit.bench.run import Report, Stock
+    from shardkit.bench.run import Report, TfdataRival
     from shardkit.dataset.open import Dataset
 
 _STOPPED = "The measurement was stopped before the end; nothing was changed."
@@ -107,7 +107,7 @@ def command(
         num_accelerators=accelerators,
     )
     with end_at_once(lambda: _STOPPED), _telling() as tell:
-        report = run(dataset, options, load_stock=_no_stock if no_tfdata else partial(_load_stock, tell), tell=tell)
+        report = run(dataset, options, load_tfdata=_no_tfdata if no_tfdata else partial(_load_tfdata, tell), tell=tell)
     if as_json:
         _print_json(report)
         return
@@ -120,43 +120,43 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _no_stock(dataset: Dataset) -> Stock:
-    from shardkit.bench.run import Stock
+def _no_tfdata(dataset: Dataset) -> TfdataRival:
+    from shardkit.bench.run import TfdataRival
 
-    return Stock()
+    return TfdataRival()
 
 
-def _load_stock(tell: Callable[[str], None], dataset: Dataset) -> Stock:
+def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> TfdataRival:
     """Returns stock tf.data, or why it cannot read this dataset here."""
     import importlib.util
     import os
 
-    from shardkit.bench.run import Stock
+    from shardkit.bench.run import TfdataRival
     from shardkit.errors import StorageError, UsageError
     from train.distribution.environment import native_messages_hidden
 
     if importlib.util.find_spec("tensorflow") is None:
-        return Stock(why_not="TensorFlow is not installed; pip install 'shardkit[train]' adds it")
+        return TfdataRival(why_not="TensorFlow is not installed; pip install 'shardkit[train]' adds it")
     tell("loading TensorFlow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         with native_messages_hidden():
             import tensorflow as tf
 
-            from shardkit.adapters.tfdata_bench import check_readable, open_stock
+            from shardkit.adapters.tfdata_bench import check_readable, open_tfdata
 
             # Here it loads its GPU libraries, which it also comments on.
             tf.config.list_physical_devices()
     except Exception as error:  # noqa: BLE001 - a broken installation raises whatever it does
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Stock(
+        return TfdataRival(
             why_not=f"TensorFlow cannot be loaded ({why}); pip install 'shardkit[train]' installs one that fits"
         )
     try:
         check_readable(dataset)
     except (UsageError, StorageError) as error:
-        return Stock(why_not=error.what if error.why is None else f"{error.what}: {error.why}")
-    return Stock(open=open_stock)
+        return TfdataRival(why_not=error.what if error.why is None else f"{error.what}: {error.why}")
+    return TfdataRival(open=open_tfdata)
 
 
 @contextmanager

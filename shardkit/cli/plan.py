@@ -167,11 +167,11 @@ def command(
         rows = (row_size, features, expansion, ratio)
         workload = _imagined(input_size, num_files, *rows, request.splits, is_cut=not whole_files)
     else:
-        from shardkit.forecast.measure import measured
+        from shardkit.forecast.measure import measure_inputs
 
         # What else was typed says nothing about the rows.
         read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
-        workload = measured(convert_options(parse_request(read), inputs, ""))
+        workload = measure_inputs(convert_options(parse_request(read), inputs, ""))
     if as_json:
         import msgspec
 

@@ -20,7 +20,7 @@ from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 from shardkit.runtime.signals import heeded, signals_on_pipe
 
 # Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
-_ending = threading.Lock()
+_stopping = threading.Lock()
 _STORE_SECONDS = 5.0
 
 
@@ -58,7 +58,7 @@ def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) 
 
     def watch(read_end: int) -> None:
         while told := os.read(read_end, 1):
-            if told[0] in numbers and _ending.acquire(blocking=False):
+            if told[0] in numbers and _stopping.acquire(blocking=False):
                 word, code = ("interrupted", 130) if told[0] == signal.SIGINT else ("terminated", 128 + told[0])
                 os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())
                 stop_and_exit(stop_workers, code)
@@ -85,7 +85,7 @@ def _forbid_commit(plan: Plan) -> bool:
 
 def end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
     """Ends the process with an error, from any thread, unless it is being ended."""
-    if not _ending.acquire(blocking=False):
+    if not _stopping.acquire(blocking=False):
         return
     if is_supervised():
         stop_and_exit(stop_workers, EXIT_LOST_WORKER)

@@ -80,7 +80,7 @@ def fetch(plan: Plan, names: Sequence[str]) -> None:
         in_threads(lambda name: _fetch(plan, name), wanted)
 
 
-def fetch_folder(plan: Plan, folder: str, ending: str = "") -> None:
+def fetch_folder(plan: Plan, folder: str, suffix: str = "") -> None:
     """Brings all files of a folder whose names end so.
 
     Raises:
@@ -88,7 +88,7 @@ def fetch_folder(plan: Plan, folder: str, ending: str = "") -> None:
     """
     if plan.exchange is not None:
         names = storage.list_names(exchange_url(plan, folder))
-        fetch(plan, [f"{folder}/{name}" for name in names if name.endswith(ending)])
+        fetch(plan, [f"{folder}/{name}" for name in names if name.endswith(suffix)])
 
 
 def hand_over(plan: Plan, names: Sequence[str], *, is_kept: bool = True) -> None:

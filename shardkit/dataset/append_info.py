@@ -42,7 +42,7 @@ def appended_to(manifest: Manifest) -> AppendedTo | None:
     Raises:
         DamageError: If it tells something else.
     """
-    return _told(manifest, _APPENDED_TO, AppendedTo)
+    return _describe(manifest, _APPENDED_TO, AppendedTo)
 
 
 def statistics_file(manifest: Manifest) -> StatisticsFile | None:
@@ -52,7 +52,7 @@ def statistics_file(manifest: Manifest) -> StatisticsFile | None:
         DamageError: If it tells something else.
         UnsafeError: If that leads out of the dataset.
     """
-    found = _told(manifest, _COUNTED, StatisticsFile)
+    found = _describe(manifest, _COUNTED, StatisticsFile)
     if found is not None:
         check_relative_path(found.path, manifest.name)
     return found
@@ -64,7 +64,7 @@ def extensions_of(base: AppendedTo | None, counted: StatisticsFile) -> dict[str,
     return own if base is None else own | {_APPENDED_TO: msgspec.to_builtins(base)}
 
 
-def _told(manifest: Manifest, name: str, kind: type[_Told]) -> _Told | None:
+def _describe(manifest: Manifest, name: str, kind: type[_Told]) -> _Told | None:
     found = manifest.extensions.get(name)
     if found is None:
         return None

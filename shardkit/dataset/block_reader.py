@@ -200,7 +200,7 @@ def _map(
                 for ref, records in zip(run, reader.read(run), strict=True):
                     # What is held of a result must not be all of its run.
                     results.append(function(ref, bytes(records) if isinstance(records, memoryview) else records))
-                    if threads.ending.is_set():
+                    if threads.stop_event.is_set():
                         break
         except Exception as error:  # noqa: BLE001 - it is raised again, after the results before it
             return results, error

@@ -19,7 +19,7 @@ from shardkit.dataset.block_index import BlockRef
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.kernel import crc32c, read_at
 from shardkit.errors import DamageError, ShardkitError, StorageError
-from shardkit.runtime.threads import current_ending
+from shardkit.runtime.threads import current_stop_event
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import KeptFile, NotRegularError, keep_regular
 from shardkit.storage.requests import request_range
@@ -221,7 +221,7 @@ class RemoteBlocks:
         """Returns what the store answers when it is asked for blocks that lie side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
-        is_over = current_ending().is_set
+        is_over = current_stop_event().is_set
         answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S, is_over=is_over)
         if len(answer) > num_bytes:
             raise StorageError(
@@ -281,11 +281,11 @@ def _key(ref: BlockRef) -> str:
 
 def _pause(number: int) -> bool:
     """Waits, unless before the first time, and returns whether nobody wants the answer any more."""
-    ending = current_ending()
+    stop_event = current_stop_event()
     if number == 0:
-        return ending.is_set()
+        return stop_event.is_set()
     # Not all who met a busy store come back at the same time; what is read does not depend on it.
-    return ending.wait(_FIRST_PAUSE_S * 2 ** (number - 1) * random.SystemRandom().uniform(0.5, 1.5))
+    return stop_event.wait(_FIRST_PAUSE_S * 2 ** (number - 1) * random.SystemRandom().uniform(0.5, 1.5))
 
 
 def _missing(dataset: Dataset, ref: BlockRef) -> DamageError:

@@ -29,7 +29,7 @@ _MOST_BYTES = 8 * MiB
 _MOST_SECONDS = 1.0
 
 
-def measured(options: ConvertOptions) -> Workload:
+def measure_inputs(options: ConvertOptions) -> Workload:
     """Returns the sizes of real inputs. Rows are counted, and shards compressed, on a sample of a few places.
 
     What transformations make of a row is not known beforehand: rows are taken as they come.

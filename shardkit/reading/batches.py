@@ -21,7 +21,7 @@ from shardkit.reading.assembler import Assembler
 from shardkit.reading.batch import Batch, pad
 from shardkit.reading.epoch_plan import EpochPlan, RunsPlan
 from shardkit.reading.order import Rows
-from shardkit.reading.prefetch import BlocksAhead, Planned, Step
+from shardkit.reading.prefetch import BlockPrefetcher, Planned, Step
 from shardkit.runtime.threads import worker_threads
 from shardkit.units import MiB
 
@@ -119,7 +119,7 @@ def read_batches(
         if is_remote and options.num_threads:
             requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests"))
             begun.append(requests)
-        ahead = BlocksAhead(
+        ahead = BlockPrefetcher(
             steps,
             lambda step: plan_of(step.epoch).rows(step.step),
             lambda epoch, places: _begin(plan_of(epoch), places, requests, is_remote),
@@ -167,7 +167,7 @@ def _groups(
         yield group
 
 
-def _unpacked_ahead(ahead: BlocksAhead[_Begun], threads: Executor) -> Iterator[Planned[_Begun]]:
+def _unpacked_ahead(ahead: BlockPrefetcher[_Begun], threads: Executor) -> Iterator[Planned[_Begun]]:
     """Yields what steps need, and before that has the blocks of the next few unpacked, in the order of need."""
     waiting: deque[Planned[_Begun]] = deque()
     for planned in ahead:

@@ -169,7 +169,7 @@ class Mixture:
             reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
             is_remote=any(source.loader.is_remote for source in sources),
             turn=turn,
-            make_again=partial(self.batches, **settings),
+            rebuild=partial(self.batches, **settings),
         )
 
     def _chosen(self, names: Sequence[str] | None) -> Features:

@@ -32,7 +32,7 @@ class Planned(NamedTuple, Generic[B]):
     blocks: list[B]
 
 
-class BlocksAhead(Generic[B]):
+class BlockPrefetcher(Generic[B]):
     """Begins to load the blocks of steps to come, those of several steps at once, so that neighbours are seen.
 
     What is held is what the steps between the one that was asked for and the last one planned need. A block that a

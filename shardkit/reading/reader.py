@@ -75,7 +75,7 @@ class BatchReader:
         is_remote: Whether the blocks lie in a store.
         turn: Of this reader, see `OrderOptions.num_turns`.
         buckets: Of the order.
-        make_again: Makes such a reader, in another process too.
+        rebuild: Makes such a reader, in another process too.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class BatchReader:
         is_remote: bool,
         turn: int = 0,
         buckets: BucketSizes | None = None,
-        make_again: Callable[[], BatchReader],
+        rebuild: Callable[[], BatchReader],
     ) -> None:
         self.worker = worker
         self.order_options = order
@@ -106,7 +106,7 @@ class BatchReader:
         self._reading = reading
         self._is_remote = is_remote
         self._turn = turn
-        self._make_again = make_again
+        self._rebuild = rebuild
         self._hooks: tuple[Hook, ...] = ()
         self._next = (epochs.start, turn)
         # Weak: a reader and its iterator would else hold each other, with threads, blocks and batches, until Python's
@@ -158,7 +158,7 @@ class BatchReader:
     def __reduce__(self) -> tuple[Any, ...]:
         # What is open stays: a copy, such as a process that is started anew gets, opens its own and stands where this
         # one does.
-        return _made_again, (self._make_again, self._hooks, self._next)
+        return _made_again, (self._rebuild, self._hooks, self._next)
 
     def state(self) -> dict[str, Any]:
         """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
@@ -281,8 +281,8 @@ class BatchReader:
         return run_hooks(self._hooks, Made(batch, at.epoch, at.step, keys))
 
 
-def _made_again(make_again: Callable[[], BatchReader], hooks: tuple[Hook, ...], at: tuple[int, int]) -> BatchReader:
-    reader = make_again().with_hooks(hooks)
+def _made_again(rebuild: Callable[[], BatchReader], hooks: tuple[Hook, ...], at: tuple[int, int]) -> BatchReader:
+    reader = rebuild().with_hooks(hooks)
     reader._next = at
     return reader
 

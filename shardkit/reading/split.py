@@ -212,7 +212,7 @@ class Split(Sequence[dict[str, Any]]):
             is_remote=self._loader.is_remote,
             turn=turn,
             buckets=sizes,
-            make_again=partial(self.batches, **settings),
+            rebuild=partial(self.batches, **settings),
         )
 
     def _plan(self, order: OrderOptions, worker: Worker, epoch: int) -> EpochPlan:

@@ -37,26 +37,26 @@ class _Work(NamedTuple):
 
     Attributes:
         tasks: In the order in which they are begun; None after the last one.
-        ending: Set when nobody wants any more of them: those that were not begun are cancelled.
+        stop_event: Set when nobody wants any more of them: those that were not begun are cancelled.
     """
 
     tasks: queue.SimpleQueue[_Task | None]
-    ending: Ending
+    stop_event: StopEvent
 
 
 class WorkerThreads(Executor):
     """A pool whose threads end when it is dropped, or shut down, without a lock. One thread at a time may submit.
 
     Attributes:
-        ending: Set when nobody wants any more of the work.
+        stop_event: Set when nobody wants any more of the work.
     """
 
     def __init__(self, num_threads: int, name: str) -> None:
         self._num_threads = num_threads
         self._name = name
-        self._work = _Work(queue.SimpleQueue(), Ending())
+        self._work = _Work(queue.SimpleQueue(), StopEvent())
         self._threads: list[threading.Thread] = []
-        self.ending = self._work.ending
+        self.stop_event = self._work.stop_event
         self._is_shut = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -75,7 +75,7 @@ class WorkerThreads(Executor):
         """Ends the threads after what was submitted, or after what they are doing; unless `wait`, at any moment."""
         self._is_shut = True
         if cancel_futures:
-            self.ending.set()
+            self.stop_event.set()
         self._work.tasks.put(None)
         if wait:
             for thread in self._threads:
@@ -108,25 +108,25 @@ def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
 
 
 # When the work of each thread that does any ends. Adding and removing takes no lock.
-_BUSY: dict[threading.Thread, Ending] = {}
+_BUSY: dict[threading.Thread, StopEvent] = {}
 
 
 def _run(work: _Work) -> None:
     """Does the tasks of a pool until it ends."""
-    end_with(work.ending)
+    end_with(work.stop_event)
     thread = threading.current_thread()
     while (task := work.tasks.get()) is not None:
-        _BUSY[thread] = work.ending
-        _do(task, work.ending)
+        _BUSY[thread] = work.stop_event
+        _do(task, work.stop_event)
         # What the task holds is not held until the next one comes.
         del task
         del _BUSY[thread]
     work.tasks.put(None)
 
 
-def _do(task: _Task, ending: Ending) -> None:
+def _do(task: _Task, stop_event: StopEvent) -> None:
     future = task.future
-    if _is_exiting or ending.is_set():
+    if _is_exiting or stop_event.is_set():
         future.cancel()
     if not future.set_running_or_notify_cancel():
         return
@@ -150,8 +150,8 @@ def _end_all() -> None:
     stop = time.monotonic() + _EXIT_S
     with suppress(KeyboardInterrupt):
         while (busy := list(_BUSY.values())) and time.monotonic() < stop:
-            for ending in busy:
-                ending.set()
+            for stop_event in busy:
+                stop_event.set()
             time.sleep(_EXIT_POLL_S)
 
 
@@ -160,7 +160,7 @@ atexit.register(_end_all)
 os.register_at_fork(after_in_child=_BUSY.clear)
 
 
-class Ending:
+class StopEvent:
     """An event that may be set anywhere: Python's collector sets it, in the midst of whatever a thread is doing.
 
     A `threading.Event` has a lock that this thread may hold when the collector runs in it. Here nothing is locked but
@@ -193,15 +193,15 @@ class Ending:
         return self._is_set
 
 
-_NEVER = Ending()
-_ENDING: ContextVar[Ending] = ContextVar("ending", default=_NEVER)
+_NEVER = StopEvent()
+_STOP_EVENT: ContextVar[StopEvent] = ContextVar("ending", default=_NEVER)
 
 
-def end_with(ending: Ending) -> None:
+def end_with(stop_event: StopEvent) -> None:
     """Makes what this thread waits for from now on come to an end soon after an event is set."""
-    _ENDING.set(ending)
+    _STOP_EVENT.set(stop_event)
 
 
-def current_ending() -> Ending:
+def current_stop_event() -> StopEvent:
     """Returns the event with which this thread's work ends; for a thread of nobody's, one that is never set."""
-    return _ENDING.get()
+    return _STOP_EVENT.get()

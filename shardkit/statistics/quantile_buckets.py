@@ -27,7 +27,7 @@ def exact_quantiles(values: npt.NDArray[Any], counts: Counts) -> Quantiles | Non
     return Quantiles(**{name: values[place].item() + 0 for name, place in places.items()})
 
 
-class Buckets:
+class QuantileBuckets:
     """Occupied buckets of `quantiles` in the order of their values.
 
     Args:

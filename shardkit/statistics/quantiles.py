@@ -22,7 +22,7 @@ import numpy.typing as npt
 from shardkit.dataset.manifest import Quantiles
 from shardkit.errors import DamageError
 from shardkit.statistics.key_counts import EXACT, Kind, count_keys
-from shardkit.statistics.quantile_buckets import Buckets, Counts, Keys, exact_quantiles, ranks_of
+from shardkit.statistics.quantile_buckets import Counts, Keys, QuantileBuckets, exact_quantiles, ranks_of
 
 _NUM_SMALL = 1_024
 _MANTISSA_BITS = 52
@@ -111,7 +111,7 @@ class QuantileSketch:
             return None
         if dropped == EXACT:
             return exact_quantiles(keys.view(self._kind), counts)
-        buckets = Buckets(keys, counts, dropped)
+        buckets = QuantileBuckets(keys, counts, dropped)
         estimate: Any = buckets.nearest_integer if self._kind.kind in "iu" else buckets.interpolated
         ranks = ranks_of(int(counts.sum()))
         found = {name: min(max(estimate(rank, low, high), low), high) for name, rank in ranks.items()}

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from shardkit.errors import ShardkitError, StorageError, UsageError
-from shardkit.runtime.threads import current_ending
+from shardkit.runtime.threads import current_stop_event
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import protocol_of, redact
 from shardkit.storage.options import hide_secrets
@@ -89,12 +89,12 @@ def patiently(request: Callable[[float], _Answer], path: str, *, is_written: boo
 
     key = (os.getpid(), protocol_of(path, is_written=False))
     deadline_s = deadline() if key in _known else min(deadline(), FIRST_DEADLINE_S)
-    ending = current_ending()
+    stop_event = current_stop_event()
     retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(deadline_s) | tenacity.stop_when_event_set(ending),  # type: ignore[arg-type]
+        stop=tenacity.stop_after_delay(deadline_s) | tenacity.stop_when_event_set(stop_event),  # type: ignore[arg-type]
         wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
         retry=tenacity.retry_if_exception(_may_pass),
-        sleep=lambda seconds: (ending.wait(seconds), None)[1],
+        sleep=lambda seconds: (stop_event.wait(seconds), None)[1],
         reraise=True,
     )
     try:

@@ -19,7 +19,7 @@ from shardkit.conversion.shards.layout import plan_layout
 from shardkit.conversion.work_folder import work_folder
 from shardkit.dataset.open import open_dataset
 from shardkit.forecast.estimate import forecast
-from shardkit.forecast.measure import measured
+from shardkit.forecast.measure import measure_inputs
 from shardkit.forecast.values import Setting
 from shardkit.units import MiB
 
@@ -65,7 +65,7 @@ def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
     from beam_pipelines.engines.local import run_local
 
     options = ConvertOptions(inputs=(str(folder),), destination=str(tmp_path / "out"), **shape)
-    workload = measured(options)
+    workload = measure_inputs(options)
     kept = {name: shape[name] for name in ("shard_bytes", "num_shards", "compression", "shuffle") if name in shape}
     told = forecast(workload, Setting(num_workers=2, **kept))
     plan = prepare(options).plan
@@ -142,7 +142,7 @@ def test_a_manifest_is_as_large_as_it_was_forecast(tmp_path, inputs, splits):
     (tmp_path / "in").mkdir()
     inputs(tmp_path / "in")
     options = ConvertOptions(inputs=(str(tmp_path / "in"),), destination=str(tmp_path / "out"), splits=splits)
-    workload = measured(options)
+    workload = measure_inputs(options)
     plan = prepare(options).plan
     with work_folder(plan):
         run_local(save_plan(plan), 2, pytest.fail)
@@ -155,7 +155,7 @@ def test_a_manifest_is_as_large_as_it_was_forecast(tmp_path, inputs, splits):
 
 def test_a_part_of_the_files_has_a_manifest_with_fewer_files(tmp_path):
     photographs(tmp_path)
-    workload = measured(ConvertOptions(inputs=(str(tmp_path),), destination=""))
+    workload = measure_inputs(ConvertOptions(inputs=(str(tmp_path),), destination=""))
     whole, quarter = (forecast(workload, Setting(num_datasets=n)).manifest_bytes for n in (1, 4))
     assert quarter < whole / 2
 

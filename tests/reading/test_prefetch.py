@@ -6,7 +6,7 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.reading.prefetch import BlocksAhead, Step
+from shardkit.reading.prefetch import BlockPrefetcher, Step
 
 
 class Loaded:
@@ -35,7 +35,7 @@ def test_every_block_is_loaded_once_and_given_to_each_of_its_steps(
         return [f"block {place} of epoch {epoch}" for place in places]
 
     wanted = [Step(epoch, step) for epoch in range(2) for step in range(num_steps)]
-    ahead = BlocksAhead(
+    ahead = BlockPrefetcher(
         iter(wanted), lambda at: steps[at.step], begin, lambda *_: 1, max_steps=max_steps, max_bytes=max_bytes
     )
     found = []
@@ -56,7 +56,7 @@ def test_a_block_is_dropped_when_no_step_needs_it_any_more():
         return blocks
 
     wanted = iter([Step(0, step) for step in range(40)])
-    ahead = BlocksAhead(wanted, lambda at: steps[at.step], begin, lambda *_: 1, max_steps=0, max_bytes=1)
+    ahead = BlockPrefetcher(wanted, lambda at: steps[at.step], begin, lambda *_: 1, max_steps=0, max_bytes=1)
     gc.collect()
     # What other tests left here need not be looked through forty times.
     gc.freeze()

@@ -20,7 +20,7 @@ class _Readable(Protocol):
 
 
 @contextmanager
-def read_ahead(stream: _Readable) -> Iterator[AheadStream]:
+def read_ahead(stream: _Readable) -> Iterator[ReadAheadStream]:
     """Opens a stream that another thread fills, at most _NUM_PIECES pieces ahead; the thread ends with the block.
 
     What the other stream raises is raised where its bytes would have been read.
@@ -30,13 +30,13 @@ def read_ahead(stream: _Readable) -> Iterator[AheadStream]:
     thread = threading.Thread(target=_fill, args=(stream, pieces, is_over), name="read ahead", daemon=True)
     thread.start()
     try:
-        yield AheadStream(pieces)
+        yield ReadAheadStream(pieces)
     finally:
         is_over.set()
         thread.join()
 
 
-class AheadStream:
+class ReadAheadStream:
     """The reading end.
 
     Args:

@@ -131,7 +131,7 @@ def measure_row(row: Row, location: str, num_threads: int, seconds: float) -> di
             return partial(read_batches, work, num_ahead=num_accelerators)
         from shardkit.adapters import tfdata_bench
 
-        return tfdata_bench.open_stock(work) if row.reader == TUNED else tfdata_bench.open_naive(work)
+        return tfdata_bench.open_tfdata(work) if row.reader == TUNED else tfdata_bench.open_naive(work)
 
     opens(1)
     memory = PeakMemory()
