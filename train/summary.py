@@ -97,8 +97,8 @@ def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], f
     own = [line for line in epochs if line.step > first_step]
     steps = setup.plan.steps_per_epoch
     first_part = 1.0 - first_step % steps / steps
-    if (verdict := find_bottleneck(own, circumstances(setup), first_part)) is not None:
-        reporter.say(f"verdict     {verdict}")
+    if (bottleneck := find_bottleneck(own, circumstances(setup), first_part)) is not None:
+        reporter.say(f"verdict     {bottleneck}")
 
 
 def _loss(setup: Setup) -> str | None:

@@ -124,7 +124,7 @@ class JsonSieve:
             return problem
         values = dict(flatten(row))
         for feature in self._features:
-            problem = self._misfit(line, feature, values)
+            problem = self._problem_of(line, feature, values)
             if problem is not None:
                 return problem
         names = {f.name for f in self._features}
@@ -136,7 +136,7 @@ class JsonSieve:
         repeated = None if self._allows_duplicate_keys else repeated_key(line)
         return Problem("a line cannot be read", None) if repeated is None else _repeated(repeated)
 
-    def _misfit(self, line: bytes, feature: Feature, values: dict[str, Any]) -> Problem | None:
+    def _problem_of(self, line: bytes, feature: Feature, values: dict[str, Any]) -> Problem | None:
         decoder = self._by_feature.get(feature.name)
         if decoder is None:
             decoder = self._by_feature[feature.name] = RowDecoder(

@@ -40,7 +40,7 @@ LINE_ERRORS = (
 
 _ABSENT = msgspec.Raw(b"null")
 _TREE = dict[str, Any]
-_FITTED_TOGETHER = 256
+_CAST_TOGETHER = 256
 # Of lines that become Python objects at a time: they stay in the cache until they are columns.
 _PIECE_BYTES = 256 * KiB
 
@@ -131,8 +131,8 @@ class RowDecoder:
             try:
                 cast[position] = self._cast_values(position, values)
             except LINE_ERRORS:
-                for start in range(0, len(values), _FITTED_TOGETHER):
-                    piece = values[start : start + _FITTED_TOGETHER]
+                for start in range(0, len(values), _CAST_TOGETHER):
+                    piece = values[start : start + _CAST_TOGETHER]
                     bad_values.update(start + row for row in self._bad_rows(position, piece))
         if bad_values:
             is_good = np.ones(len(rows), dtype=np.bool_)

@@ -178,7 +178,7 @@ class ChunkFitter:
         if self._rows.key is not None:
             keys = columns.pop(0)
             self._check_keys(keys)
-        bad = {0: self._too_large(0, keys)} if chunk.is_too_large else self._misfits(chunk, columns, keys)
+        bad = {0: self._too_large(0, keys)} if chunk.is_too_large else self._odd_values(chunk, columns, keys)
         cast: list[pa.Array] = []
         rounded: dict[str, int] = {}
         if not chunk.is_too_large:
@@ -210,7 +210,7 @@ class ChunkFitter:
         self._num_rows += num_rows
         return RowBatch(batch, identities[_kept(num_rows, bad)], self._split.file_start, rounded, rejected)
 
-    def _misfits(self, chunk: Chunk, columns: Sequence[Row], keys: Row | None) -> dict[int, BadInputError]:
+    def _odd_values(self, chunk: Chunk, columns: Sequence[Row], keys: Row | None) -> dict[int, BadInputError]:
         bad: dict[int, BadInputError] = {}
         limit = self._options.max_record_bytes
         if chunk.num_bytes > limit:
@@ -227,7 +227,7 @@ class ChunkFitter:
             for index, value in enumerate(values):
                 is_wide = is_checked and type(value) is int and abs(value) > _MAX_EXACT
                 if type(value) in found or is_wide:
-                    bad.setdefault(index, self._misfit(index, keys, feature, value))
+                    bad.setdefault(index, self._odd_value(index, keys, feature, value))
         return bad
 
     def _fit_columns(
@@ -289,7 +289,7 @@ class ChunkFitter:
             next_step="Allow more with --max-record-size, or leave such rows out with --on-bad-record",
         )
 
-    def _misfit(self, row: int, keys: Row | None, feature: Feature, value: Any) -> BadInputError:
+    def _odd_value(self, row: int, keys: Row | None, feature: Feature, value: Any) -> BadInputError:
         return self._bad_value(row, keys, feature.describe_type(), _shown(value), feature)
 
     def _bad_value(self, row: int, keys: Row | None, expected: str, got: str, feature: Feature) -> BadInputError:

@@ -65,7 +65,7 @@ class SqliteSource:
         databases = tuple(file for _, file in _databases(files))
         if not databases:
             return infer_features((), lambda _: ())
-        return infer_features(databases, lambda file: _understand(file, options)[1], options.drop_columns)
+        return infer_features(databases, lambda file: _inspect(file, options)[1], options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns which table is read where none was named, and what the order of a query is."""
@@ -74,7 +74,7 @@ class SqliteSource:
         databases = _databases(files)
         notes = tuple(f"{printable(file.name)} lies beside a database and holds no rows" for file in _companions(files))
         if options.table is None and databases:
-            rows, _ = _understand(databases[0][1], options)
+            rows, _ = _inspect(databases[0][1], options)
             notes = (f"{rows.title} is read, the only one there is", *notes)
         return notes
 
@@ -107,7 +107,7 @@ class SqliteSource:
                 yield fitter.fit(chunk)
 
     def _cut(self, index: int, file: RawFile, options: SourceOptions) -> Iterator[InputSplit]:
-        rows, _ = _understand(file, options)
+        rows, _ = _inspect(file, options)
         whole = InputSplit(index=0, file_start=index, file_stop=index + 1, num_bytes=file.num_bytes)
         if rows.key is None:
             yield whole
@@ -122,7 +122,7 @@ class SqliteSource:
 
 
 @functools.lru_cache(maxsize=256)
-def _understand(file: RawFile, options: SourceOptions) -> tuple[Rows, tuple[Column, ...]]:
+def _inspect(file: RawFile, options: SourceOptions) -> tuple[Rows, tuple[Column, ...]]:
     # Twice or three times asked for while planning, and it reads all of the table. The version is part of the file.
     check_at_rest(file)
     with guard_unchanged(file), open_database(file, options) as connection:

@@ -246,7 +246,7 @@ class BlockDecoder:
         columns, rounded = [], {}
         try:
             for feature in self._features:
-                cast, num_rounded = _fitted(arrays[feature.name], feature)
+                cast, num_rounded = _cast(arrays[feature.name], feature)
                 columns.append(cast)
                 if num_rounded:
                     rounded[feature.name] = num_rounded
@@ -337,7 +337,7 @@ def _list_column(rows: list[StoredSteps | None], plan: _Plan) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, mask=mask if any(mask.to_pylist()) else None)
 
 
-def _fitted(array: pa.Array, feature: Feature) -> tuple[pa.Array, int]:
+def _cast(array: pa.Array, feature: Feature) -> tuple[pa.Array, int]:
     if array.type == feature.arrow_type:
         return array, 0
     if pa.types.is_binary(_values_type(array)):
