@@ -2,12 +2,13 @@
 
 import os
 import signal
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.examples import PROFILE, draws
-from tests.support.fast_tier import install_guard, is_fast, switch_guard
+from tests.support.fast_tier import check_cpu_seconds, install_guard, is_fast, switch_guard
 
 # A runner that was started in the background has these ignored, and hands that on to every process the tests start.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -43,3 +44,13 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         switch_guard(False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fails a test of the fast tier that takes too much CPU time; other profiles draw more examples."""
+    start = time.process_time()
+    result = yield
+    if is_fast(item) and PROFILE == "dev":
+        check_cpu_seconds(time.process_time() - start)
+    return result

@@ -36,6 +36,7 @@ def own_threads():
     return [t for t in threading.enumerate() if t.name.startswith("shardkit-")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("drop", ["iterator", "reader and iterator", "loop"])
 def test_what_is_dropped_ends_without_the_collector(folder, drop):
     train = shardkit.open(str(folder))["train"]

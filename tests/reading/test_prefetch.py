@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def test_every_block_is_loaded_once_and_given_to_each_of_its_steps(
     assert sorted(begun) == sorted({(epoch, place) for epoch in range(2) for rows in steps for place, _, _ in rows})
 
 
+@pytest.mark.full
 def test_a_block_is_dropped_when_no_step_needs_it_any_more():
     steps, alive = lanes(3, 4, 40), weakref.WeakSet()
 

@@ -1,15 +1,23 @@
-"""What a test of the fast tier may not do: start a process, serve a port, import a framework.
+"""What a test of the fast tier may not do: start a process, serve a port, import a framework, compute for long.
 
 A test without the mark `full` or `campaign` is in the fast tier. The guard is on while such a test runs.
 """
 
+import os
 import sys
+import time
 from multiprocessing.process import BaseProcess
 
 FRAMEWORKS = ("apache_beam", "jax", "keras", "tensorflow", "torch")
 
 _STARTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec")
 _is_on = False
+
+CPU_LIMIT_S = float(os.environ.get("FAST_TEST_SECONDS") or "inf")
+"""CPU time that one test may take, in seconds; CI sets it."""
+
+# Seconds of `_reference_s` on the machine where the fast tier was measured. There no test took more than 0.3 s.
+_REFERENCE_S = 0.007
 
 
 class NotFastError(RuntimeError):
@@ -58,3 +66,24 @@ def _refuse(event, arguments):
         raise NotFastError("starts a process")
     if event == "socket.bind" and isinstance(arguments[1], tuple):
         raise NotFastError("binds a port")
+
+
+def slowness():
+    """Returns how many times slower this machine is than the one where the fast tier was measured; at least 1."""
+    return max(1.0, min(_reference_s() for _ in range(3)) / _REFERENCE_S)
+
+
+def check_cpu_seconds(seconds):
+    """Fails a test of the fast tier that took too much CPU time.
+
+    Raises:
+        NotFastError: If it took more than `CPU_LIMIT_S`, multiplied by how slow the machine is at the moment.
+    """
+    if seconds > CPU_LIMIT_S and seconds > CPU_LIMIT_S * slowness():
+        raise NotFastError(f"took {seconds:.2f} s of CPU, more than {CPU_LIMIT_S:g} s")
+
+
+def _reference_s():
+    start = time.process_time()
+    sum(i * i for i in range(200_000))
+    return time.process_time() - start

@@ -119,6 +119,7 @@ def make_row(i: int) -> dict:
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_every_type_reads_as_fastavro_reads_it(tmp_path, codec):
     path = write(tmp_path / "a.avro", SCHEMA, [make_row(i) for i in range(500)], codec=codec, sync_interval=1000)
@@ -213,6 +214,7 @@ def test_schemas_that_differ_are_refused_with_their_differences(tmp_path):
     assert "'c' is only in 2.avro" in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_a_file_that_is_cut_off_is_damaged(tmp_path, codec):
     path = write(tmp_path / "a.avro", SCHEMA, [make_row(i) for i in range(100)], codec=codec, sync_interval=1000)

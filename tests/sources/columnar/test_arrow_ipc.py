@@ -142,6 +142,7 @@ def test_a_member_of_a_zip_is_read(tmp_path, compression, stream):
     assert found.column("ls").to_pylist() == TABLE.column("ls").to_pylist()
 
 
+@pytest.mark.full
 def test_rows_of_a_large_batch_come_in_small_ones(tmp_path):
     num_rows = 9_000_000
     table = pa.table({"a": np.arange(num_rows)})

@@ -200,6 +200,7 @@ def test_rows_beyond_the_limit_are_set_aside_with_their_start(tmp_path):
     assert len(rejected.raw) <= 2**20
 
 
+@pytest.mark.full
 def test_every_other_row_may_be_bad(tmp_path):
     num_rows = 20_000
     path = write(tmp_path, {"a": [f"{i}" if i % 2 else "x" for i in range(num_rows)]})

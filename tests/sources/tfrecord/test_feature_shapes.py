@@ -126,6 +126,7 @@ def test_the_same_with_the_kernel_and_without_on_unusual_and_damaged_forms(seed)
     assert observed(blocks, tfrecord_shapes.decode) == observed(blocks, reference.decode)
 
 
+@pytest.mark.full
 @settings(max_examples=draws(300), deadline=None)
 @given(st.lists(ROWS.map(lambda row: example(**row)), max_size=40), st.integers(0, 40))
 def test_the_same_as_parsing_every_record(records, cut):
