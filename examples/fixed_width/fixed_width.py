@@ -17,20 +17,24 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError
-from shardkit.features import Features, make_feature
-from shardkit.sources.base import (
+from shardkit.sources.api import (
+    BadInputError,
+    BadValueError,
+    DamagedFileError,
+    Features,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    bad_value_error,
+    cast_rows,
+    guard_unchanged,
+    make_feature,
+    open_stream,
     place,
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columns.casting import BadValueError
-from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
-from shardkit.sources.files.streams import guard_unchanged, open_stream
 
 
 @dataclass(frozen=True)
