@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
@@ -217,12 +217,12 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
     if not file.name.isascii() and _escaped(file.name) != file.name:
         return _refuse_name(file, options)
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
-    like_image = sniff.has_image_suffix(file.name)
+    like_image = file_types.has_image_suffix(file.name)
     if like_image or file.num_bytes == 0:
         return _Looked(file, like_image)
     with open_raw(file) as stream:
         head = stream.read(ARCHIVE_HEAD_BYTES)
-    file = msgspec.structs.replace(file, compression=sniff.compression_of(head))
+    file = msgspec.structs.replace(file, compression=file_types.compression_of(head))
     try:
         members = expand_archive(file, head, options)
     except BadInputError as error:
@@ -260,7 +260,7 @@ def _files_of(item: _Looked) -> list[RawFile]:
 
 def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[RawFile]]:
     # People pack a folder as often as what lies in it.
-    folders = [m.name.split("/")[:-1] for m in members if not sniff.is_document_name(m.name, among_images=False)]
+    folders = [m.name.split("/")[:-1] for m in members if not file_types.is_document_name(m.name, among_images=False)]
     shared = common_root(["/".join(["", *parts[:-1]]) for parts in folders if parts] or [""]).strip("/")
     if not shared or any(not parts for parts in folders):
         return archive.path, list(members)
@@ -270,12 +270,12 @@ def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[Raw
 
 
 def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
-    others = [f for f in files if not sniff.has_image_suffix(f.name)]
+    others = [f for f in files if not file_types.has_image_suffix(f.name)]
     among_images = len(others) < len(files)
     left_out = {
-        f.name for f in others if sniff.is_document_name(f.name, among_images=among_images) and not _is_image(f)
+        f.name for f in others if file_types.is_document_name(f.name, among_images=among_images) and not _is_image(f)
     }
-    left_out |= {f.name for f in others if sniff.is_manifest_name(f.name)}
+    left_out |= {f.name for f in others if file_types.is_manifest_name(f.name)}
     if not left_out:
         return files, []
     if len(left_out) == len(files):
@@ -285,7 +285,7 @@ def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
 
 def _is_image(file: RawFile) -> bool:
     with open_stored(file) as stream:
-        return sniff.image_type_of(read_exactly(stream, 16)) is not None
+        return file_types.image_type_of(read_exactly(stream, 16)) is not None
 
 
 def _naming_notes(looked: list[_Looked], files: Sequence[RawFile]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import importlib
 from importlib.metadata import entry_points
 from typing import NamedTuple, cast
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
@@ -161,14 +161,14 @@ class _Kind(NamedTuple):
 
     def refusal(self, format: str) -> str | None:
         # What may be damage is left to reading, which tells more.
-        if isinstance(self.error, UsageError) and sniff.UNKNOWN not in self.error.what:
+        if isinstance(self.error, UsageError) and file_types.UNKNOWN not in self.error.what:
             return self.error.what
         return self.fault if self.format not in (None, format) else None
 
 
 def _kind_of(file: RawFile, options: SourceOptions) -> _Kind:
     try:
-        head = read_head(file, sniff.HEAD_BYTES)
+        head = read_head(file, file_types.HEAD_BYTES)
         found = _format_of(head, file)
     except (DamagedFileError, UsageError) as error:
         if not options.tolerates_bad_rows:
@@ -184,10 +184,10 @@ def _format_of(head: bytes, file: RawFile) -> str:
     for source in _plugins().values():
         if source.recognizes(head, file.name):
             return source.format
-    found = sniff.format_of(head, file.name)
+    found = file_types.format_of(head, file.name)
     if found is None:
         check_is_decompressed(head, file)
-        raise _unread(file, sniff.foreign_format(head) or sniff.UNKNOWN)
+        raise _unread(file, file_types.foreign_format(head) or file_types.UNKNOWN)
     return found
 
 
@@ -199,14 +199,14 @@ def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
         name: Of the file.
         compression: What the bytes are compressed with.
     """
-    suffix = sniff.suffix_of(name)
-    if suffix in sniff.COMPRESSED_SUFFIXES:
+    suffix = file_types.suffix_of(name)
+    if suffix in file_types.COMPRESSED_SUFFIXES:
         return None if compression else f"is called {suffix} but is not compressed"
     promised = next((format.content for format in FORMATS.values() if suffix in format.suffixes), None)
     if compression is not None:
         return f"is called {suffix} but is compressed with {compression}" if promised == "text" else None
     if promised == "text" and _has_controls(head):
-        found = FORMATS["parquet"] if sniff.format_of(head, name) == "parquet" else _recognized(head, name)
+        found = FORMATS["parquet"] if file_types.format_of(head, name) == "parquet" else _recognized(head, name)
         return f"is called {suffix} but is {found.title}" if found else None
     if promised == "binary" and not _has_controls(head):
         return f"is called {suffix} but is text"

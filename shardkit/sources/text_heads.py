@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import DamagedFileError
 from shardkit.sources.base import RawFile, place
 
@@ -46,7 +46,7 @@ def check_is_decompressed(head: bytes, file: RawFile) -> None:
     Raises:
         DamagedFileError: If they are.
     """
-    inner = sniff.compression_of(head)
+    inner = file_types.compression_of(head)
     if inner is None:
         return
     is_twice = file.compression not in (None, "archive")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
@@ -119,7 +119,7 @@ def test_included_and_excluded_files_are_all_there_are(tmp_path, glob):
     ],
 )
 def test_notices_without_an_extension_are_documents(name, is_document):
-    assert sniff.is_document_name(name, among_images=False) == is_document
+    assert file_types.is_document_name(name, among_images=False) == is_document
 
 
 def test_notices_are_left_out_with_a_note(tmp_path):

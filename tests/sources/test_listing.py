@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.encoding.tfrecord import masked_crc32c
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs, source_for
@@ -209,8 +209,8 @@ def test_documents_beside_data_are_left_out(tmp_path):
 @given(st.lists(st.text("jpgG.", min_size=1).filter(lambda part: part not in (".", "..")), min_size=1).map("/".join))
 def test_files_called_like_images(name):
     suffix = PurePosixPath(name).suffix.lower()
-    assert sniff.has_image_suffix(name) == (suffix == ".jpg")
-    assert sniff.is_document_name(name, among_images=True) == (suffix == "")
+    assert file_types.has_image_suffix(name) == (suffix == ".jpg")
+    assert file_types.is_document_name(name, among_images=True) == (suffix == "")
 
 
 def test_an_unknown_format_names_those_there_are():

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.messages import printable, shown
@@ -71,7 +71,7 @@ def without_label_files(files: tuple[RawFile, ...], options: SourceOptions) -> t
     if options.labels is None:
         return files
     own = {f.path for f in label_files(options.labels)}
-    return tuple(f for f in files if f.path not in own or sniff.has_image_suffix(f.name))
+    return tuple(f for f in files if f.path not in own or file_types.has_image_suffix(f.name))
 
 
 def load_labels(
@@ -177,7 +177,7 @@ def _read(found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[
         return VocLabels(voc_files(found, str(options.labels)), vocabulary)
     (file,) = found
     head = read_head(file, _HEAD_BYTES)
-    format_ = sniff.format_of(head[: sniff.HEAD_BYTES], file.name)
+    format_ = file_types.format_of(head[: file_types.HEAD_BYTES], file.name)
     if format_ == "jsonl" and is_coco(head):
         return read_coco(file)
     plain = msgspec.structs.replace(options, format=None, labels=None, columns=None, delimiter=None)

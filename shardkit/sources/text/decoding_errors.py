@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.text_heads import check_is_text
@@ -95,7 +95,7 @@ def other_encoding(head: bytes, file: RawFile) -> DamagedFileError | None:
         check_is_text(head, file)
     except DamagedFileError as error:
         return error
-    foreign = sniff.foreign_format(head)
+    foreign = file_types.foreign_format(head)
     return (
         None if foreign is None else DamagedFileError("the file is no text", where=place(file), why=f"it is {foreign}")
     )

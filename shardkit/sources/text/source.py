@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pyarrow as pa
 
-from shardkit import file_types as sniff
+from shardkit import file_types
 from shardkit.errors import BadInputError, NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.messages import printable
@@ -75,7 +75,7 @@ class TextSource:
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file is called `.txt` and holds text, but neither JSON nor a table."""
-        if _NAME.search(name) is None or sniff.format_of(head, name) != "csv":
+        if _NAME.search(name) is None or file_types.format_of(head, name) != "csv":
             return False
         return not looks_like_table(head)
 
@@ -89,7 +89,7 @@ class TextSource:
         if not filled:
             raise NoRowsError(why="all input files are empty")
         for file in sample_files(filled):
-            if error := other_encoding(read_head(file, sniff.HEAD_BYTES), file):
+            if error := other_encoding(read_head(file, file_types.HEAD_BYTES), file):
                 raise error
         text = make_feature("text", "string", media_type="text")
         return (text, make_feature("filename", "string")) if options.text_record == "file" else (text,)
@@ -132,7 +132,7 @@ class TextSource:
             return
         file = files[split.file_start]
         with guard_unchanged(file):
-            if not split.start and (error := other_encoding(read_head(file, sniff.HEAD_BYTES), file)):
+            if not split.start and (error := other_encoding(read_head(file, file_types.HEAD_BYTES), file)):
                 raise error
             yield from _SplitReader(file, split, features, options).batches(self.block_bytes)
 
