@@ -161,7 +161,8 @@ class Scan:
                 stored = _StoredBytes(raw, self._report)
                 stream: ByteStream = stored
                 if file.compression is not None:
-                    stream = GuardedStream(GzipStream(cast(BinaryIO, stored)), ExpansionGuard(file, place(file)))
+                    guard = ExpansionGuard(file, place(file))
+                    stream = GuardedStream(GzipStream(cast(BinaryIO, stored)), guard, file)
                 elif storage.is_local(file.path):
                     yield stored, stored
                     return

@@ -23,6 +23,7 @@ from shardkit.units import MiB, format_size
 
 _MAX_HELD_BYTES = 256 * MiB
 _BZ2_MAGIC = b"BZh"
+_TRANSLATED = (EOFError, OSError, zlib.error)
 
 
 class ByteStream(Protocol):
@@ -220,28 +221,35 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
         return
     guard = ExpansionGuard(file, place(file))
     if file.compression == "gzip":
-        yield GuardedStream(GzipStream(raw), guard)
+        yield GuardedStream(GzipStream(raw), guard, file)
     elif file.compression == "bz2":
-        yield GuardedStream(_Bz2Stream(raw), guard)
+        yield GuardedStream(_Bz2Stream(raw), guard, file)
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
-            yield GuardedStream(cast(ByteStream, frames), guard)
+            yield GuardedStream(cast(ByteStream, frames), guard, file)
 
 
 class GuardedStream:
-    """What a file becomes, counted."""
+    """What a file becomes, counted; its damage is an error that names this file, whichever others are open."""
 
-    def __init__(self, stream: ByteStream, guard: ExpansionGuard) -> None:
+    def __init__(self, stream: ByteStream, guard: ExpansionGuard, file: RawFile) -> None:
         self._stream = stream
         self._guard = guard
+        self._file = file
 
     def read(self, num_bytes: int, /) -> bytes:
-        data = self._stream.read(num_bytes)
+        try:
+            data = self._stream.read(num_bytes)
+        except _TRANSLATED as error:
+            raise _translation(error, self._file) from error
         self._guard.add(len(data))
         return data
 
     def readinto(self, buffer: memoryview, /) -> int:
-        num_bytes = self._stream.readinto(buffer) or 0
+        try:
+            num_bytes = self._stream.readinto(buffer) or 0
+        except _TRANSLATED as error:
+            raise _translation(error, self._file) from error
         self._guard.add(num_bytes)
         return num_bytes
 
@@ -290,12 +298,15 @@ def _translated(file: RawFile) -> Iterator[None]:
         yield
     except ShardkitError:
         raise
-    except (EOFError, OSError, zlib.error) as error:
-        if file.compression is None or getattr(error, "errno", None):
-            raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
-        raise DamagedFileError(
-            f"the {file.compression} file is cut off or damaged", where=place(file), why=_first_lower(str(error))
-        ) from error
+    except _TRANSLATED as error:
+        raise _translation(error, file) from error
+
+
+def _translation(error: Exception, file: RawFile) -> ShardkitError:
+    if file.compression is None or getattr(error, "errno", None):
+        return StorageError("the file cannot be read", where=place(file), why=str(error))
+    what = f"the {file.compression} file is cut off or damaged"
+    return DamagedFileError(what, where=place(file), why=_first_lower(str(error)))
 
 
 def _first_lower(text: str) -> str:
