@@ -71,6 +71,10 @@ class FixedWidthSource:
         with guard_unchanged(file):
             header, *lines = _lines(file)
         starts = _column_starts(file, header)
+        missing = [feature.name for feature in features if feature.name not in starts]
+        if missing:
+            why = f"expected {missing[0]!r}, got {', '.join(map(repr, starts))}"
+            raise DamagedFileError("the first line names other columns", where=place(file, line=1), why=why)
         ends = itertools.pairwise([*starts.values(), None])
         bounds = {name: slice(start, stop) for name, (start, stop) in zip(starts, ends, strict=True)}
         is_whole = np.array([len(line) > max(starts.values()) for line in lines], np.bool_)
@@ -125,7 +129,8 @@ def _lines(file: RawFile) -> list[str]:
 def _column_starts(file: RawFile, header: str) -> dict[str, int]:
     found = list(re.finditer(r"\S+", header))
     starts = {match.group(): match.start() for match in found}
-    if not found or len(starts) < len(found):
-        what = "a column is there twice" if found else "the first line names no columns"
+    if not found or len(starts) < len(found) or "\0" in header:
+        what = "the first line names no columns" if not found else "a column is there twice"
+        what = "a name of a column holds a NUL byte" if "\0" in header else what
         raise BadInputError(what, where=place(file, line=1), next_step="Correct the first line")
     return starts
