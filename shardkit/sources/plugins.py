@@ -85,7 +85,7 @@ class PluginSource:
         while True:
             with self._blamed():
                 batch = next(batches, None)
-                fault = None if batch is None else _fault_of(batch, split, features)
+                fault = None if batch is None else fault_of(batch, split, features)
             if batch is None:
                 return
             if fault is not None:
@@ -110,7 +110,8 @@ class PluginSource:
         )
 
 
-def _fault_of(rows: RowBatch, split: InputSplit, features: Features) -> str | None:
+def fault_of(rows: RowBatch, split: InputSplit, features: Features) -> str | None:
+    """Returns how a batch breaks what `Source.read` promises; None if it does not."""
     batch, schema = rows.batch, arrow_schema(features)
     if not isinstance(batch, pa.RecordBatch):
         return f"it gives a {type(batch).__name__}, expected a RecordBatch"

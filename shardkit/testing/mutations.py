@@ -1,0 +1,32 @@
+"""Damage to the bytes of a file, the same every time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+_NUM_CUTS = 12
+
+
+def cut_lengths(num_bytes: int) -> list[int]:
+    """Returns lengths, at least 1, at which a test cuts off a file of so many bytes."""
+    return sorted({*range(1, num_bytes, num_bytes // _NUM_CUTS + 1), num_bytes // 2, num_bytes - 1} - {0})
+
+
+def mutations(content: bytes, num_mutations: int) -> Iterator[bytes]:
+    """Yields the content so many times with some of its bytes changed, removed or doubled."""
+    rng = random.Random(0)
+    for number in range(num_mutations):
+        data = bytearray(content)
+        for _ in range(rng.randint(1, 3)):
+            # What says how the rest is to be read mostly stands at one of the ends.
+            edge = min(len(data), 120)
+            place = rng.choice((rng.randrange(len(data)), rng.randrange(edge), len(data) - 1 - rng.randrange(edge)))
+            if number % 4 < 2:
+                data[place] ^= 1 << rng.randrange(8)
+            elif number % 4 == 2:
+                data[place : place + rng.randint(1, 9)] = b"\0" * rng.randint(0, 9)
+            else:
+                data[place:place] = data[place : place + 20]
+            data = data or bytearray(b"\0")
+        yield bytes(data)

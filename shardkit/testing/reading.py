@@ -1,0 +1,108 @@
+"""All that a source reads of some files, each batch held to what `Source.read` promises."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardkit.features import Features, arrow_schema
+from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RawFile, RejectedRow, RowBatch, Source, SourceOptions
+from shardkit.sources.listing import list_inputs
+from shardkit.sources.plugins import fault_of
+
+Row = dict[str, Any]
+
+
+class Reading(NamedTuple):
+    """What a source reads of some files.
+
+    Attributes:
+        files: The files.
+        features: Of the columns.
+        splits: What the source cuts the files into.
+        rows: The good rows of all splits in order.
+        identities: One a good row.
+        file_indices: Position of the file of each good row.
+        rejected: The bad rows of all splits in order.
+    """
+
+    files: tuple[RawFile, ...]
+    features: Features
+    splits: list[InputSplit]
+    rows: list[Row]
+    identities: list[int]
+    file_indices: list[int]
+    rejected: list[RejectedRow]
+
+
+def read_folder(source: Source, folder: Path, options: SourceOptions, features: Features | None = None) -> Reading:
+    """Returns what a source reads of the files of a folder.
+
+    Args:
+        source: The source.
+        folder: Where the files are.
+        options: How to read them.
+        features: Of the columns; None infers them.
+
+    Raises:
+        AssertionError: If a split or a batch is not as the source must give it.
+    """
+    files = list_inputs([str(folder)], options).files
+    features = source.infer(files, options) if features is None else features
+    notes = source.notes(files, options)
+    assert all(isinstance(note, str) for note in notes), f"notes are sentences, not {notes!r}"
+    splits = source.split(files, options)
+    _check_splits(splits, files)
+    return read_splits(source, splits, files, features, options)
+
+
+def read_splits(
+    source: Source,
+    splits: list[InputSplit],
+    files: tuple[RawFile, ...],
+    features: Features,
+    options: SourceOptions,
+) -> Reading:
+    """Returns what a source reads of some splits.
+
+    Raises:
+        AssertionError: If a batch is not as the source must give it.
+    """
+    found = Reading(files, features, splits, [], [], [], [])
+    for split in splits:
+        for part in source.read(split, files, features, options):
+            _check_batch(part, split, features)
+            found.rows.extend(part.batch.to_pylist())
+            found.identities.extend(part.identities.tolist())
+            found.file_indices.extend(np.broadcast_to(part.file_indices, part.batch.num_rows).tolist())
+            found.rejected.extend(part.rejected)
+    assert options.tolerates_bad_rows or not found.rejected, "rows are rejected, but bad rows are not tolerated"
+    assert len(set(found.identities)) == len(found.identities), "two rows have the same identity"
+    return found
+
+
+def _check_splits(splits: list[InputSplit], files: tuple[RawFile, ...]) -> None:
+    indices = [split.index for split in splits]
+    assert indices == list(range(len(splits))), f"splits have the indices {indices}"
+    for split in splits:
+        assert 0 <= split.file_start < split.file_stop <= len(files), f"a split of files that are not there: {split}"
+    for one, other in itertools.pairwise(splits):
+        assert one.file_start <= other.file_start, f"splits are not in the order of their files: {one}, {other}"
+    num_bytes = sum(split.num_bytes for split in splits)
+    assert num_bytes <= sum(file.num_bytes for file in files), f"splits cover {num_bytes:,} bytes, more than there are"
+
+
+def _check_batch(part: RowBatch, split: InputSplit, features: Features) -> None:
+    fault = fault_of(part, split, features)
+    assert fault is None, f"a batch is not as its source promises: {fault}"
+    schema = arrow_schema(features)
+    assert part.batch.schema == schema, f"a batch has the schema {part.batch.schema}, expected {schema}"
+    part.batch.validate(full=True)
+    unknown = set(part.num_rounded) - set(schema.names)
+    assert not unknown, f"rounded values are counted for {unknown}, which are no columns"
+    for row in part.rejected:
+        assert row.reason, f"a rejected row has no reason: {row}"
+        assert len(row.raw) <= MAX_RAW_BYTES, f"a rejected row keeps {len(row.raw):,} bytes"

@@ -1,0 +1,70 @@
+"""Images and audio files keep the contract of sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import wave
+
+import pytest
+
+from shardkit.sources.base import SourceOptions
+from tests.support.files.format_contract import FormatContract
+from tests.support.files.image_makers import encoded, write
+
+
+class MediaContract(FormatContract):
+    format = "images"
+    reads_compressed = False
+
+    def write(self, folder, name, rows):
+        for place, row in enumerate(rows):
+            if row is None:
+                write(folder, f"{place:04}{self.suffix}", b"just text")
+            else:
+                write(folder, row["filename"], self.content(row))
+
+
+class TestImages(MediaContract):
+    suffix = ".png"
+
+    def row(self, number):
+        height, width = number % 7 + 1, number % 5 + 1
+        image = encoded("RGB", "PNG", (width, height))
+        name = f"{number:04}.png"
+        return {"image": image, "filename": name, "height": height, "width": width, "channels": 3}
+
+    def content(self, row):
+        return row["image"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("soundfile") is None, reason="soundfile is not installed")
+class TestAudioBytes(MediaContract):
+    format = "audio"
+    suffix = ".wav"
+
+    def sound(self, number):
+        buffer = io.BytesIO()
+        with wave.open(buffer, "wb") as sound:
+            sound.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(b"\0\1" * (number % 9 + 1))
+        return buffer.getvalue()
+
+    def row(self, number):
+        numbers = {"sample_rate": 8000, "num_frames": number % 9 + 1, "channels": 1}
+        return {"audio": self.sound(number), "filename": f"{number:04}.wav", **numbers}
+
+    def content(self, row):
+        return row["audio"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("soundfile") is None, reason="soundfile is not installed")
+class TestAudioSamples(TestAudioBytes):
+    def options(self):
+        return SourceOptions(audio="samples")
+
+    def row(self, number):
+        return super().row(number) | {"audio": [1 / 128] * (number % 9 + 1)}
+
+    def content(self, row):
+        return self.sound(int(row["filename"][:4]))

@@ -1,0 +1,27 @@
+"""Every format has a test class that inherits the contract of sources."""
+
+import importlib
+import inspect
+
+from shardkit.sources.formats import FORMATS
+from tests.support.files.format_contract import FormatContract
+from tests.support.paths import ROOT
+
+
+def contracts():
+    """Yields the test classes of the contract in the folders of the formats."""
+    for path in sorted((ROOT / "tests/sources").glob("*/test_contract.py")):
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for name, found in inspect.getmembers(module, inspect.isclass):
+            if name.startswith("Test") and issubclass(found, FormatContract):
+                yield found
+
+
+def test_every_format_keeps_the_contract():
+    assert {contract.format for contract in contracts()} == set(FORMATS)
+
+
+def test_what_a_format_leaves_out_has_a_reason():
+    left_out = {contract.format: dict(contract.leaves_out) for contract in contracts() if contract.leaves_out}
+    assert list(left_out) == ["idx"]
+    assert all(left_out["idx"].values())

@@ -1,0 +1,48 @@
+"""Text keeps the contract of sources, whatever is a row of it."""
+
+from __future__ import annotations
+
+import itertools
+
+from shardkit.sources.base import SourceOptions
+from tests.support.files.format_contract import FormatContract
+
+
+class TestLines(FormatContract):
+    format = "text"
+    record = "line"
+    breaks = ("\n", "\r\n", "\n\n", "\n\r\n")
+
+    def options(self):
+        return SourceOptions(text_record=self.record)
+
+    def row(self, number):
+        return {"text": f"{' é' * (number % 4)}{number}"}
+
+    def write(self, folder, name, rows):
+        texts = [b"\xff" if row is None else row["text"].encode() for row in rows]
+        ends = itertools.cycle(self.breaks)
+        (folder / f"{name}.txt").write_bytes(b"".join(text + next(ends).encode() for text in texts))
+
+    def may_end_at(self, content, length):
+        return True
+
+
+class TestParagraphs(TestLines):
+    record = "paragraph"
+    breaks = ("\n\n", "\r\n\r\n", "\n\n\r\n", "\n\r\n\n")
+
+    def row(self, number):
+        return {"text": f"one\ntwo {'é' * (number % 4)}\r\n{number}"}
+
+
+class TestFiles(TestLines):
+    record = "file"
+
+    def row(self, number):
+        return {"text": f"one\n\ntwo {number}\n", "filename": f"{number:04}.txt"}
+
+    def write(self, folder, name, rows):
+        for place, row in enumerate(rows):
+            path = folder / (f"{place:04}.txt" if row is None else row["filename"])
+            path.write_bytes(b"\xff" if row is None else row["text"].encode())
