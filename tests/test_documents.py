@@ -47,7 +47,9 @@ def is_there(name):
     while module not in MODULES and module not in PACKAGES:
         module = module.rpartition(".")[0]
     rest = name.removeprefix(module).lstrip(".").split(".")[0]
-    return not rest or (module in MODULES and rest in (ROOT / f"{module.replace('.', '/')}.py").read_text())
+    path = ROOT / module.replace(".", "/")
+    path = path.with_suffix(".py") if module in MODULES else path / "__init__.py"
+    return not rest or rest in path.read_text()
 
 
 def test_modules_that_the_code_and_the_pages_name_exist():
