@@ -296,7 +296,7 @@ class SourceContract:
         for length in cut_lengths(len(content)):
             path.write_bytes(content[:length])
             may_look_whole = self.may_end_at(content, length)
-            for known, tolerates in ((None, False), (features, True)):
+            for known, tolerates in ((None, False), (features, False), (features, True)):
                 found = self._outcome(tmp_path / "x", known, tolerates_bad_rows=tolerates)
                 if isinstance(found, Reading):
                     is_told = bool(found.rejected) or may_look_whole
@@ -331,8 +331,8 @@ class SourceContract:
             content = path.read_bytes()
             for number, damaged in enumerate(mutations(content, _NUM_MUTATIONS // len(paths))):
                 path.write_bytes(damaged)
-                known = features if number % 2 else None
-                found = self._outcome(tmp_path / "x", known, tolerates_bad_rows=number % 4 > 1)
+                known = features if number // 4 % 2 else None
+                found = self._outcome(tmp_path / "x", known, tolerates_bad_rows=bool(number // 8 % 2))
                 if isinstance(found, ShardkitError):
                     _check_names(found, [path])
             path.write_bytes(content)
