@@ -55,7 +55,7 @@ def run(
         request: What is wanted.
         folder: Open; only the chief writes there.
         reporter: Told about everything.
-        stop: Asked whether the run should stop; None if nobody could want it.
+        stop: Asked whether the run should stop; None if nothing can stop it.
         cluster: Who train together.
 
     Raises:
@@ -247,7 +247,7 @@ def begin(
 def weights_to_evaluate(setup: Setup) -> Callable[[], AbstractContextManager[None]]:
     """Returns what makes the context in which all replicas validate the model that a checkpoint keeps."""
     if setup.local is not None:
-        return setup.updater.averaged  # Each worker has variables of its own, which were averaged just before.
+        return setup.updater.averaged  # Each worker holds its own variables, which were averaged just before.
     share = sharing_of_first(setup.devices.strategy, setup.bundle.model)
 
     def make() -> AbstractContextManager[None]:

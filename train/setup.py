@@ -95,7 +95,7 @@ def set_up(
     options = choose_optimizer(request.options, request.defaults, plan.global_batch_size)
     check_micro_batches(options.accumulate, plan.global_batch_size, plan.num_replicas)
     schedule = plan_schedule(options.schedule, options.learning_rate, plan.num_steps, options.warmup_steps)
-    # Workers that step on their own have variables of their own, which the strategy does not know.
+    # Workers that step on their own hold separate variables, which the strategy does not know.
     owner = devices.strategy if plan.sync_every is None else tf.distribute.get_strategy()
     label, bundle, source = set_up_input(request, plan, devices.worker_index, owner)
     with owner.scope():

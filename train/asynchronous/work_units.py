@@ -39,7 +39,7 @@ def bounded_size(size: int, step_s: float | None) -> int:
 
     Args:
         size: Largest one.
-        step_s: That a step takes on a worker; None while nobody knows.
+        step_s: That a step takes on a worker; None before the first measurement.
     """
     return 1 if step_s is None else max(1, min(size, int(MAX_UNIT_S / max(step_s, 1e-6))))
 

@@ -32,7 +32,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         workers: Their addresses, `host:port`; empty for a run of one process. Where there are parameter servers, they
             are the chief, the servers, and then those that it commands.
         index: Of this worker.
-        num_servers: Parameter servers; 0 where every worker has variables of its own.
+        num_servers: Parameter servers; 0 where every worker holds its own variables.
 
     Raises:
         UsageError: If an address is none or is there twice, or the index is out of range.

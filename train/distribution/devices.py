@@ -138,5 +138,5 @@ def _divide_cpu(num_devices: int) -> None:
         raise UsageError(
             "the CPU cannot be divided any more",
             why="TensorFlow has already computed in this process",
-            next_step="Set up the devices before anything else uses TensorFlow, in a process of their own",
+            next_step="Set up the devices in a separate process, before anything else uses TensorFlow",
         ) from error

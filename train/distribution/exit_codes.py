@@ -9,7 +9,7 @@ EXIT_PEER_LOST = 75
 """Another worker was lost, so that this one cannot go on: EX_TEMPFAIL of <sysexits.h>."""
 
 WATCHDOG_SIGNAL = signal.SIGALRM
-"""Ends a worker that waits for another one inside of TensorFlow, where no code of its own runs."""
+"""Ends a worker that waits for another one inside of TensorFlow, where its Python code does not run."""
 
 PEER_LOST_CODES = frozenset({EXIT_PEER_LOST, -WATCHDOG_SIGNAL})
 """Both, as `subprocess` gives them."""

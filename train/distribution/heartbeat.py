@@ -85,7 +85,7 @@ class Heartbeat:
     def busy(self, phase: str, limit_s: float) -> Iterator[None]:
         """Says that the block may take longer than a step. Such blocks may lie in each other.
 
-        A block that beats has a rhythm of its own, and after two beats the limit that follows from it.
+        After two beats in the block, their distance sets the limit of silence.
 
         Args:
             phase: What it does, for the user: "evaluation".

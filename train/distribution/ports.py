@@ -12,8 +12,8 @@ LOOPBACK = "127.0.0.1"
 class HeldPorts:
     """Ports on loopback, bound but not listened to while the block runs.
 
-    A system gives bound ports to nobody else; TensorFlow's outgoing connections, too, would take a free one that a
-    worker was to listen on. Whoever allows sharing an address may still listen there, as TensorFlow does.
+    A system gives a bound port to no other process. A port that is free could be taken by an outgoing connection of
+    TensorFlow. A socket that allows sharing of its address can still listen there; those of TensorFlow do.
 
     Args:
         count: Their number.
@@ -40,7 +40,7 @@ class HeldPorts:
 def _bound() -> socket.socket:
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.bind((LOOPBACK, 0))
-    # Only now: a system may give a port that allows sharing to two who ask for any.
+    # Only after the bind: a system may give the same port to two sockets that allow sharing.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return held

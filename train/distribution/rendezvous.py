@@ -219,7 +219,7 @@ class _Meeting:
         except (OSError, TimeoutError):
             return  # The caller left, and will call again if it needs to.
         except asyncio.CancelledError:
-            # Everybody is there; asyncio's server would log a traceback for those who called and say nothing.
+            # All workers are there; asyncio's server would log a traceback for each caller that is silent.
             return
         finally:
             writer.close()
@@ -256,7 +256,7 @@ class _Meeting:
 
 def _listen(address: str) -> socket.socket:
     host, port = parse_address(address, "the cluster")
-    # Whoever listens on one interface only can be called by this host only.
+    # A socket that listens on the loopback interface only can be reached from this host only.
     is_loopback = host in ("localhost", "::1") or host.startswith("127.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if is_loopback:

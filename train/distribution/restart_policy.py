@@ -182,7 +182,7 @@ def decide(state: State, event: Event) -> tuple[State, Action]:
             is_dismissed = state.num_servers > 0 and event.index == 0
             return state, Finish(0) if is_dismissed or _are_all_done(state) else Wait()
         if event.code in STOP_CODES:
-            # It was told to stop, and not by way of us; the others are to stop where it did.
+            # A signal stopped this worker without the supervisor; the others have to stop at the same step.
             number = STOP_CODES[event.code]
             after = msgspec.structs.replace(state, stopping=number)
             return after, Finish(event.code) if _have_all_ended(state) else Stop(number)

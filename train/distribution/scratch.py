@@ -25,7 +25,7 @@ def scratch_folder() -> Iterator[Path]:
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
         _remove_if_left(path)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        # Under its name only once it is held; nobody looks at a folder without it.
+        # The lock gets its name after it is held; other processes pass over a folder without that name.
         new = Path(folder, f"{_LOCK}.new")
         with new.open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

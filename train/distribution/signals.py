@@ -10,20 +10,20 @@ from contextlib import contextmanager
 
 from shardkit.runtime.signals import heeded, leave_to_pipe, signals_on_pipe
 
-# What is preempted is usually killed half a minute after it was told.
+# A preempted machine is usually killed half a minute after the signal.
 GRACE_S = 25.0
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 
 class Stop:
-    """Whether somebody wants the run to stop, and whether that can wait for a checkpoint.
+    """Whether a signal asked the run to stop, and whether the stop can wait for a checkpoint.
 
     Args:
         numbers: Of the signals that are left to the watcher.
 
     Attributes:
-        is_wanted: Set by the first SIGTERM while somebody heeds it.
+        is_wanted: Set by the first SIGTERM that comes inside of `heeded`.
     """
 
     def __init__(self, numbers: tuple[int, ...] = ()) -> None:
@@ -51,7 +51,7 @@ class Stop:
         return True
 
     def end(self) -> None:
-        """Ends the process as SIGTERM does. Returns only where nobody watches for signals."""
+        """Ends the process as SIGTERM does. Never returns."""
         self._is_heeded = False
         os.kill(os.getpid(), signal.SIGTERM)
         while True:

@@ -85,7 +85,7 @@ def look(text: str) -> None:
     until_s = time.monotonic() + task.limit_s
     while not select.select([0], [], [], _EVERY_S)[0]:
         lost = _find_loss(task, is_over=time.monotonic() > until_s)
-        # Whoever has ended meanwhile closed the pipe; its number may be another's by now.
+        # A worker that has ended closed the pipe, and its number may belong to another process by now.
         if lost is not None and not select.select([0], [], [], 0)[0]:
             os.write(2, f"lost: {lost}.\n".encode())
             os.kill(task.worker, WATCHDOG_SIGNAL)

@@ -240,7 +240,7 @@ def _member(members: Sequence[Member], index: int) -> Member:
 def _own_words(
     action: Finish, processes: WorkerProcesses, members: Sequence[Member], sizes: dict[Path, int]
 ) -> str | None:
-    """Returns the last words of a worker whose output nobody saw, None where another one said the same aloud."""
+    """Returns the last lines of a worker whose output went to a log, None where the first worker ended alike."""
     member = next((m for m in members if m.cluster.index == action.culprit), None)
     if member is None or member.log is None:
         return None

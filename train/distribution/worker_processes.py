@@ -21,7 +21,7 @@ from train.distribution.worker_identity import WORKER_IDENTITY, WorkerIdentity
 # Shorter than TensorFlow's own patience with the peers of a stopped process, with room for the restart.
 STOPPED_LIMIT_S = 8.0
 
-# Of its limit: whoever is silent for that long when another one passes the limit waits for the same thing.
+# Share of its limit. A worker that is silent for that long when another one passes the limit is a suspect, too.
 _SUSPECT_SHARE = 0.8
 
 
@@ -58,7 +58,7 @@ class WorkerProcesses:
         self._stopped = stopped
         self._workers: dict[int, _Worker] = {}
         self._num_started = 0
-        # Its end tells the workers that the supervisor is no more; nobody ever writes.
+        # The pipe carries no data. Its end tells the workers that the supervisor is gone.
         self._stdin, self._lifeline = os.pipe()
 
     def start(self, members: Sequence[Member]) -> list[StartFailed]:
@@ -122,7 +122,7 @@ class WorkerProcesses:
 
     def _start_one(self, member: Member, *, is_late: bool = False) -> StartFailed | None:
         index = member.cluster.index
-        # Of its own for each start: the signs of the one before would be taken for those of this one.
+        # A new file for each start: the heartbeats of the previous process would be taken for those of this one.
         heartbeat = self._folder / f"{self._generation}-{index}-{self._num_started}"
         self._num_started += 1
         identity = WorkerIdentity(index=index, generation=self._generation, heartbeat=str(heartbeat), is_late=is_late)
@@ -136,7 +136,7 @@ class WorkerProcesses:
     def _open(self, member: Member, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as files:
             log = None if member.log is None else files.enter_context(member.log.open("ab"))
-            # In a group of its own, so that Ctrl-C reaches it through the supervisor alone, and once.
+            # In its own process group, so that Ctrl-C reaches it once, through the supervisor.
             return subprocess.Popen(
                 self._command,
                 stdin=self._stdin,
@@ -165,7 +165,7 @@ class _Worker:
     def look(self, now_s: float) -> None:
         if not self.is_running:
             return
-        # Not reaped yet: its number still stands for its group, and for nobody else's.
+        # Not reaped yet: no other process or group can have its number.
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             self._watch.look(now_s)
             self.end()

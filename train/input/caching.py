@@ -14,7 +14,7 @@ from shardkit.storage import files as storage
 from shardkit.units import format_size
 from train.options.config import CacheChoice
 
-# The rest is for the model, the batches and whoever else is on the host.
+# The rest is for the model, the batches and other processes of the host.
 MAX_MEMORY_SHARE = 0.5
 
 

@@ -45,7 +45,7 @@ class LocalSteps:
         self._updater = updater
         averages = [] if updater.averages is None else updater.averages.values
         self._shared = [*_floats(v.value for v in model.variables), *averages]
-        # With a scale of its own, a worker skips updates that others make, so their number is its own, too.
+        # A worker with its own loss scale may skip updates that others make, so it counts its updates itself.
         updates = updater.optimizer.iterations.value
         scale = [] if updater.loss_scale is None else [updates, *updater.loss_scale.variables]
         self._own = [*_floats(v.value for v in updater.optimizer.variables), *scale]

@@ -18,13 +18,13 @@ class ModelRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What a model bundle is made from.
 
     Attributes:
-        features: Those that the model reads, as the dataset declares them; all that a function of the user's own was
-            offered.
+        features: Those that the model reads, as the dataset declares them. For a user's function they are those that
+            it was offered.
         label_feature: The label, likewise.
         columns: Of a tabular model: means, deviations and vocabularies.
         vocabulary: Of a model of tokens.
         statistics: Of the train split, where the model was made from them.
-        model_file: Of the user's own; absolute.
+        model_file: File with the user's function; absolute.
         model_sha256: Of that file.
     """
 
@@ -53,7 +53,7 @@ def make_recipe(
         columns: Of a tabular model.
         vocabulary: Of a model of tokens.
         statistics: Of the train split.
-        model_file: Of the user's own.
+        model_file: File with the user's function.
 
     Raises:
         UsageError: If the model's file cannot be read.

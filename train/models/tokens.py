@@ -32,7 +32,7 @@ Token = str | int
 
 
 def tokenize_words(texts: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the words of texts in lower case, string `[n, (words)]`; a symbol is a word of its own."""
+    """Returns the words of texts in lower case, string `[n, (words)]`; each symbol is one word."""
     lowered = tf.strings.lower(texts, encoding="utf-8")
     return tf.strings.split(tf.strings.regex_replace(lowered, f"({_UNSPACED}|{_SYMBOL})", r" \1 "))
 

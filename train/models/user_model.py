@@ -1,4 +1,4 @@
-"""A model of the user's own, `FILE.py:function`, loaded by its path; no folder is put on the import path."""
+"""A user's model, `FILE.py:function`, loaded by its path; no folder is put on the import path."""
 
 from __future__ import annotations
 

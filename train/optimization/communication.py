@@ -23,10 +23,10 @@ def measure_all_reduce_s(
 ) -> float:
     """Returns the seconds in which all workers add up as many bytes as the gradients of a step have.
 
-    Inside of a step, communication cannot be told from the rest: one graph does both, and may do both at once. So this
-    is what it would take alone, with nothing to overlap it: the fastest of some repetitions of the same reduction of
-    the same shapes, for whatever else the machine does makes it longer only. Tables of embeddings are not in it: of
-    those only the rows of a batch travel. All workers must call this at the same point; 0 for one worker.
+    Communication inside of a step cannot be measured: one graph computes and communicates, perhaps at the same time. So
+    this function repeats the same reduction of the same shapes alone. It returns the fastest repetition, because other
+    work of the machine only adds time. It leaves out tables of embeddings, of which only the rows of a batch travel.
+    All workers must call it at the same point. It returns 0 for one worker.
 
     Args:
         devices: Of all workers.

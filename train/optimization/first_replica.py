@@ -1,8 +1,8 @@
-"""What layers remember of the examples they saw: each replica has its own, and the first one's is what a run keeps.
+"""State that layers keep of the examples they saw. Each replica has its own state; a run keeps that of the first one.
 
-Batch normalization without `synchronized=True` is such a layer. A checkpoint holds what the first replica remembers, so
-that is what has to be validated: otherwise the metrics would be of a model that nobody gets, and a run that goes on,
-where all replicas begin with it, would measure others.
+Batch normalization without `synchronized=True` is such a layer. A checkpoint holds the state of the first replica, so
+all replicas validate with that state. Otherwise the metrics would belong to a model that no checkpoint holds, and a
+resumed run, where all replicas begin with the checkpoint's state, would measure other metrics.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import tensorflow as tf
 
 
 def sharing_of_first(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
-    """Returns a function that gives all replicas what the layers of the first one remember.
+    """Returns a function that gives all replicas the state of the first one's layers.
 
-    What layers remember changes no weights, so training is the same with and without it.
+    This state changes no weights, so training is the same with and without the call.
 
     Args:
         strategy: In whose scope the model was made; all of its workers must call the function together.

@@ -49,7 +49,7 @@ def gradient_function(
     Args:
         model: Built.
         objective: What is minimised.
-        num_micro_batches: Equal parts of the share, one after the other; each needs the memory of its own part only.
+        num_micro_batches: Equal parts of the share, one after the other; the memory for one part is enough.
         xla: Compile forward and backward together.
         forward: The model's forward pass of training; None calls the model.
 
@@ -73,8 +73,8 @@ def gradient_function(
 
     if num_micro_batches == 1 and not xla:
         return backward
-    # A function of its own is traced once for all micro-batches. Where layers add up over replicas, a graph inside of
-    # the replica's would not let them.
+    # A separate `tf.function` is traced once for all micro-batches. Layers that add up over replicas cannot do so in a
+    # graph inside of the replica's graph.
     part = backward if has_synchronized_layers(model) else tf.function(backward, jit_compile=xla or None)
 
     def backward_in_parts(batch: Batch, total_weight: tf.Tensor, loss_scale: tf.Tensor) -> Backward:

@@ -10,14 +10,14 @@ from shardkit.errors import UsageError
 
 
 class MemoryPlan(NamedTuple):
-    """What one GPU is told. `limit_mib` is None where memory is taken as it is needed."""
+    """The memory setting of one GPU. `limit_mib` is None where memory is taken as it is needed."""
 
     gpu: int
     limit_mib: int | None
 
 
 def plan_memory(num_gpus: int, limit_mib: int | None) -> tuple[MemoryPlan, ...]:
-    """Returns what each GPU is told; the same for all, because TensorFlow refuses growth on some of them only.
+    """Returns the setting of each GPU. All are equal, because TensorFlow refuses growth on some of them only.
 
     Raises:
         UsageError: If a limit is asked for and there is no GPU.
@@ -51,5 +51,5 @@ def configure_memory(limit_mib: int | None) -> None:
         raise UsageError(
             "the memory of the GPUs cannot be set any more",
             why="TensorFlow has already computed in this process",
-            next_step="Set it before anything else uses TensorFlow, in a process of its own",
+            next_step="Set it in a separate process, before anything else uses TensorFlow",
         ) from error

@@ -43,9 +43,9 @@ def find_not_finite(variables: Sequence[keras.Variable]) -> str | None:
 class LossScale(tf.Module):
     """A factor of the loss: halved when gradients overflow, doubled after many steps without.
 
-    Keras's own decides on each replica's gradients before they are added up and asks the first replica: when another
-    one overflows, weights become infinite, or workers wait for each other for ever. This one is told about the sum of
-    all replicas' gradients, which is the same on all of them.
+    Keras's loss scale checks each replica's gradients before they are added up, and takes the first replica's answer.
+    When another one overflows, weights become infinite, or workers wait for each other for ever. This class checks the
+    sum of all replicas' gradients, which is the same on all of them.
 
     Must be made in the scope of the strategy, and updated in its cross-replica context.
     """

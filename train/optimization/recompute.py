@@ -119,8 +119,8 @@ def trace_calls(model: keras.Model) -> CallGraph | None:
     calls: list[Call] = []
 
     def call(layer: keras.Operation, *args: Any, **kwargs: Any) -> Any:
-        # A model inside of this one, such as those of keras.applications, is where most of the memory goes. One that
-        # is told how to run, as by training=False, is left as it is.
+        # An inner model, such as one of keras.applications, takes most of the memory. An inner model that is called
+        # with further arguments, such as training=False, is left as it is.
         is_told = len(args) != 1 or any(value is not None for value in kwargs.values())
         inner = None if is_told or not isinstance(layer, keras.Model) else trace_calls(layer)
         if inner is None:

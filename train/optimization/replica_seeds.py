@@ -1,8 +1,8 @@
 """Random numbers of each replica: those of dropout and of layers that augment.
 
-Keras keeps the state of a generator on each replica, equal on all, so that they would all draw the same mask. For the
-length of a forward pass each moves its generators to a place of its own, and back: what is saved stays equal on all of
-them, whatever their number is, and the first replica draws what a replica alone draws.
+Keras keeps the state of a generator on each replica, equal on all, so all would draw the same mask. Each replica
+shifts its generators before a forward pass and back after it. So the saved state stays equal on all replicas,
+whatever their number is, and the first replica draws the same numbers as a single one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def seed_states(model: keras.Model) -> list[keras.Variable]:
 
 
 def with_replica_seeds(model: keras.Model, backward: ComputeGradients, worker_index: int = 0) -> ComputeGradients:
-    """Returns a function to gradients in which every replica draws random numbers of its own.
+    """Returns a function that computes gradients and in which every replica draws other random numbers.
 
     Args:
         model: Built.

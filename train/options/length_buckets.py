@@ -63,8 +63,8 @@ def fit_boundaries(wanted: Boundaries | None, lengths: Lengths) -> Boundaries:
     """Returns boundaries of which each has examples, and the last of which is no less than the longest.
 
     Args:
-        wanted: Ascending; what is longer than the last one has a bucket of its own. None chooses what suits the
-            lengths.
+        wanted: Ascending; longer examples than the last one get one more bucket. None chooses boundaries that suit
+            the lengths.
         lengths: How many examples there are of each.
     """
     if wanted is None or not len(lengths.values):

@@ -40,7 +40,7 @@ def check_sync_every(options: TrainOptions, num_workers: int) -> None:
     if num_workers == 1:
         raise UsageError(
             "--sync-every needs several workers",
-            why="there is one, which has nobody to average with",
+            why="there is one, and no other worker to average with",
             next_step="Start several with --workers-per-host or --hosts, or leave --sync-every out",
         )
     if options.prune is not None:

@@ -1,4 +1,4 @@
-"""The checkpoint of the best epoch, kept in a folder of its own however many follow it; whole or absent."""
+"""The checkpoint of the best epoch. It lies in a separate folder, and is either whole or absent."""
 
 from __future__ import annotations
 

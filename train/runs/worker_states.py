@@ -1,7 +1,7 @@
-"""What each worker alone remembers, in files of its own beside the checkpoints of a run.
+"""State that differs from worker to worker, in files beside the checkpoints of a run.
 
-Only workers that step on their own have that: the memory of their optimizers. It is as large as that of the chief,
-which lies in the checkpoint itself, so it is written by each worker instead of being sent to the chief.
+Only workers that step on their own have such state: that of their optimizers. It is as large as the chief's optimizer
+state, which lies in the checkpoint. So each worker writes its own state instead of sending it to the chief.
 """
 
 from __future__ import annotations
