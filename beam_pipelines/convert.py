@@ -217,7 +217,7 @@ class _WriteShards(_PlannedDoFn):
             records = [shard_record_name(split, i) for i in range(unit.first_shard, unit.stop_shard)]
             fetch(self._plan, records)
             with self._segments(f"{position}-{unit_index}", encoded) as segments:
-                # Few units leave threads without a unit of their own: those compress blocks.
+                # With few units some threads get no unit. They compress blocks.
                 num_threads = self._threads_a_piece if len(units) < 2 * self._threads_a_piece else 1
                 shards = write_shards(self._plan, split, unit, segments, self._progress, num_threads)
             hand_over(self._plan, records)

@@ -26,7 +26,7 @@ NO_MEMORY = "there is not enough memory"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The first error of a run: the error that a user understands, or the traceback of one that nobody foresaw."""
+    """The first error of a run: an error of shardkit, or the traceback of an unexpected one."""
 
     error: dict[str, str | None] | None
     traceback: str
@@ -82,12 +82,12 @@ def _parts_of(error: Exception, work_dir: str | Path) -> dict[str, str | None] |
 
 
 def _is_of_work(error: OSError, work_dir: str | Path) -> bool:
-    # A disk that fails is nobody's bug.
+    # An error of the disk is no bug of shardkit, so it is shown without a traceback.
     return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename).startswith(str(work_dir))
 
 
 def _leave(folder: Path, content: bytes) -> None:
-    # On a full disk no file can be made, so there is one already; whoever gives it another name was first.
+    # On a full disk no file can be made, so one is made in advance. The first worker that renames it writes its error.
     claimed = folder / f"{FAILURE_FILE}.{os.getpid()}"
     try:
         (folder / FAILURE_RESERVE_FILE).rename(claimed)

@@ -1,7 +1,7 @@
 """Steps that do several pieces of work at the same time in one process.
 
-The heavy work lets go of the interpreter, so threads use the cores as well as processes do, without a second copy of
-everything that is imported. Whoever is free takes the next piece: uneven pieces do not leave a core idle.
+The heavy work releases the interpreter's lock, so threads use all cores, as processes do, but import everything once
+only. A free thread takes the next piece, so uneven pieces leave no core idle.
 """
 
 from __future__ import annotations

@@ -52,12 +52,12 @@ def main() -> None:
 
 
 def lighten_process() -> None:
-    """Makes this process, which must be one of its own, cheaper to start; to be called before NumPy is imported.
+    """Makes the start of this process, which must be shardkit's, cheaper. Must be called before NumPy is imported.
 
-    As if pandas were not installed: Beam and pyarrow import it wherever they find it, for data frames that no
-    conversion has, 0.2 s and 40 MB each time. And without the threads of NumPy's linear algebra, which spin for 0.1 s
-    of CPU time when they start, and have nothing to do here. And with fewer searches for cycles of objects, which
-    take a tenth of the time of imports and of lists of many files, and find little.
+    It hides pandas, which Beam and pyarrow import wherever they find it: that takes 0.2 s and 40 MB, and no conversion
+    uses it. It turns off the threads of NumPy's linear algebra, which take 0.1 s of CPU time when they start, and have
+    nothing to do here. It makes the search for cycles of objects rarer, which takes a tenth of the time of imports and
+    of lists of many files, and finds little.
     """
     gc.set_threshold(_GC_OBJECTS, 20, 50)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -67,8 +67,8 @@ def lighten_process() -> None:
 def return_freed_memory() -> None:
     """Makes large blocks go back to the system when they are freed, where the C library is glibc.
 
-    By itself it raises its limit to the largest block that was ever freed, and then every thread's heap keeps the holes
-    that such blocks leave: a third of the peak of a large conversion.
+    By default glibc raises its limit to the largest block that was ever freed. Then every thread's heap keeps the holes
+    that such blocks leave, which are a third of the peak of a large conversion.
     """
     with contextlib.suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)

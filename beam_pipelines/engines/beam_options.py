@@ -36,20 +36,20 @@ def refused_by_beam(words: str) -> UsageError:
     """Returns the error that says why Beam does not take its options."""
     lines = words.strip().splitlines()
     return UsageError(
-        "Beam refuses what the job is told",
+        "Beam refuses the options of the job",
         why=" ".join(lines[-1].rpartition("error: ")[2].split()) if lines else None,
         state="Nothing was handed over",
-        next_step="Correct the option; --dry-run shows all that it is told",
+        next_step="Correct the option; --dry-run shows all options of the job",
     )
 
 
 def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
     """Returns what to say of flags whose names Beam's Python package does not know.
 
-    An engine may know options of its own, and gets them as they are.
+    An engine may know further options, and gets them as they are.
 
     Raises:
-        UsageError: If Beam refuses a flag, or nobody would read it.
+        UsageError: If Beam refuses a flag, or does not know it and the engine is Dask.
     """
     if runner == "dask":
         # Its options are known to Beam from here on.
@@ -64,7 +64,7 @@ def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
         if runner == "dask":
             raise UsageError(
                 f"Beam has no flag {flag}",
-                why=meant or "Dask is told nothing that Beam does not know",
+                why=meant or "Dask gets only the options that Beam knows",
                 state="Nothing was handed over",
                 next_step="Correct it, or leave it out",
             )

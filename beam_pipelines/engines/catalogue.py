@@ -1,4 +1,4 @@
-"""The engines that can run a conversion, and what each is told by default. Pure data: nothing of Beam is imported."""
+"""The engines that can run a conversion, and their default settings. Pure data: nothing of Beam is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLINK_JAR, SPARK_JAR, PRISM = (
     "SHARDKIT_FLINK_JOB_SERVER_JAR", "SHARDKIT_SPARK_JOB_SERVER_JAR", "SHARDKIT_PRISM",
 )  # fmt: skip
 STALL_MINUTES = "10"
-# Of partitions a worker: enough that an uneven one leaves nobody idle, few enough that dealing them out costs little.
+# Partitions a worker: enough that an uneven one leaves no worker idle, few enough that dealing them out costs little.
 _PARTITIONS_A_WORKER = 8
 _MAX_PARTITIONS = 256
 
@@ -89,7 +89,7 @@ def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, i
             return UsageError(f"{path} is no {what}", why=why, next_step=f"Name it with --engine-option {key}=FILE")
         return UsageError(
             f"there is no {what}" + (f" at {path}" if path else ""),
-            why="it is no part of Beam's Python package, and nothing is downloaded that nobody asked for",
+            why="it is no part of Beam's Python package, and shardkit downloads nothing without being asked",
             next_step=f"Name the file with --engine-option {key}=FILE, or in {variable}",
         )
 
@@ -99,17 +99,17 @@ def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, i
 ENGINES: dict[str, Engine] = {
     "dask": Engine(
         runner="apache_beam.runners.dask.dask_runner.DaskRunner",
-        title="a Dask cluster, or one of its own on this machine",
+        title="a running Dask cluster, or a new one on this machine",
         text=(
             "Without an address, processes are started here, one for each of --workers, and ended with the conversion. "
             "A worker that dies is replaced, and what it had in hand is done again.",
             "Under Python 3.11 Dask's profiler locks a worker now and then; it is off in processes that are started "
-            "here. Start workers of a cluster of your own with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False.",
+            "here. Start the workers of another cluster with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False.",
             _SHARED,
         ),
         settings=(
             Setting("address", "of the scheduler of a running cluster, such as tcp://10.0.0.5:8786",
-                    "dask_client_address", _nothing, "a cluster of its own on this machine"),
+                    "dask_client_address", _nothing, "a new cluster on this machine"),
             Setting("partitions", "into which the parts of the inputs are dealt", "dask_npartitions",
                     _partitions, f"{_PARTITIONS_A_WORKER} a worker, {_MAX_PARTITIONS} at most",
                     "Beam's own default puts up to 128 parts into one, and one worker would do everything"),
@@ -186,7 +186,7 @@ ENGINES: dict[str, Engine] = {
     ),
     "portable": Engine(
         runner="PortableRunner",
-        title="any job service of Beam, with workers of its own or a pool of external ones",
+        title="any job service of Beam, with its own workers or a pool of external ones",
         text=(
             "A pool is started where workers are to run, in an environment that has the same shardkit[beam] and needs "
             "no TensorFlow: python -m apache_beam.runners.worker.worker_pool_main --service_port 50000",

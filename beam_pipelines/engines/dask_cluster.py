@@ -1,4 +1,4 @@
-"""A Dask cluster of our own: processes on this machine that end with the conversion."""
+"""A new Dask cluster: processes on this machine that end with the conversion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from shardkit.errors import StorageError
 
 # Dask's profiler asks for the frames of all threads a hundred times a second, and in Python 3.11 that may lock a worker
-# for good when a thread starts meanwhile (github.com/python/cpython/issues/106883). Nobody sees what it finds.
+# for good when a thread starts meanwhile (github.com/python/cpython/issues/106883). Its result is not shown.
 _CONFIG = {"distributed.worker.profile.enabled": False}
 
 

@@ -25,13 +25,13 @@ from shardkit.storage.options import VARIABLE
 _CONNECT_S = 10.0
 _DOCKER_S = 30.0
 _ADDRESS = re.compile(r"([\w.-]+):(\d+)")
-# Of Dask, for which a port is opened that anybody may ask whether it is there; only the first tells what it is.
+# Protocols of Dask that use a port. The port is checked for each; what listens there is asked over the first only.
 _DASK_PORTS = ("tcp", "tls", "ws", "wss")
 _UNTOUCHED = "Nothing was read or written"
 
 
 def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
-    """Checks that somebody listens where a job will ask, and that workers can be started as it says.
+    """Checks that the addresses of a job answer, and that workers can be started as its flags say.
 
     Args:
         runner: The engine.
@@ -39,7 +39,7 @@ def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
 
     Raises:
         UsageError: If an address is none, or what must be installed is not.
-        StorageError: If nobody answers there.
+        StorageError: If an address does not answer.
     """
     options = parsed_options(flags)
     told = options.get_all_options()
@@ -78,7 +78,7 @@ def _addresses(told: PortableOptions, kind: str) -> dict[str, str]:
         pool = told.environment_config or told.lookup_environment_option("external_service_address")
         if not pool:
             raise UsageError(
-                "nobody said where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
+                "no option says where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
             )
         # A job service elsewhere may see another network.
         if told.job_endpoint == "embed":
@@ -122,7 +122,7 @@ def _check_dask(address: str) -> None:
     if scheme == _DASK_PORTS[0]:
         try:
             identity = asyncio.run(_identity(address))
-        except Exception as error:  # Of what is no scheduler anything may come back.
+        except Exception as error:  # Another service may answer anything.
             raise _no_answer("scheduler of Dask", address, "what listens there does not answer as one") from error
         if identity.get("type") != "Scheduler":
             raise _no_answer("scheduler of Dask", address, f"what listens there is a {identity.get('type')}")
@@ -185,7 +185,7 @@ def _check_process(told: PortableOptions) -> None:
         command = command or json.loads(told.environment_config or "").get("command")
     if not command:
         raise UsageError(
-            "nobody said which program workers run",
+            "no option says which program workers run",
             state=_UNTOUCHED,
             next_step="""Add --engine-option 'environment-config={"command": "/opt/apache/beam/boot"}'""",
         )

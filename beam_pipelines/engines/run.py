@@ -1,6 +1,6 @@
 """A conversion on an engine other than the local one: handed over, watched, and ended with a sentence.
 
-An engine retries what fails by itself; what it cannot mend, and what nobody works at any more, ends the command.
+An engine retries failed work by itself. A failure that remains, or work that no worker does any more, ends the command.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Worker)): (
 
 
 def settings_of(options: EngineOptions, plan: Plan, num_workers: int) -> tuple[Chosen, ...]:
-    """Returns what an engine will be told.
+    """Returns the settings that an engine will get.
 
     Raises:
         UsageError: If an option is none of the engine, or something that it needs is not there.
@@ -65,11 +65,11 @@ def settings_of(options: EngineOptions, plan: Plan, num_workers: int) -> tuple[C
 
 
 def check_engine(options: EngineOptions) -> tuple[str, ...]:
-    """Checks what an engine is told, before anything is read, and returns what to say of it.
+    """Checks the options of an engine before anything is read, and returns notes about them.
 
     Raises:
-        UsageError: If it is told something wrong, or something that it needs is not there.
-        StorageError: If nobody answers where something is said to be.
+        UsageError: If an option is wrong, or something that the engine needs is not there.
+        StorageError: If an address that an option names does not answer.
     """
     chosen = _chosen(options, Facts(1, 1, os.environ))
     if options.runner == "dask":
@@ -103,7 +103,7 @@ def run_on_engine(
 
     Args:
         plan_path: Of the plan, in a folder that all workers share.
-        options: Which engine, and what it is told.
+        options: Which engine, and its options.
         num_workers: Pieces of work at the same time, where the engine leaves that to its caller.
         on_lost_worker: Called when workers died over the same part again and again; must end the process.
 
@@ -165,7 +165,7 @@ def _quiet_threads() -> Iterator[None]:
 
 @contextmanager
 def _cluster(options: EngineOptions, chosen: Sequence[Chosen], num_workers: int) -> Iterator[list[str]]:
-    """Gives the flags that name a cluster of our own, if there must be one."""
+    """Gives the flags that name a new cluster, if one is needed."""
     if options.runner != "dask" or _names_cluster(options, chosen):
         yield []
         return

@@ -1,4 +1,4 @@
-"""What an engine may be told, and what it is told where the user does not say. Pure data and arithmetic."""
+"""The settings of an engine, and their values where the user gives none. Pure data and arithmetic."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Needs = Callable[[EngineOptions, Facts], UsageError | None]
 
 
 class Setting(NamedTuple):
-    """Something that an engine can be told.
+    """One setting of an engine.
 
     Attributes:
         key: Of `--engine-option`.
@@ -82,7 +82,7 @@ class Engine(NamedTuple):
         runner: Name of Beam's runner.
         title: A phrase for lists.
         text: Paragraphs for its page of help.
-        settings: What it can be told.
+        settings: Of the engine.
         needs: Returns what is missing here before it can be used, None if nothing.
         examples: Command lines.
     """

@@ -1,4 +1,4 @@
-"""Beam's own flags that a job on Dataflow cannot be told, or is told by an option. Pure but for a look at files."""
+"""Beam's flags that a job on Dataflow may not have, or that an option sets. Pure but for a look at files."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _FILES = frozenset({"setup_file", "extra_package", "extra_packages", "files_to_s
 
 
 def refused_flag(flags: Sequence[str], *, has_image: bool) -> UsageError | None:
-    """Returns what is wrong with the first flag that a job cannot be told, None if there is none.
+    """Returns what is wrong with the first flag that a job may not have, None if there is none.
 
     Args:
         flags: Of Beam, as typed.
-        has_image: Whether workers are made of the user's own image, in which nothing is installed.
+        has_image: Whether workers are made from a user's image, in which nothing is installed.
     """
     refused = _REFUSED if has_image else _REFUSED | {"requirements_file": _REQUIREMENTS}
     for flag, following in zip_longest(flags, flags[1:], fillvalue=""):

@@ -98,7 +98,7 @@ class DataflowJob:
 
 
 class Watch:
-    """Looks at a job again and again, in a thread of its own, because a look may take as long as the network likes.
+    """Looks at a job again and again, in a separate thread, because a slow network may hold up a look for long.
 
     Args:
         look: Returns what is seen, or raises.
@@ -145,7 +145,7 @@ def delay_s(poll_s: float, failures: int) -> float:
 
 
 def counters_of(metrics: Iterable[Any]) -> list[tuple[str, int]]:
-    """Returns name and value of each counter of ours, in each step.
+    """Returns name and value of each counter of shardkit, in each step.
 
     Args:
         metrics: As Dataflow tells them: for each counter a tentative value, a committed one, or both.

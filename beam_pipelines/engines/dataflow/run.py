@@ -30,7 +30,7 @@ class DataflowRun:
     """One conversion on Dataflow; the job is there as soon as it was handed over.
 
     Args:
-        options: What the engine is told.
+        options: Of the engine.
         on_job: Called when the job is there.
     """
 

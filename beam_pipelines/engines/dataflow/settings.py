@@ -1,4 +1,4 @@
-"""Google Cloud Dataflow: what a job is told, how it is named and labelled. Pure: nothing of Beam is imported."""
+"""Google Cloud Dataflow: settings, name and labels of a job. Pure: nothing of Beam is imported."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ DATAFLOW = Engine(
                 "reading and compressing take processors; 4 GB for each of them is plenty"),
         Setting("max-workers", "the cap of workers, and of what the job costs an hour", "max_num_workers",
                 _max_workers, f"one for {_SPLITS_A_WORKER} parts of the inputs, {_MAX_WORKERS} at most",
-                "more would find no work, or cost what nobody asked for"),
+                "more would find no work, or cost more than expected"),
         Setting("threads", "pieces of work at the same time in each process, of which there is one a processor",
                 "number_of_worker_harness_threads", _constant("2"), "2",
                 "each holds a group of up to 256 MiB; Beam's own 12 would hold 12"),
@@ -237,7 +237,7 @@ DATAFLOW = Engine(
                 "each look is two requests of a quota"),
         Setting("lost-minutes", "leave when Dataflow has not answered for so long; the job goes on", None,
                 _constant("10"), "10", "shorter outages pass by themselves"),
-        Setting("public-ips", "yes or no: whether workers have addresses of their own in the Internet; without, they "
+        Setting("public-ips", "yes or no: whether workers have addresses in the Internet; without, they "
                 "install nothing unless the network has a way out, so give an image",
                 "use_public_ips", _constant(None), "yes, as Dataflow itself",
                 spell=lambda value: ("--use_public_ips" if value == "yes" else "--no_use_public_ips",)),

@@ -308,8 +308,8 @@ def test_a_job_server_that_is_no_jar_file_is_named(tmp_path):
     ("values", "words"),
     [
         (("environment-type=PROCESS",), "the job service in this process starts no workers as processes"),
-        (("environment-type=PROCESS", "endpoint={}"), "nobody said which program workers run"),
-        (("environment-type=PROCESS", "endpoint={}", "environment-config=boot"), "nobody said which program"),
+        (("environment-type=PROCESS", "endpoint={}"), "no option says which program workers run"),
+        (("environment-type=PROCESS", "endpoint={}", "environment-config=boot"), "no option says which program"),
     ],
 )
 def test_workers_as_processes_need_a_program_and_a_job_service_that_starts_it(values, words):

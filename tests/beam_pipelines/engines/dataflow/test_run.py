@@ -200,7 +200,7 @@ def test_a_job_that_ends_otherwise_ends_the_command_with_its_reason(bucket, serv
 def test_what_beam_refuses_is_said_in_its_words(bucket, service):
     result = bucket.run(*IMAGE, flags=("--disk_size_gb=many",))
     assert result.returncode == 2, result.stderr
-    assert "Beam refuses what the job is told" in result.stderr
+    assert "Beam refuses the options of the job" in result.stderr
     assert "--disk_size_gb: invalid int value: 'many'" in one_line(result.stderr)
     assert "usage:" not in result.stderr
     assert service.jobs == {}
