@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
+from shardkit.errors import NoRowsError, ShardkitError
 from shardkit.features import Features, arrow_schema
 from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RawFile, RejectedRow, RowBatch, Source, SourceOptions
 from shardkit.sources.listing import list_inputs
@@ -82,6 +85,40 @@ def read_splits(
     assert options.tolerates_bad_rows or not found.rejected, "rows are rejected, but bad rows are not tolerated"
     assert len(set(found.identities)) == len(found.identities), "two rows have the same identity"
     return found
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Returns the files in a folder, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def file_names_of(found: Reading) -> list[str]:
+    """Returns the name of the file of each good row."""
+    return [found.files[index].name for index in found.file_indices]
+
+
+def through_json(value: Any, type_: Any) -> Any:
+    """Returns what becomes of a value that crosses a process border."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=type_)
+
+
+def check_same(what: str, found: Sequence[object], expected: Sequence[object]) -> None:
+    """Asserts that two sequences are equal, with the first item that differs: pytest explains no installed package."""
+    assert len(found) == len(expected), f"{what}: {len(found):,} are there, expected {len(expected):,}"
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        assert one == other, f"{what}: number {number:,} is {one!r}, expected {other!r}"
+
+
+def check_same_reading(when: str, found: Reading, expected: Reading) -> None:
+    """Asserts that a source read the same."""
+    for name in Reading._fields:
+        check_same(f"{name} {when}", getattr(found, name), getattr(expected, name))
+
+
+def check_names(error: ShardkitError, paths: Iterable[Path]) -> None:
+    """Asserts that an error names one of some files; that nothing holds a row is said of all files together."""
+    is_named = isinstance(error, NoRowsError) or any(path.name in str(error) for path in paths)
+    assert is_named, f"an error names no file: {error!r}: {error}"
 
 
 def _check_splits(splits: list[InputSplit], files: tuple[RawFile, ...]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,13 +12,23 @@ import msgspec
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, ShardkitError, UsageError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
-from shardkit.testing.mutations import cut_lengths, mutations
-from shardkit.testing.reading import Reading, Row, read_folder, read_splits
+from shardkit.testing.contents import PACKERS, cut_lengths, mutations
+from shardkit.testing.reading import (
+    Reading,
+    Row,
+    check_names,
+    check_same,
+    check_same_reading,
+    file_names_of,
+    files_of,
+    read_folder,
+    read_splits,
+    through_json,
+)
 
 _BATCH_BYTES = (20, 150, 1 << 20)
 _SMALLEST_SPLIT_BYTES = 23
 _NUM_MUTATIONS = 24
-_PACKERS: Mapping[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bz2": bz2.compress}
 
 
 class SourceContract:
@@ -44,6 +52,7 @@ class SourceContract:
         num_rows: How many rows most tests write.
         is_cut: Whether `cut_source` cuts one file into several splits.
         reads_compressed: Whether the source reads files that are compressed as a whole. If not, it must refuse them.
+        knows_its_end: Whether a file says where it ends, so that one that is cut off is damaged as a whole.
         drops_columns: Whether the source obeys `SourceOptions.drop_columns`.
         leaves_out: Tests that have no meaning for the format, each with the reason.
     """
@@ -51,6 +60,7 @@ class SourceContract:
     num_rows: ClassVar[int] = 30
     is_cut: ClassVar[bool] = False
     reads_compressed: ClassVar[bool] = True
+    knows_its_end: ClassVar[bool] = False
     drops_columns: ClassVar[bool] = False
     leaves_out: ClassVar[Mapping[str, str]] = {}
 
@@ -130,7 +140,7 @@ class SourceContract:
     def _split_sizes(self, folder: Path) -> list[int]:
         # From less than a row to more than a file, so that cuts fall on different bytes.
         sizes = [_SMALLEST_SPLIT_BYTES]
-        while sizes[-1] <= max(path.stat().st_size for path in _files(folder)):
+        while sizes[-1] <= max(path.stat().st_size for path in files_of(folder)):
             sizes.append(sizes[-1] * 9 // 4)
         return sizes
 
@@ -143,15 +153,15 @@ class SourceContract:
     def test_rows_are_those_that_were_written(self, tmp_path: Path) -> None:
         """A file gives its rows in order, with the values that were written."""
         found = self._read(self._written(tmp_path / "x"))
-        _check_same("the rows", found.rows, self._rows())
-        _check_same("the rejected rows", found.rejected, [])
+        check_same("the rows", found.rows, self._rows())
+        check_same("the rejected rows", found.rejected, [])
 
     def test_its_files_are_recognized(self, tmp_path: Path) -> None:
         """`recognizes` knows the files, and says no more than yes or no of anything else."""
         recognizes = getattr(self.source(), "recognizes", None)
         if recognizes is None:
             return
-        for path in _files(self._written(tmp_path / "x")):
+        for path in files_of(self._written(tmp_path / "x")):
             assert recognizes(path.read_bytes()[:4096], path.name) is True, f"{path.name} is not recognized"
         for head in (b"", b"\0", b"\0" * 4096, b"a,b\n1,2\n", b"\xff" * 4096, bytes(range(256)) * 16):
             for name in ("a", "a.csv", "a.unknown", ".gz"):
@@ -163,7 +173,7 @@ class SourceContract:
         largest_count = 0
         for size, source in self._cut_sources(folder):
             found = self._read(folder, source)
-            _check_same(f"the rows in splits of {size:,} bytes", found.rows, self._rows())
+            check_same(f"the rows in splits of {size:,} bytes", found.rows, self._rows())
             largest_count = max(largest_count, len(found.splits))
         assert not self.is_cut or largest_count > 1, "no size of a split cuts the file"
 
@@ -175,51 +185,53 @@ class SourceContract:
             for batch in _BATCH_BYTES[:-1]:
                 identities = self._read(folder, self.cut_source(size, batch)).identities
                 what = f"the identities in splits of {size:,} and batches of {batch:,} bytes"
-                _check_same(what, identities, expected)
+                check_same(what, identities, expected)
 
     def test_files_beside_it_change_nothing_of_a_file(self, tmp_path: Path) -> None:
         """The rows of several files come in the order of the files, each with the identity that it has alone."""
         more = self._rows(self.num_rows)
         alone = self._read(self._written(tmp_path / "x", "b", more))
         both = self._read(self._written(self._written(tmp_path / "y"), "b", more))
-        _check_same("the rows of two files", both.rows, [*self._rows(), *more])
-        _check_same("the identities of the second file", both.identities[self.num_rows :], alone.identities)
+        check_same("the rows of two files", both.rows, [*self._rows(), *more])
+        check_same("the identities of the second file", both.identities[self.num_rows :], alone.identities)
         assert both.file_indices == sorted(both.file_indices), "rows are not in the order of their files"
-        _check_same("the files of rows", _file_names(both)[self.num_rows :], _file_names(alone))
+        check_same("the files of rows", file_names_of(both)[self.num_rows :], file_names_of(alone))
 
     def test_reading_twice_gives_the_same(self, tmp_path: Path) -> None:
         """Features, splits, rows and identities are the same every time."""
         folder = self._written(tmp_path / "x")
         source = self.cut_source(50, 100)
-        _check_same_reading("the second time", self._read(folder, source), self._read(folder, source))
+        check_same_reading("the second time", self._read(folder, source), self._read(folder, source))
 
     def test_what_is_planned_crosses_process_borders(self, tmp_path: Path) -> None:
         """Files, features, options and splits that were JSON give the same rows."""
         folder = self._written(tmp_path / "x")
         source = self.cut_source(50, 100)
         found = self._read(folder, source)
-        splits = _through_json(found.splits, list[InputSplit])
-        files = _through_json(found.files, tuple[RawFile, ...])
-        features = _through_json(found.features, Features)
-        options = _through_json(self.options(), SourceOptions)
+        splits = through_json(found.splits, list[InputSplit])
+        files = through_json(found.files, tuple[RawFile, ...])
+        features = through_json(found.features, Features)
+        options = through_json(self.options(), SourceOptions)
         again = read_splits(source, splits, files, features, options)
-        _check_same_reading("after JSON", again, found)
+        check_same_reading("after JSON", again, found)
 
     def test_compressed_files_are_read_as_plain_ones_or_refused(self, tmp_path: Path) -> None:
         """A compressed file gives the rows of the plain one, whatever its name; where it is not read, it is named."""
         plain = self._read(self._written(tmp_path / "x"))
-        contents = {path: path.read_bytes() for path in _files(tmp_path / "x")}
-        for kind, pack in _PACKERS.items():
+        contents = {path: path.read_bytes() for path in files_of(tmp_path / "x")}
+        for kind, pack in PACKERS.items():
             for path, content in contents.items():
-                path.write_bytes(pack(content))
-            found = self._outcome(tmp_path / "x", None)
-            if self.reads_compressed:
-                assert isinstance(found, Reading), f"{kind} is refused: {found}"
-                _check_same(f"the rows from {kind}", found.rows, plain.rows)
-                _check_same(f"the identities from {kind}", found.identities, plain.identities)
-            else:
-                assert isinstance(found, ShardkitError), f"{kind} is read"
-                _check_names(found, contents)
+                # Two parts one after the other, as from `cat a.gz b.gz`.
+                path.write_bytes(pack(content[: len(content) // 2]) + pack(content[len(content) // 2 :]))
+            if not self.reads_compressed:
+                refused = self._outcome(tmp_path / "x", None)
+                assert isinstance(refused, ShardkitError), f"{kind} is read"
+                check_names(refused, contents)
+                continue
+            for source in (self.source(), self.cut_source(50, 100)):
+                found = self._read(tmp_path / "x", source)
+                check_same(f"the rows from {kind}", found.rows, plain.rows)
+                check_same(f"the identities from {kind}", found.identities, plain.identities)
 
     def test_a_dropped_column_is_the_only_one_that_is_gone(self, tmp_path: Path) -> None:
         """`drop_columns` takes away the columns that it names, and changes neither values nor identities."""
@@ -228,13 +240,15 @@ class SourceContract:
         for feature in whole.features:
             found = self._read(folder, drop_columns=(feature.name,))
             what = f"without {feature.name!r}"
-            _check_same(f"the features {what}", found.features, [f for f in whole.features if f is not feature])
+            check_same(f"the features {what}", found.features, [f for f in whole.features if f is not feature])
             expected = [{name: value for name, value in row.items() if name != feature.name} for row in whole.rows]
-            _check_same(f"the rows {what}", found.rows, expected)
-            _check_same(f"the identities {what}", found.identities, whole.identities)
+            check_same(f"the rows {what}", found.rows, expected)
+            check_same(f"the identities {what}", found.identities, whole.identities)
         error = self._outcome(folder, None, drop_columns=("no such column",))
         assert isinstance(error, UsageError), "a name that is no column is not refused"
-        assert "no such column" in str(error)
+        assert "no such column" in str(error), f"the name that is no column is not in {error}"
+        known = whole.features[0].name
+        assert f"{known!r}" in (error.next_step or ""), f"the column {known!r} is not offered: {error}"
 
     # Files that hold nothing, or change.
 
@@ -242,56 +256,60 @@ class SourceContract:
         """A file that was written without rows adds no row to those beside it, and is no other error alone."""
         good = self._read(self._written(tmp_path / "x", "b"))
         folder = self._written(tmp_path / "y", "a", [])
-        if not _files(folder):
+        if not files_of(folder):
             return  # Each file is a row.
         for features in (None, good.features):
             found = self._outcome(folder, features)
             if isinstance(found, ShardkitError):
                 assert isinstance(found, NoRowsError), f"expected rows or NoRowsError, got {found!r}: {found}"
             else:
-                _check_same("the rows of a file without rows", found.rows, [])
+                check_same("the rows of a file without rows", found.rows, [])
         both = self._read(self._written(folder, "b"))
-        _check_same("the rows beside a file without rows", both.rows, good.rows)
-        _check_same("the identities beside a file without rows", both.identities, good.identities)
+        check_same("the rows beside a file without rows", both.rows, good.rows)
+        check_same("the identities beside a file without rows", both.identities, good.identities)
 
     def test_a_file_of_no_bytes_adds_no_row(self, tmp_path: Path) -> None:
         """An empty file adds no row to those beside it, or is named."""
         good = self._read(self._written(tmp_path / "x", "b"))
         folder = self._written(tmp_path / "y", "b")
-        path = _files(folder)[0]
+        path = files_of(folder)[0]
         empty = path.with_name(f"0{path.name}")
         empty.touch()
         for tolerates in (False, True):
             found = self._outcome(folder, good.features, tolerates_bad_rows=tolerates)
             if isinstance(found, ShardkitError):
-                _check_names(found, [empty])
+                check_names(found, [empty])
             else:
-                _check_same("the rows beside an empty file", found.rows, good.rows)
-                _check_same("the identities beside an empty file", found.identities, good.identities)
+                check_same("the rows beside an empty file", found.rows, good.rows)
+                check_same("the identities beside an empty file", found.identities, good.identities)
                 assert len(found.rejected) <= 1, f"an empty file is {len(found.rejected)} rejected rows"
 
     def test_a_file_that_changes_after_it_was_listed_is_refused(self, tmp_path: Path) -> None:
         """Rows of a file that was changed or removed after the plan was made are not read."""
         found = self._read(self._written(tmp_path / "x"))
-        path = _files(tmp_path / "x")[0]
-        path.write_bytes(path.read_bytes() + b"\n")
-        os.utime(path, ns=(1, 1))
-        for what in ("changed", "removed"):
-            if what == "removed":
-                path.unlink()
+        path = files_of(tmp_path / "x")[0]
+        changes: dict[str, Callable[[], object]] = {
+            "written to": lambda: os.utime(path, ns=(1, 1)),
+            "longer": lambda: path.write_bytes(path.read_bytes() + b"\n"),
+            "removed": path.unlink,
+        }
+        for what, change in changes.items():
+            change()
+            refusal: BadInputError | None = None
             try:
                 read_splits(self.source(), found.splits, found.files, found.features, self.options())
             except BadInputError as error:
-                _check_names(error, [path])
-            else:
-                raise AssertionError(f"a file that was {what} is read")
+                refusal = error
+            assert refusal is not None, f"a file that was {what} is read"
+            assert "changed during conversion" in str(refusal), f"a file that was {what} is told as {refusal}"
+            check_names(refusal, [path])
 
     # Damaged files.
 
     def test_a_file_that_is_cut_off_is_named(self, tmp_path: Path) -> None:
         """A file of which the end is missing is refused by name, or its last row is rejected."""
         features = self._read(self._written(tmp_path / "x")).features
-        path = _files(tmp_path / "x")[0]
+        path = files_of(tmp_path / "x")[0]
         content = path.read_bytes()
         for length in cut_lengths(len(content)):
             path.write_bytes(content[:length])
@@ -305,14 +323,16 @@ class SourceContract:
                         "a file that is cut off has more rows"
                     )
                 else:
-                    _check_names(found, [path])
+                    check_names(found, [path])
+                    is_damage = isinstance(found, DamagedFileError) or not self.knows_its_end
+                    assert is_damage, f"expected DamagedFileError, got {found!r}: {found}"
 
     def test_a_compressed_file_that_is_cut_off_is_refused(self, tmp_path: Path) -> None:
         """A compressed file of which the end is missing is never read as a shorter one."""
         features = self._read(self._written(tmp_path / "x")).features
-        path = _files(tmp_path / "x")[0]
+        path = files_of(tmp_path / "x")[0]
         content = path.read_bytes()
-        for pack in _PACKERS.values():
+        for pack in PACKERS.values():
             packed = pack(content)
             for length in (len(packed) // 2, len(packed) - 1):
                 path.write_bytes(packed[:length])
@@ -321,12 +341,14 @@ class SourceContract:
                     if isinstance(found, Reading):
                         assert found.rejected, f"{length:,} of {len(packed):,} bytes are read as a whole file"
                     else:
-                        _check_names(found, [path])
+                        check_names(found, [path])
+                        is_damage = isinstance(found, DamagedFileError) or not self.reads_compressed
+                        assert is_damage, f"expected DamagedFileError, got {found!r}: {found}"
 
     def test_damage_is_named_or_does_no_harm(self, tmp_path: Path) -> None:
         """Bytes that are changed, removed or doubled end in rows that fit, or in an error that names the file."""
         features = self._read(self._written(tmp_path / "x")).features
-        paths = _files(tmp_path / "x")[:2]
+        paths = files_of(tmp_path / "x")[:2]
         for path in paths:
             content = path.read_bytes()
             for number, damaged in enumerate(mutations(content, _NUM_MUTATIONS // len(paths))):
@@ -334,7 +356,7 @@ class SourceContract:
                 known = features if number // 4 % 2 else None
                 found = self._outcome(tmp_path / "x", known, tolerates_bad_rows=bool(number // 8 % 2))
                 if isinstance(found, ShardkitError):
-                    _check_names(found, [path])
+                    check_names(found, [path])
             path.write_bytes(content)
 
     # Rows that do not fit.
@@ -348,7 +370,7 @@ class SourceContract:
             found = self._outcome(folder, features)
             assert isinstance(found, BadInputError), f"expected BadInputError for a bad row, got {found!r}"
             assert not isinstance(found, DamagedFileError), f"a bad row is no damage of the file: {found}"
-            _check_names(found, _files(folder))
+            check_names(found, files_of(folder))
 
     def test_good_and_rejected_rows_are_all_rows(self, tmp_path: Path) -> None:
         """However a file is cut, each row is good or rejected, in its order; bad rows count for the identities."""
@@ -358,40 +380,10 @@ class SourceContract:
         good = [i for i, row in enumerate(rows) if row is not None]
         folder = self._written(tmp_path / "y", "a", rows)
         found = self._read(folder, features=whole.features, tolerates_bad_rows=True)
-        _check_same("the good rows", found.rows, [whole.rows[i] for i in good])
-        _check_same("the identities of the good rows", found.identities, [whole.identities[i] for i in good])
+        check_same("the good rows", found.rows, [whole.rows[i] for i in good])
+        check_same("the identities of the good rows", found.identities, [whole.identities[i] for i in good])
         assert len(found.rejected) == len(bad), f"{len(found.rejected)} rows are rejected, {len(bad)} are bad"
         for size, source in self._cut_sources(folder):
             cut = self._read(folder, source, whole.features, tolerates_bad_rows=True)
-            _check_same(f"the good rows in splits of {size:,} bytes", cut.rows, found.rows)
-            _check_same(f"the rejected rows in splits of {size:,} bytes", cut.rejected, found.rejected)
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _file_names(found: Reading) -> list[str]:
-    return [found.files[index].name for index in found.file_indices]
-
-
-def _check_same(what: str, found: Sequence[object], expected: Sequence[object]) -> None:
-    # pytest explains no assertion of an installed package, so the message says which item differs.
-    assert len(found) == len(expected), f"{what}: {len(found):,} are there, expected {len(expected):,}"
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-        assert one == other, f"{what}: number {number:,} is {one!r}, expected {other!r}"
-
-
-def _check_same_reading(when: str, found: Reading, expected: Reading) -> None:
-    for name in Reading._fields:
-        _check_same(f"{name} {when}", getattr(found, name), getattr(expected, name))
-
-
-def _through_json(value: Any, type_: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value), type=type_)
-
-
-def _check_names(error: ShardkitError, paths: Sequence[Path] | Mapping[Path, bytes]) -> None:
-    # That nothing holds a row is said of all files together.
-    is_named = isinstance(error, NoRowsError) or any(path.name in str(error) for path in paths)
-    assert is_named, f"an error names no file: {error!r}: {error}"
+            check_same(f"the good rows in splits of {size:,} bytes", cut.rows, found.rows)
+            check_same(f"the rejected rows in splits of {size:,} bytes", cut.rejected, found.rejected)

@@ -11,6 +11,7 @@ from tests.support.files.format_contract import FormatContract
 
 class TestNpy(FormatContract):
     format = "numpy"
+    knows_its_end = True
     dtype = np.dtype([("n", ">i4"), ("s", "<U6"), ("v", "<f4", (2, 2))])
 
     def row(self, number):
@@ -53,6 +54,7 @@ def idx(rows: list, *shape: int) -> bytes:
 
 class TestIdxValues(FormatContract):
     format = "idx"
+    knows_its_end = True
     leaves_out = NUMBERS_ALWAYS_FIT
 
     def row(self, number):
@@ -64,6 +66,7 @@ class TestIdxValues(FormatContract):
 
 class TestIdxPairs(FormatContract):
     format = "idx"
+    knows_its_end = True
     leaves_out = NUMBERS_ALWAYS_FIT
 
     def row(self, number):

@@ -12,6 +12,7 @@ SCHEMA = {"type": "record", "name": "row", "fields": [{"name": n, "type": t} for
 
 class TestAvro(FormatContract):
     format = "avro"
+    knows_its_end = True
 
     def row(self, number):
         return {"n": number, "s": f"é{number}", "x": None if number % 3 else 0.5, "l": [number] * (number % 3)}

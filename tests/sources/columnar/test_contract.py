@@ -18,9 +18,21 @@ def table_of(rows) -> pa.Table:
     return table.set_column(1, "s", pa.chunked_array([c.view(pa.string()) for c in table["s"].chunks], pa.string()))
 
 
+def write_arrow(table: pa.Table, path, new) -> None:
+    """Writes record batches of several sizes, of which some are empty, with a dictionary."""
+    table = table.append_column("d", table["l"].combine_chunks().value_lengths().cast(pa.string()).dictionary_encode())
+    with new(path, table.schema) as out:
+        start = 0
+        for num_rows in (3, 0, 1, 7, 5, 0, table.num_rows):
+            for batch in table.slice(start, num_rows).combine_chunks().to_batches():
+                out.write_batch(batch)
+            start += num_rows
+
+
 class ColumnarContract(FormatContract):
     format = "parquet"
     reads_compressed = False
+    knows_its_end = True
 
     def row(self, number):
         return {"n": number, "s": f"é{number}", "x": None if number % 3 else 0.5, "l": [number] * (number % 3)}
@@ -34,20 +46,18 @@ class TestParquet(ColumnarContract):
 class TestArrowFile(ColumnarContract):
     format = "arrow"
 
+    def row(self, number):
+        return super().row(number) | {"d": str(number % 3)}
+
     def write(self, folder, name, rows):
-        table = table_of(rows)
-        with pa.ipc.new_file(folder / f"{name}.arrow", table.schema) as out:
-            out.write_table(table, max_chunksize=4)
+        write_arrow(table_of(rows), folder / f"{name}.arrow", pa.ipc.new_file)
 
 
-class TestArrowStream(ColumnarContract):
-    format = "arrow"
+class TestArrowStream(TestArrowFile):
     reads_compressed = True
 
     def write(self, folder, name, rows):
-        table = table_of(rows)
-        with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as out:
-            out.write_table(table, max_chunksize=4)
+        write_arrow(table_of(rows), folder / f"{name}.arrow", pa.ipc.new_stream)
 
 
 class TestOrc(ColumnarContract):

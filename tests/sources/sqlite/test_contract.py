@@ -8,6 +8,7 @@ from tests.support.files.sqlite_makers import make
 
 class TestSqlite(FormatContract):
     format = "sqlite"
+    knows_its_end = True
 
     def row(self, number):
         return {"n": number, "s": f"é{number}" * 9, "x": None if number % 3 else 0.5}

@@ -8,6 +8,7 @@ from tests.support.files.webdataset_makers import WEBDATASET, pack, write
 
 class TestWebDataset(FormatContract):
     format = "webdataset"
+    knows_its_end = True
     is_cut = False
 
     def options(self):

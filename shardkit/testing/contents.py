@@ -1,16 +1,30 @@
-"""Damage to the bytes of a file, the same every time."""
+"""What may become of the bytes of a file: compressed, cut off, damaged; the same every time."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
-_NUM_CUTS = 12
+import pyarrow as pa
+
+_NUM_CUTS = 10
+
+PACKERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "zstd": lambda content: cast(bytes, pa.compress(content, "zstd", asbytes=True)),
+}
+"""Ways to compress a file as a whole."""
 
 
 def cut_lengths(num_bytes: int) -> list[int]:
     """Returns lengths, at least 1, at which a test cuts off a file of so many bytes."""
-    return sorted({*range(1, num_bytes, num_bytes // _NUM_CUTS + 1), num_bytes // 2, num_bytes - 1} - {0})
+    spread = range(1, num_bytes, num_bytes // _NUM_CUTS + 1)
+    edges = (4, 8, 12, num_bytes // 2, num_bytes - 9, num_bytes - 8, num_bytes - 2, num_bytes - 1)
+    return sorted(length for length in {*spread, *edges} if 0 < length < num_bytes)
 
 
 def mutations(content: bytes, num_mutations: int) -> Iterator[bytes]:
