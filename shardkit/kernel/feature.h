@@ -69,7 +69,7 @@ bool walk_bytes(Span list, OnValue value) {
   return true;
 }
 
-// Whether a list that nobody asked for is one that protobuf accepts.
+// Whether protobuf accepts a list whose values are not used.
 bool is_well_formed(const Cell& cell);
 
 // The one packed run that is the whole list, as every writer makes it; false if the list has another form.

@@ -71,7 +71,7 @@ struct Reader {
     return true;
   }
 
-  // Steps over a field that nobody knows, after its tag; `depth` is that of the message it stands in.
+  // Steps over an unknown field, after its tag; `depth` is that of the message it stands in.
   bool skip(uint32_t tag_value, int depth) {
     uint64_t unused;
     Span span;

@@ -113,7 +113,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         compression: `gzip`, `zstd`, `bz2` or None, by content; `archive` for a plain file that can be read from
             front to back only, because its archive is compressed.
         encoding: Of a text that is not UTF-8; `open_stream` reads it as UTF-8, and its bytes are counted so.
-        member: Where it lies in an archive; None for a file of its own.
+        member: Where it lies in an archive; None for a file outside of archives.
         max_expansion: How many times as large it may become when it is decompressed.
     """
 
@@ -287,7 +287,7 @@ def rejected_row(
 
 
 def reason_of(error: BadInputError) -> str:
-    """Returns what is wrong, for those who know where."""
+    """Returns what is wrong, for callers that add the place."""
     return error.what if error.why is None else f"{error.what}: {error.why}"
 
 

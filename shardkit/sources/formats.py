@@ -22,8 +22,8 @@ class Format(NamedTuple):
         kind: The row of the README's table that lists it.
         source: Module and name of the class that reads it. The class takes the name of the format.
         content: Whether its files are `text` or `binary`, that is with control bytes at the start.
-        is_asked: Whether the class has `recognizes`, which says if a file is of the format. What no format recognizes
-            is told apart by `file_types.format_of`.
+        is_asked: Whether the class has `recognizes`, which says if a file is of the format. For files
+            that no class recognizes `file_types.format_of` decides.
         suffixes: Extensions that promise this format. A file that is called so and holds something else is named.
         options: Fields of `SourceOptions` that have a meaning for it, of those that have none for some format.
         extra: Extra of the package that it needs.

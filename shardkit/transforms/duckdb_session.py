@@ -1,4 +1,4 @@
-"""A closed DuckDB: no files, no network, one thread, UTC, and what it knows of its own functions."""
+"""A DuckDB without files and network, with one thread and UTC, and facts about its functions."""
 
 from __future__ import annotations
 

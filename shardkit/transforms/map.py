@@ -1,8 +1,8 @@
-"""The map step: a function of the user's own from batch to batch.
+"""The map step: a user's function from batch to batch.
 
 The function is called as `function(batch)` with a `pyarrow.RecordBatch` of the columns as they are by then, and gives
-back a RecordBatch or a Table with as many rows or fewer, or None for no row at all. It must give each row the same
-result whatever other rows are beside it; a few rows of every batch are asked about twice, to notice if it does not.
+back a RecordBatch or a Table with as many rows or fewer, or None for no row at all. It must give a row the same
+result whatever other rows are in the batch; a few rows of every batch are passed twice to check that.
 
 Behind the user's columns stands one more, `__row__`, a tag of each row. A function that leaves rows out or changes
 their order must let it pass (`filter`, `take`, pandas and Polars do so by themselves); the rows are then put back
@@ -51,7 +51,7 @@ _MEDIA_TYPE, _VOCABULARY, _SHAPE = b"media_type", b"vocabulary", b"shape"
 
 
 class MapStep:
-    """A function of the user's own.
+    """A user's function.
 
     Args:
         before: Features of the batches that it gets.
@@ -281,9 +281,7 @@ def _names_of(batch: pa.RecordBatch) -> list[str]:
     names = [name for name in batch.schema.names if not _is_ours(name)]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(
-                f"{OPTION} gives two columns {shown(name)}", next_step="Give each column a name of its own"
-            )
+            raise UsageError(f"{OPTION} gives two columns {shown(name)}", next_step="Give each column another name")
     return names
 
 

@@ -29,7 +29,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     Attributes:
         select: A row-wise SQL statement over the table `rows`.
-        map_path: A function of the user's own from batch to batch, `FILE.py:function`.
+        map_path: A user's function from batch to batch, `FILE.py:function`.
         map_sha256: Of that file's content.
         drop_null: Columns that a row must have all of; `*` alone means every column.
         rename: Old and new names, all applied at once.

@@ -61,7 +61,7 @@ class SelectStep:
         try:
             return StepResult(self._call(batch))
         except RowError:
-            # Asking DuckDB once a row is slow, so the rows that fail are told from those that do not all at once.
+            # One query a row is slow, so one query finds all rows that fail.
             failures = _find_failures(batch, self._statement)
         is_sound = np.ones(batch.num_rows, dtype=np.bool_)
         is_sound[[f.row for f in failures]] = False

@@ -354,7 +354,7 @@ def _compose(
     wanted = ", ".join(quoted(name) for name in (row_column, *(i.name for i in items if i.source is None)))
     inputs = tuple(name for lower, name in columns.items() if lower in used)
     parts = [*([where] if where else []), *computed]
-    # Null where it fails, so that null itself is told apart.
+    # The attempt is null where the expression fails, and true or false where it does not.
     attempts = [operator("OPERATOR_TRY", operator("OPERATOR_IS_NULL", part)) for part in parts]
     can_be = [operator("OPERATOR_IS_NOT_NULL", attempt) for attempt in attempts]
     holds = [operator("OPERATOR_TRY", where)] if where else []

@@ -1,4 +1,4 @@
-"""A function of the user's own, `FILE.py:function`, loaded by its path; no folder is put on the import path."""
+"""A user's function, `FILE.py:function`, loaded by its path; no folder is put on the import path."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # Ctrl-C reaches the main thread alone.
-        # Where memory is short, nobody knows here whose rows took it: another thread of this process may have.
+        # Where memory is short, another thread of this process may have taken it, so no row is blamed.
         told = None if isinstance(error, MemoryError) and is_memory_short() else _tell(path, error)
         # What the function was holding when it failed, all memory perhaps, would live as long as the message.
         traceback.clear_frames(error.__traceback__)

@@ -120,7 +120,7 @@ class IdxSource:
             try:
                 parts = self._cut(whole, _members_of(table, files, options))
             except DamagedFileError:
-                # It is found out once more when it is read, where it can be told what becomes of it.
+                # Reading finds the damage again, and the options for bad input decide there.
                 parts = [whole]
             splits += [msgspec.structs.replace(p, index=len(splits) + n) for n, p in enumerate(parts)]
         return splits

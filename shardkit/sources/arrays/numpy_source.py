@@ -100,7 +100,7 @@ class NumpySource:
         splits: list[InputSplit] = []
         for (index, file), arrays in zip(filled, listed, strict=True):
             whole = InputSplit(index=0, file_start=index, file_stop=index + 1, num_bytes=file.num_bytes)
-            # What is damaged is found out once more when it is read, where it can be told what becomes of it.
+            # Reading finds the damage again, and the options for bad input decide there.
             parts = [whole] if isinstance(arrays, DamagedFileError) else self._cut(whole, file, arrays)
             for part in parts:
                 splits.append(msgspec.structs.replace(part, index=len(splits)))
@@ -202,7 +202,7 @@ def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, 
             "the arrays have different lengths",
             where=where,
             why=", ".join(lengths[:_NAMED_ARRAYS]) + more,
-            next_step="Save those of one length in a file of their own: each becomes a column",
+            next_step="Save the arrays of each length in a separate file: each array becomes a column",
         )
     names = [c.name for a in arrays for c in a.columns]
     if repeated := next((n for n in names if names.count(n) > 1), None):

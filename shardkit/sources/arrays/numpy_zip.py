@@ -83,7 +83,7 @@ def list_members(archive: zipfile.ZipFile, file: RawFile, max_expansion: int) ->
             f"the archive has {len(members):,} members",
             where=place(file),
             why="each is a column, which are too many",
-            next_step="Save one array of many rows for each column, or the members as files of their own",
+            next_step="Save one array of many rows for each column, or each member as a separate file",
         )
     names = [m.filename.removesuffix(_SUFFIX) for m in members]
     name, count = Counter(names).most_common(1)[0]

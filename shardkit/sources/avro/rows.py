@@ -125,7 +125,7 @@ def _texts(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
-        # As they stand in the file; the rows are rejected by whoever checks.
+        # The bytes as they stand in the file; a later check rejects the rows.
         raw = [None if v is None else v.encode("utf-8", "surrogateescape") for v in values]
         return pa.array(raw, pa.binary()).view(pa.string())
 

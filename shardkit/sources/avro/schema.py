@@ -135,7 +135,7 @@ class _SchemaReader:
     def _record(self, record: dict[str, Any], path: tuple[str, ...], nullable: bool) -> list[Leaf]:
         name, fields = record["#name"], record.get("fields")
         if name in self._open:
-            raise self._refused(path, "it holds records of its own kind")
+            raise self._refused(path, "it holds records of the same type")
         if not isinstance(fields, list) or not fields:
             raise self._refused(path, "it is a record without fields")
         self._open.append(name)
@@ -262,7 +262,7 @@ def _without_logical(type_: Any, depth: int) -> Any:
         return [_without_logical(t, depth + 1) for t in type_]
     if not isinstance(type_, dict):
         return type_
-    # Defaults and aliases matter to those only who read with a schema of their own.
+    # Defaults and aliases matter only to readers that have another schema.
     kept = {k: v for k, v in type_.items() if k not in ("logicalType", "default", "aliases", "doc", "order")}
     if "fields" in kept:
         kept["fields"] = [_without_logical(f, depth + 1) for f in kept["fields"]]

@@ -132,7 +132,7 @@ class _ArrowFile(Container):
         return sum(read_message(self._raw, b).num_rows for b in self._layout.batches[:start])
 
     def num_rows_to_cut(self, split: InputSplit) -> int:
-        # What is not mapped would be held in memory by each who reads a part of it.
+        # Without the mapping each reader of a part would hold the whole in memory.
         if self._raw is None or self._layout is None or not self._is_mapped(split, self._raw, self._layout):
             return 0
         return read_message(self._raw, self._layout.batches[split.start]).num_rows

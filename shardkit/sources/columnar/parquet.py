@@ -189,7 +189,7 @@ class _ParquetFile(CountedContainer):
             )
 
     def _is_full(self, leaves: range | None) -> bool:
-        # A type of several leaves has no place in an example: that is told later, by name.
+        # A type of several leaves has no place in an example; a later check names such columns.
         if leaves is None or len(leaves) != 1:
             return False
         position = leaves.start

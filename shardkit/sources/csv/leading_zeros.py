@@ -113,7 +113,7 @@ def may_hold_padded(data: Text, delimiter: str) -> bool:
 
 
 def _found(values: _Bytes, cut: int, has_pluses: bool) -> npt.NDArray[np.int64]:
-    # Positions from 2 on: those of the first two bytes are told with the bytes before them.
+    # Positions from 2 on: the first two bytes are searched together with the bytes before them.
     if len(values) < 4:
         return np.empty(0, dtype=np.int64)
     before, here, behind = values[1:-2], values[2:-1], values[3:]

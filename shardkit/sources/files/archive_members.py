@@ -89,7 +89,7 @@ def open_member(file: RawFile, member: ArchiveMember, open_archive: OpenArchive)
 
 
 def remember_head(file: RawFile, member: ArchiveMember, head: bytes) -> None:
-    """Keeps the first bytes of a member for whoever opens it, if there is room for them."""
+    """Keeps the first bytes of a member until it is opened, if there is room for them."""
     if not is_range(member) and len(head) + _HEADS.num_bytes <= _MAX_HEADS_BYTES:
         _HEADS.put(_Heads.key(archive_of(file, member), member.start), head)
 

@@ -34,7 +34,7 @@ _LOOKED_AT_MEMBERS = 1_000
 _HEAD_BYTES = 16
 _REMEMBERED_BYTES = 64 * KiB
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
-# ZIP archives that are documents, programs, models or arrays to everybody.
+# ZIP archives that are used as documents, programs, models or arrays.
 _OTHER_ZIPS = re.compile(
     r"\.(npz|docx|xlsx|xlsm|pptx|odt|ods|odp|epub|jar|war|apk|whl|egg|keras|pt|pth|ckpt|kmz|vsix)", re.IGNORECASE
 )
@@ -88,7 +88,7 @@ def _decompressed_head(file: RawFile) -> bytes:
     try:
         return read_head(file, ARCHIVE_HEAD_BYTES)
     except DamagedFileError:
-        # Whatever it is, whoever reads it will tell.
+        # Reading the file reports the damage.
         return b""
 
 
@@ -164,7 +164,7 @@ def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:
     except _WebDatasetError:
         return None
     except (TarDamageError, DamagedFileError) as error:
-        # Judged by what is in front of the damage, which is told once the archive is read.
+        # The members in front of the damage decide the format. Reading a WebDataset reports the damage.
         if found.is_webdataset():
             return None
         raise (_damaged("tar", file, str(error)) if isinstance(error, TarDamageError) else error) from error

@@ -1,4 +1,4 @@
-"""A stream read by a thread of its own, so that waiting and decompressing overlap with what is done with the bytes."""
+"""A stream that a separate thread reads, so that waiting and decompressing overlap with the use of the bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Headers of tar archives, read strictly: whatever is wrong is told instead of being the end of the archive.
+"""Headers of tar archives, read strictly: a damaged header is an error, not the end of the archive.
 
-Python's `tarfile` takes a damaged header behind the first one, or a file that is cut off, for the end, and silently
-hands over what came before. The forms that are read are those of POSIX (ustar and pax) and of GNU tar:
+Python's `tarfile` takes a damaged header behind the first one, or the end of a file that is cut off, for the end of
+the archive, without an error. This module reads the forms of POSIX (ustar and pax) and of GNU tar:
 https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html and
 https://www.gnu.org/software/tar/manual/html_node/Standard.html.
 """

@@ -65,7 +65,7 @@ class TarStream:
 
     Args:
         stream: The archive, decompressed.
-        seekable: The same archive where it can be sought in, so that data nobody asks for is not read.
+        seekable: The same archive where it can be sought in, so that unused data is not read.
         num_bytes: Size of the archive; None if only reading tells.
     """
 
@@ -205,7 +205,7 @@ class TarStream:
 
 
 def member_name(raw: bytes) -> tuple[str, str | None]:
-    """Returns the name of a member and, if it is refused, why: names are data, but nobody honest writes such.
+    """Returns the name of a member and, if it is refused, why. Honest archives have no such names.
 
     Args:
         raw: As stored.

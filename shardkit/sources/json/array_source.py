@@ -94,8 +94,8 @@ class JsonArraySource:
         """Cuts the files behind elements, for which large ones are read once; a compressed file is one split.
 
         Raises:
-            DamagedFileError: If elements cannot be told apart or one is too long, unless bad rows are tolerated: then
-                reading tells.
+            DamagedFileError: If elements cannot be separated or one is too long, unless bad rows are tolerated. Then
+                reading reports it.
         """
         return numbered(chain.from_iterable(self._split_one(f, i, options) for i, f in enumerate(files)))
 
@@ -126,7 +126,7 @@ class JsonArraySource:
         Raises:
             BadInputError: At the first element that does not fit, unless bad rows are tolerated, or if the file changed
                 since it was listed.
-            DamagedFileError: If elements cannot be told apart, one is too long, or the text ends too early.
+            DamagedFileError: If elements cannot be separated, one is too long, or the text ends too early.
         """
         file = files[split.file_start]
         with guard_unchanged(file):

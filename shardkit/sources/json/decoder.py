@@ -306,7 +306,7 @@ def _add_dropped(tree: _TREE, name: str) -> None:
 
 
 def _count_object_lines(data: bytes) -> int | None:
-    # The lines that are not empty; None if one does not begin and end with a brace, as an object of its own does.
+    # The lines that are not empty; None if one does not begin and end with a brace, as a single object does.
     if not data:
         return 0
     values = as_array(data)

@@ -1,7 +1,7 @@
 """The objects of JSON texts that are not one a line: elements of arrays, or one behind the other.
 
-What brackets and quotes say is found in whole blocks at once. Between two elements nothing but white space and one
-comma may stand; wherever that does not hold, elements can no longer be told apart, and the file counts as damaged.
+Brackets and quotes of a whole block are searched at once. Between two elements only white space and one comma may
+stand. Where other bytes stand there, elements cannot be separated any more, and the file counts as damaged.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def iter_elements(
         stop: Byte right behind an element, to stop at; None for the end of the stream.
 
     Raises:
-        FrameError: If elements cannot be told apart any more, or the last array is not closed.
+        FrameError: If elements cannot be separated any more, or the last array is not closed.
         RecordTooLongError: If an element is longer than it may be.
     """
     held, is_over = b"", False

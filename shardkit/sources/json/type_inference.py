@@ -93,7 +93,7 @@ class ShapeObserver:
         known: set[str] = set()
         for row_index, (place, row) in enumerate(rows):
             if not known >= row.keys() or dict in map(type, row.values()):
-                # A key that is new, or an object with keys of its own.
+                # A new key, or an object inside of the row.
                 self._note_objects(row, place, "")
                 known |= row.keys()
                 row = dict(flatten(row))

@@ -88,7 +88,7 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
 
 
 def _is_other(found: Rows, usual: Rows) -> bool:
-    # Rows are told apart by their places, which name the file.
+    # Places name the file and differ from row to row.
     places = {place for place, _ in usual}
     return not any(place in places for place, _ in found)
 
@@ -125,7 +125,7 @@ def _kinds(row: Row) -> Iterator[tuple[str, str | None]]:
     for path, value in flatten(row):
         yield path, _kind(value)
         if isinstance(value, int | float) and not isinstance(value, bool) and not _is_small(value):
-            # Under a key of its own: small integers go with floats and with large ones.
+            # Under a separate key: small integers go with floats and with large ones.
             yield f"{path}\0number", "large" if isinstance(value, int) else "float"
         parents = path.split("/")[:-1]
         for number in range(1, len(parents) + 1):

@@ -1,7 +1,7 @@
 """Boxes of Pascal VOC: a folder of XML files, one an image, called like it.
 
-Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. The XML is read strictly: no document
-types, hence no entities of its own, nothing fetched, and bounded depth and size.
+Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. The XML is read strictly: without
+document types, and hence without declared entities and fetched files, and within bounds of depth and size.
 """
 
 from __future__ import annotations

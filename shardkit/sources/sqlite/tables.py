@@ -164,7 +164,7 @@ def _table_rows(connection: sqlite3.Connection, name: str) -> Rows:
         'SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid', (name, "main")
     ).fetchall()
     indexes = connection.execute("SELECT origin FROM pragma_index_list(?, ?)", (name, "main")).fetchall()
-    # The rowid under a name of the user's: the only primary key without an index of its own.
+    # A column that is the rowid under another name: the only kind of primary key without an index.
     primary = sorted((pk, column.decode()) for column, _, _, pk, _ in described if pk)
     alias = primary[0][1] if len(primary) == 1 and (b"pk",) not in indexes else None
     columns = tuple(

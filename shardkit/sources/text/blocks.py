@@ -132,7 +132,7 @@ def iter_blocks(
         if at_end:
             return
         rest = bytes(view[end:num_held])
-        # A new one where a record needs more room, or where somebody still looks at the old one.
+        # A new one where a record needs more room, or where a view of the old one is still in use.
         buffer = buffer if end else bytearray(2 * len(buffer))
         num_held, offset = len(rest), offset + end
         buffer[:num_held] = rest

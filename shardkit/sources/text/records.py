@@ -197,7 +197,7 @@ class _Reader:
         self.offset, self.num_held = self.offset + num_bytes, len(rest)
 
     def grow(self, num_bytes: int) -> None:
-        # A new one, for somebody may still look at the old one.
+        # A new buffer, because a view of the old one may still be in use.
         larger = bytearray(max(len(self.buffer), min(2 * len(self.buffer), num_bytes)))
         larger[: self.num_held] = self.view(self.num_held)
         self.buffer = larger

@@ -134,7 +134,7 @@ def read_blocks(
         options: Hold the most bytes of a record.
         start: Where the stream stands in the file.
         stop: Where the records end; 0 where the stream does.
-        block_bytes: Wanted size; a longer record is a block of its own.
+        block_bytes: Wanted size; a longer record is a whole block.
 
     Raises:
         DamagedFileError: If the frames are cut off, a length is damaged, or the compressed content is.

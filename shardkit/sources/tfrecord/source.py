@@ -158,7 +158,7 @@ class TfrecordSource:
             try:
                 cuts = find_cuts(file, options, wanted, self.block_bytes)
             except DamagedFileError:
-                # Whoever reads it from the start comes to the damage, and knows what to do about it.
+                # Reading from the start comes to the damage, and handles it.
                 return [(0, file.num_bytes)]
         return list(itertools.pairwise(cuts))
 

@@ -196,7 +196,7 @@ def _npy_feature(extension: str, values: list[tuple[str, bytes]], nullable: bool
 
 
 def _unpacked(extension: str, values: list[tuple[str, bytes]], limit: int) -> list[tuple[str, bytes]]:
-    # Those that cannot be unpacked are told when they are read.
+    # Reading reports the values that cannot be unpacked.
     found = []
     for row, (key, blob) in enumerate(values):
         try:

@@ -191,7 +191,7 @@ def test_a_large_file_is_cut_and_rows_keep_their_numbers(tmp_path):
     [
         ({"type": "map", "values": "int"}, "column 'bad'"),
         (["int", "string"], "several types, int, string"),
-        (["null", "row"], "records of its own kind"),
+        (["null", "row"], "records of the same type"),
         ({"type": "array", "items": "null"}, "an array of null"),
         ({"type": "array", "items": {"type": "array", "items": "int"}}, "an array of array"),
         ({"type": "record", "name": "none", "fields": []}, "without fields"),
