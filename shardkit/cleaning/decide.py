@@ -16,7 +16,7 @@ from shardkit.doctor.scratch import PREFIX
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}")
 _TABLE = re.compile(r"\d{8}\.shards\.parquet")
-# What conversions write; anything else in their folders is somebody's own.
+# Names of files that conversions write. Other files in their folders are not removed.
 _OWN = re.compile(
     r".+-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?(\.idx)?|rejected-\d{5,}\.jsonl\.gz|dataset_info\.json|features\.json"
     r"|.+\.labels\.txt|statistics-[0-9a-f]{16}\.zst"
@@ -84,7 +84,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upload(NamedTuple):
-    """An upload that nobody finished: its path relative to the dataset, its name in the store, when it began."""
+    """An upload without an end: its path relative to the dataset, its name in the store, when it began."""
 
     path: str
     upload_id: str
@@ -146,8 +146,8 @@ def plan_cleaning(
 ) -> CleanPlan:
     """Returns what may go.
 
-    Files of one conversion go together, when the youngest of them is old enough: whoever still writes there may need
-    the older ones. A version counts as old from when the next one was made, because until then it was the newest.
+    Files of one conversion go together, when the youngest of them is old enough: a conversion that still writes there
+    may need the older ones. The age of a version counts from the next version: until then it was the newest.
 
     Args:
         inventory: What lies there.

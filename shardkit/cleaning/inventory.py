@@ -1,4 +1,4 @@
-"""What lies at a dataset: its versions and what they name, all files with their ages, and who holds which lock."""
+"""What lies at a dataset: its versions and what they name, all files with their ages, and which locks are held."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
 
     Raises:
         UsageError: If there is neither a dataset nor anything that a conversion left.
-        UnsafeError: If a manifest cannot be read: nobody knows what it names.
+        UnsafeError: If a manifest cannot be read, so that the files it names are unknown.
         StorageError: If the store kept failing.
     """
     # Files before manifests: what was committed in between is named by the time that it is looked at.
@@ -110,7 +110,7 @@ def list_folder(root: str, folder: str) -> tuple[Found, ...]:
 
 @contextmanager
 def held(work_root: str, fingerprint: str) -> Iterator[bool]:
-    """Holds the lock of a conversion, so that it does not begin meanwhile; yields whether nobody else holds it."""
+    """Holds the lock of a conversion, so that it does not begin meanwhile; yields whether no other process holds it."""
     folder = Path(work_root, fingerprint)
     with storage.translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _relative(path: str, root: str) -> str:
 
 def _unsafe(root: str, path: str, why: str) -> UnsafeError:
     return UnsafeError(
-        "nobody can tell which files are needed",
+        "it is unknown which files are needed",
         where=storage.redact(storage.join(root, path)),
         why=why,
         state="Nothing was removed",

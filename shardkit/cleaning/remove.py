@@ -1,5 +1,5 @@
-"""Removes what a plan names. Manifests go first, oldest first, so that none ever names a file that is gone; and before
-files go it is asked again whether a version was made that needs them, and whether anybody came to write there.
+"""Removes what a plan names. Manifests go first, oldest first, so that none ever names a file that is gone. Before the
+files go, two things are checked again: whether a new version needs them, and whether a conversion writes there now.
 
 A conversion of this host is kept out by its lock meanwhile. One of another host is seen by what it writes until then;
 if it begins again, after longer than the age that was asked for, while its own old files are being deleted, and
@@ -43,7 +43,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         num_files, num_bytes: That are gone.
-        spared: Folders that were left alone because somebody came to work there, or needs them now.
+        spared: Folders that were left alone because a conversion began there, or a version needs them now.
     """
 
     num_files: int

@@ -29,7 +29,7 @@ _HANDED_ON = {"s3": frozenset({"profile"})}
 # Their URLs name a host or an account, not only a bucket.
 _SAY_WHERE = frozenset({"hdfs", "az", "abfs", "abfss"})
 
-# They tell of what is tried again, in their own words and with their tracebacks, where nobody listens.
+# They log what they try again, with tracebacks. Without a handler that would go to stderr.
 for _name in ("s3fs", "gcsfs", "adlfs", "azure", "fsspec", "botocore", "aiobotocore"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 

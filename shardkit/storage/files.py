@@ -1,4 +1,4 @@
-"""The door to local folders and, by way of `storage`, to object stores. Nobody goes around it.
+"""The door to local folders and, by way of `storage`, to object stores. No other module goes around it.
 
 Rules, each from a measured failure (local and cloud): a file is built whole in a local temporary file and then put,
 because an exception inside an fsspec write publishes the partial object; a commit is exclusive, by `os.link` locally
@@ -90,7 +90,7 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredFile(NamedTuple):
-    """A file that was found: where, its size, and when it was written, in seconds since 1970, if that is told."""
+    """A file that was found: where, its size, and when it was written, in seconds since 1970, if that is known."""
 
     path: str
     num_bytes: int
@@ -189,7 +189,7 @@ def read_range(path: str, start: int, num_bytes: int) -> bytes:
 
 
 def read_range_once(path: str, start: int, num_bytes: int) -> bytes:
-    """Returns what the store gives for a range, whatever its length is, for those who want to know.
+    """Returns the bytes that the store gives for a range, whatever their number is. It is for checks of a store.
 
     Raises:
         FileNotFoundError: If the file is missing.
@@ -271,7 +271,7 @@ def commit_exclusive(path: str, content: bytes) -> None:
 def try_create(path: str, content: bytes) -> bool:
     """Tells the store once to create a file that must not exist, and returns whether it says that it did.
 
-    For those who want to know what a store promises; a commit is made by `commit_exclusive`.
+    It is for checks of a store; a commit is made by `commit_exclusive`.
 
     Raises:
         OutOfSpaceError, StorageError, UsageError: If the store cannot take it.
@@ -370,6 +370,6 @@ def _info_of_object(found: ObjectInfo) -> FileInfo:
 
 
 def remove_dead_temporaries(folder: str) -> None:
-    """Removes what processes that were killed while they wrote left in a local folder, and nobody will ever finish."""
+    """Removes the temporary files that killed processes left in a local folder."""
     if is_local(folder):
         remove_dead(local_path(folder))

@@ -82,7 +82,7 @@ def find_local_file(path: str) -> LocalFile:
 def other_names(paths: Iterable[str]) -> dict[str, str]:
     """Returns those of several paths that lead to the same file as another one, with the one that it goes by.
 
-    That is the one without links if it is among them. Hard links are files of their own: neither is the real one.
+    That is the one without links if it is among them. Hard links are separate files: neither is the real one.
 
     Args:
         paths: Of files with the same identity.
@@ -108,7 +108,7 @@ def walk_files(folder: str) -> list[tuple[str, int, float]]:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                         continue
-                    # Whoever is at work there may have removed it.
+                    # Another process may have removed it.
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
                         found.append((entry.path, status.st_size, status.st_mtime))
@@ -198,7 +198,7 @@ def _readable(path: str, found: os.stat_result) -> LocalFile:
             where=path,
             next_step="Name files and folders only; write what a pipe or device gives to a file first",
         )
-    # Asking the system takes as long as all the rest; what everybody may read needs no question.
+    # Asking the system takes as long as all the rest; a file that every user may read needs no question.
     if found.st_mode & 0o444 != 0o444 and not os.access(path, os.R_OK):
         raise UsageError(
             "cannot read the input",

@@ -50,7 +50,7 @@ def local_path(path: str) -> Path:
     """Returns a local location as an absolute path.
 
     Raises:
-        UsageError: If it starts with the home folder of somebody unknown.
+        UsageError: If it starts with the home folder of an unknown user.
     """
     try:
         return Path(without_scheme(path)).expanduser().absolute()

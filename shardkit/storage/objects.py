@@ -159,8 +159,8 @@ def put_object(local: Path, path: str) -> None:
 def create_object(path: str, content: bytes) -> None:
     """Creates an object that must not be there yet; of several writers with different contents one wins.
 
-    An answer may be lost after the store applied the write, and clients' libraries then ask again by themselves and
-    are told that it exists: the object that is there decides, not the answer.
+    An answer may be lost after the store applied the write. Then clients' libraries ask again by themselves, and the
+    store answers that the object exists. So the object that is there decides, not the answer.
 
     Raises:
         ConflictError: If it is there with other content.
@@ -169,8 +169,8 @@ def create_object(path: str, content: bytes) -> None:
     """
 
     def request(left_s: float) -> None:
-        # Some servers know no conditions, and take what they were to refuse: asked before and after. Each is asked
-        # once: whoever fails, all of it is done again until the one deadline.
+        # Some servers know no conditions, and take an object that they should refuse. So the object is read before and
+        # after the write. Each request is made once; if one fails, all are made again until the one deadline.
         if (found := _read_twice(path, content, left_s)) is not None:
             check_own(path, content, found)
             return
@@ -278,7 +278,7 @@ def _is_same(path: str, folder: str) -> bool:
 
 
 def _read_once(path: str, left_s: float) -> bytes | None:
-    # s3fs asks nobody where its own listing, which may be older than a commit, lacks a file.
+    # s3fs sends no request for a file that its listing lacks, and the listing may be older than a commit.
     client_of(path).invalidate_cache()
     try:
         return cast(bytes, call(path, "cat_file", timeout_s=within(left_s)))
@@ -346,5 +346,5 @@ def _abort_uploads(path: str) -> None:
         for upload in listed.get("Uploads", ()):
             if upload["Key"] == key:
                 ask_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
-    except Exception:  # noqa: BLE001 - the put's own failure is told; a lifecycle rule removes what stays
+    except Exception:  # noqa: BLE001 - the put's own failure is reported; a lifecycle rule removes what stays
         return

@@ -83,7 +83,7 @@ def hide_secrets(text: str) -> str:
     try:
         by_store = _parsed(os.environ.get(VARIABLE, ""))
     except UsageError:
-        # No client was made with it, and this is asked for by whoever tells so.
+        # No client was made with these options, and the error about them is being shown.
         return text
     secrets = {s for options in by_store.values() for s in _secrets_of(options)}
     spellings = {spell(s) for s in secrets for spell in (str, quote, quote_plus, partial(quote, safe=""))}

@@ -23,7 +23,7 @@ class NotRegularError(OSError):
 
 
 class KeptFile(io.FileIO):
-    """A file that is closed, once and without a warning, when nobody refers to it any more."""
+    """A file that is closed, once and without a warning, when the last reference to it is gone."""
 
     # Not a function of Python's: an interrupt that arrived in it would be lost.
     __del__ = io.FileIO.close
@@ -41,7 +41,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def keep_regular(path: Path) -> KeptFile:
-    """Opens a file that nobody will close; see `open_regular`."""
+    """Opens a file that closes when the last reference is gone; see `open_regular`."""
     _check_regular(path)
     return KeptFile(path, "rb", opener=_open_at_once)
 

@@ -133,11 +133,11 @@ def call(
         args: Instead of the path alone.
         is_written: Whether it changes the store.
         timeout_s: How long an answer may take.
-        is_over: Asked now and then, whether nobody wants the answer any more.
+        is_over: Asked now and then whether the answer is not wanted any more.
         options: By name.
 
     Raises:
-        StorageError: If there is no answer in time, or nobody wants it any more.
+        StorageError: If there is no answer in time, or the caller gives up.
         Exception: Whatever the client's library raises.
     """
     client = client_of(path, is_written=is_written)
@@ -208,7 +208,7 @@ def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
     def work() -> None:
         try:
             found = request()
-        except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
+        except Exception as error:  # noqa: BLE001 - it is raised again, if the caller waits
             found = error
         with suppress(InvalidStateError):
             answer.set_result(found)
@@ -218,11 +218,11 @@ def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
 
 
 async def _limited(request: Callable[..., Any], timeout_s: float, *args: Any, **options: Any) -> Any:
-    # An error is a result like any other: of one that is raised when nobody waits any more, asyncio complains.
+    # An error is returned as a result: asyncio logs one that is raised when the caller does not wait any more.
     try:
         async with asyncio.timeout(timeout_s):
             return await request(*args, **options)
-    except Exception as error:  # noqa: BLE001 - it is raised again, if anybody waits
+    except Exception as error:  # noqa: BLE001 - it is raised again, if the caller waits
         return error
 
 
@@ -236,7 +236,7 @@ def request_range(
         start: First byte.
         num_bytes: How many are asked for.
         timeout_s: How long an answer may take.
-        is_over: Asked now and then, whether nobody wants the answer any more.
+        is_over: Asked now and then whether the answer is not wanted any more.
 
     Raises:
         FileNotFoundError, PermissionError: If the file is missing or may not be read.

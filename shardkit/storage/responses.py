@@ -1,4 +1,4 @@
-"""What stores and the libraries of their clients answer, each in a way of its own. Pure."""
+"""What stores and the libraries of their clients answer, each in another way. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the store knows who asks, or that it does not, and says no."""
+    """Whether the store refuses the caller, known or unknown."""
     chain = list(_chain(error))
     is_named = any(isinstance(e, PermissionError) or type(e).__name__ in _FINAL_NAMES for e in chain)
     return is_named or status_of(error) in _REFUSED_STATUS

@@ -1,4 +1,4 @@
-"""Files that are being written, beside what they will be: nobody takes one for the whole, and dead ones are found."""
+"""Temporary files beside their targets: they are not taken for whole files, and those of dead processes are found."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _create_beside(target: Path) -> tuple[Path, BinaryIO]:
 
 
 def remove_dead(folder: Path) -> None:
-    """Removes what processes that were killed while they wrote left in a folder, and nobody will ever finish."""
+    """Removes the temporary files that killed processes left in a folder."""
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):

@@ -56,7 +56,7 @@ def given_up_object(path: str) -> Iterator[None]:
 
 
 def list_uploads(folder: str) -> list[PendingUpload]:
-    """Returns the uploads below a folder that nobody finished; empty where a store lets them expire by itself.
+    """Returns the unfinished uploads below a folder; empty where a store lets them expire by itself.
 
     Raises:
         StorageError: If the store kept failing.

@@ -458,7 +458,7 @@ def test_a_manifest_that_cannot_be_read_ends_it(place, content, name):
     place.write(f"manifests/{name}", content)
     place.now += 100 * DAY
     before = place.left()
-    with pytest.raises(UnsafeError, match="nobody can tell which files are needed") as caught:
+    with pytest.raises(UnsafeError, match="it is unknown which files are needed") as caught:
         place.clean(keep_versions=1)
     assert caught.value.exit_code == 7
     assert place.left() == before

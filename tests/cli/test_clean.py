@@ -84,7 +84,7 @@ def test_a_damaged_manifest_ends_it_with_7(folder):
     before = files(folder)
     code, _, err = clean(folder, "--delete", "--older-than", "0")
     assert code == 7
-    assert err.startswith("error[SK-E700]: nobody can tell which files are needed in ")
+    assert err.startswith("error[SK-E700]: it is unknown which files are needed in ")
     assert "Nothing was removed." in err
     assert files(folder) == before
 

@@ -72,7 +72,7 @@ def test_a_manifest_that_is_damaged_ends_it(dataset, tmp_path):
     before = names(dataset)
     done = run("clean", dataset, "--older-than", "0", "--delete")
     assert done.returncode == 7
-    assert "nobody can tell which files are needed" in done.stderr
+    assert "it is unknown which files are needed" in done.stderr
     assert "Nothing was removed." in done.stderr
     assert names(dataset) == before
 
