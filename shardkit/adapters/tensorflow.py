@@ -72,9 +72,9 @@ def dataset(
 ) -> tf.data.Dataset:
     """Returns a worker's batches as a `tf.data.Dataset`; each iteration reads the same epochs from their start.
 
-    With `engine="reader"` every batch passes through Python and is copied once more: a loop of one's own over `batches`
+    With `engine="reader"` every batch passes through Python and is copied once more: a plain loop over `batches`
     is faster. `engine="tfdata"` is a graph of stock operations (interleave over the shards, `TFRecordDataset`, batch,
-    `parse_example`), for tf.data service and for graphs that are saved. It has an order of its own and no state, reads
+    `parse_example`), for tf.data service and for graphs that are saved. It has another order and no state, reads
     one epoch, and takes `seed`, `epoch`, `shuffle`, `features` and `remainder="drop"` alone.
 
     Damage ends either graph with an error of TensorFlow (`tf.errors.OpError`), for only those leave a graph. That of

@@ -246,7 +246,7 @@ def unreachable(error: tf.errors.OpError, dataset: Dataset) -> StorageError | No
         "TensorFlow cannot reach the store",
         where=storage.redact(dataset.url),
         why=first_line(error.message),
-        next_step="It has a client of its own, which knows neither --storage-options nor another endpoint: leave stock "
+        next_step="It uses another client, which knows neither --storage-options nor another endpoint: leave stock "
         "tf.data out, as --reader shardkit does",
     )
 

@@ -3,7 +3,7 @@
     loader = DataLoader(BatchDataset(train, global_batch_size=1024, seed=1), batch_size=None, num_workers=4)
 
 Ranks (of `torch.distributed`, or of RANK and WORLD_SIZE as torchrun sets them) and the workers of a `DataLoader` share
-an epoch: each worker process reads lanes of its own, so no block is inflated by two of them, and every example comes
+an epoch: each worker process reads other lanes, so no block is inflated by two of them, and every example comes
 once. All ranks have the same number of batches.
 """
 
@@ -50,7 +50,7 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
     length are `RaggedTensors`. Where a feature is nullable, `NAME/present` is a bool tensor, and a null itself is 0,
     NaN, empty or, of times, -2**63; where the last batch is filled up, `mask` is a bool tensor.
 
-    With k workers of a `DataLoader`, batch i of a rank comes from worker i % k, which reads lanes of its own: the order
+    With k workers of a `DataLoader`, batch i of a rank comes from worker i % k, which alone reads its lanes: the order
     depends on k, the number of batches does not.
 
     It has `state_dict` and `load_state_dict` as torchdata's `StatefulDataLoader` uses them.
@@ -206,7 +206,7 @@ def _can_pin(*, is_loader_worker: bool) -> bool:
     if is_loader_worker:
         raise UsageError(
             "a worker of a DataLoader cannot pin memory",
-            why="its tensors pass to another process in memory of their own",
+            why="its tensors are copied to other memory on their way to another process",
             next_step="Give pin_memory=True to the DataLoader instead",
         )
     has_cuda = torch.cuda.is_available()

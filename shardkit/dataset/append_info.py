@@ -1,4 +1,4 @@
-"""What a version tells of the one that it was appended to, and to who appends to it."""
+"""Facts that a version holds about the version that it was appended to, and for later appends to it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One file a block, with its stored bytes. A file is written under one temporary name and renamed, while a lock is held
 that ends with its process, so at any time all files together are within the limit, and what a killed process left is
-written over by the next. Nothing here is trusted: whoever reads a block compares it with the CRC32C of the index.
+written over by the next. Nothing here is trusted: readers compare a block with the CRC32C of the index.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def map_blocks(
     """Yields `function(ref, framed records)` for every block, in the order of `refs`.
 
     Reading, inflating and the function run in threads, ahead of the consumer. The threads have ended when the iterator
-    is exhausted or fails, and end soon after it is closed or dropped; nothing is begun while nobody asks.
+    is exhausted or fails, and end soon after it is closed or dropped. No task begins between two calls of `next`.
 
     Args:
         dataset: Where the blocks lie.
@@ -208,7 +208,7 @@ def _map(
 
     pending: deque[tuple[int, Future[_Outcome[T]]]] = deque()
     num_pending = 0
-    # The files that are open go with the readers: threads that nobody waits for may still read.
+    # The open files are closed with the readers, because abandoned threads may still read from them.
     with worker_threads(num_threads, "shardkit-blocks") as threads:
         for run in runs:
             while pending and num_pending + len(run) > max_ahead:

@@ -22,7 +22,7 @@ class InputInfo(Document, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: Relative to the common root of all inputs.
         num_bytes: Its size as stored.
-        num_rows: Rows in; None, and nothing out of them, where `damage` says that nobody can know.
+        num_rows: Rows in; None, and no rows out, where `damage` keeps them from being counted.
         damage: Why the file was rejected as a whole.
     """
 
@@ -78,7 +78,7 @@ class Accounting(Document, frozen=True, kw_only=True, omit_defaults=True):
             raise DamageError("the rows do not add up", why=f"{self.num_rows} rows in, {out} accounted for")
 
 
-# Files of others have names with spaces, such as `part (1).tfrecord`; at the ends nobody would see them.
+# Files of others have names with spaces, such as `part (1).tfrecord`; spaces at the ends would be invisible.
 _SAFE_SEGMENT = re.compile(r"(?! )[A-Za-z0-9._=() -]{1,255}(?<! )")
 
 

@@ -1,7 +1,7 @@
 """The document that defines a dataset, as frozen values and as canonical JSON.
 
 `manifests/00000001.json` is the commit; `manifests/00000001.shards.parquet` is the shard table it names by hash. It
-holds the SHA-256 of its own content. Decoding is strict: an unknown field is refused, except below `extensions`, where
+holds the SHA-256 of its content. Decoding is strict: an unknown field is refused, except below `extensions`, where
 a reader may pass over what it does not know. Counts of the shard table are checked against it when both are loaded.
 """
 
@@ -43,7 +43,7 @@ class Created(Document, frozen=True, kw_only=True, omit_defaults=True):
         commit_id: Random; tells a writer whether a manifest that it finds is its own.
         inputs: The inputs as they were typed, without credentials.
         tool_versions: Versions by package name.
-        roots: Where the inputs of the accounting lay, in its order; none where nobody noted it.
+        roots: Where the inputs of the accounting lay, in its order; empty where it was not noted.
     """
 
     at: str

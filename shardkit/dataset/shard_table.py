@@ -1,7 +1,7 @@
 """The shard table: one row a shard, as Parquet that is read by column and by row group.
 
-A table of a million shards is opened without making a million objects: what can be told of whole columns is checked on
-them, and rows are made when somebody asks for them. The blocks of a shard are checked when they are first read.
+A table of a million shards is opened without making a million objects: checks of whole columns are made on the columns,
+and rows are made when they are asked for. The blocks of a shard are checked when they are first read.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _RowGroups:
         return table
 
     def _file(self) -> pq.ParquetFile:
-        # One of its own for every read: they are not safe to share between threads, and cheap with the metadata known.
+        # A new one for every read: threads cannot share one, and opening is cheap with the metadata known.
         return pq.ParquetFile(pa.BufferReader(self._buffer), metadata=self._metadata, pre_buffer=False)
 
 

@@ -132,7 +132,7 @@ class LocalBlocks:
 
 
 class RemoteBlocks:
-    """Reads the stored bytes of blocks from a store, for any number of threads; holds nothing open of its own.
+    """Reads the stored bytes of blocks from a store, for any number of threads; keeps nothing open.
 
     Args:
         dataset: Where the blocks lie.
@@ -280,11 +280,11 @@ def _key(ref: BlockRef) -> str:
 
 
 def _pause(number: int) -> bool:
-    """Waits, unless before the first time, and returns whether nobody wants the answer any more."""
+    """Waits, unless before the first time, and returns whether the answer is not wanted any more."""
     stop_event = current_stop_event()
     if number == 0:
         return stop_event.is_set()
-    # Not all who met a busy store come back at the same time; what is read does not depend on it.
+    # Random, so that the callers of a busy store do not all come back at the same time.
     return stop_event.wait(_FIRST_PAUSE_S * 2 ** (number - 1) * random.SystemRandom().uniform(0.5, 1.5))
 
 

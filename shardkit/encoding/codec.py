@@ -63,7 +63,7 @@ class _Level(NamedTuple):
 
 
 # Stored data is inflated at 20 GB/s, JPEG and float data at 0.3. So an eighth less to read pays where a core gets less
-# than 40 MB/s from the disk, and 3 % where it gets less than 10; whoever asks for small files is given both.
+# than 40 MB/s from the disk, and 3 % where it gets less than 10; only `small` compresses for so little.
 #
 # ISA-L notes the third byte of a stream without history under a hash of the stream's own address (write_first_byte in
 # its igzip_icf_body_h1_gr_bt.asm hashes a register it has not set). Where that hash is also one of the data's, a match

@@ -1,6 +1,6 @@
 """Arrow batches to framed `tf.train.Example` records and back, by protobuf: the definition of the stored bytes.
 
-The message types are declared here under a package name of their own, because TensorFlow and other packages register
+The message types are declared here under another package name, because TensorFlow and other packages register
 `tensorflow.Example` in the same process. They stand for the same bytes, read more plainly than the declared types do:
 the map is a list of entries (the last of a key counts), keys are bytes and float32 values their bits. So a key that is
 not UTF-8 is one more unknown key, an entry with an unknown field counts, and the bits of a NaN survive.
@@ -153,7 +153,7 @@ def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
         raw = float64_values(lists.values.fill_null(0.0)).tobytes()
         return [write((raw[8 * a : 8 * b],)) if ok else b"" for ok, a, b in spans]
     values = stored_array(lists.values, feature)
-    # Null rows of a fixed size have children that nobody reads.
+    # Null rows of a fixed size have children that are not read.
     values = values if feature.stored_as == "bytes_list" else values.fill_null(0)
     if feature.stored_as == "bytes_list":
         items = values.to_pylist()
@@ -272,15 +272,15 @@ _KEPT: list[Any] = []
 
 
 def declare_messages(file: descriptor_pb2.FileDescriptorProto) -> dict[str, Any]:
-    """Returns the class of each message of a file by the message's name; they live in a pool of their own."""
+    """Returns the class of each message of a file by the message's name; they live in a separate pool."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     names = [message.name for message in file.message_type]
     classes = {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}")) for name in names
     }
-    # Protobuf 6 holds classes weakly. One that only its messages refer to becomes garbage with them; whoever parses
-    # while that garbage is being cleared, in another thread, gets a class without methods, and the process dies.
+    # Protobuf 6 holds classes weakly. A class that only its messages refer to becomes garbage with them. Another thread
+    # that parses while that garbage is being cleared gets a class without methods, and the process dies.
     _KEPT.extend(classes.values())
     return classes
 

@@ -90,7 +90,7 @@ def index_tfrecords(
     Raises:
         BadInputError: At the first record that is damaged or no Example; nothing is written then.
         UsageError: If there are SequenceExamples, features differ, or the folder may not be written to.
-        ConflictError: If a conversion made the folder, or somebody else was faster.
+        ConflictError: If a conversion made the folder, or another process was faster.
         DamageError: If a conversion made the folder, and no version of it is whole.
         StorageError, OutOfSpaceError: If a store fails.
     """

@@ -112,7 +112,7 @@ def find_indexed(root: str, listed: Listed) -> tuple[Dataset | None, tuple[str, 
     for version in reversed(versions):
         try:
             dataset = open_dataset(root, version)
-            # Whoever adopts files again has no use for a version without its table.
+            # A version without its table is of no use here.
             _ = dataset.shards
         except (DamageError, UnsafeError) as error:
             damages.append(error)
@@ -200,7 +200,7 @@ def commit(
         The dataset, and whether it is a new version.
 
     Raises:
-        ConflictError: If somebody else was faster.
+        ConflictError: If another process was faster.
         UsageError, OutOfSpaceError, StorageError: If it cannot be written.
     """
     created = make_created(inputs)
@@ -226,7 +226,7 @@ def _says_the_same(before: Manifest, now: Manifest) -> bool:
 def _next_version(root: str, table: bytes) -> int:
     version = max(list_versions(root), default=0) + 1
     names = storage.list_names(storage.join(root, MANIFESTS_DIR))
-    # A command that was ended between table and manifest leaves a table that nobody reads; pass over it.
+    # A command that was ended between table and manifest leaves an unused table; pass over it.
     while (path := shard_table_path(version)).rsplit("/", 1)[-1] in names:
         with suppress(NotRegularError):
             if storage.read_bytes(storage.join(root, path), is_stored=True) == table:

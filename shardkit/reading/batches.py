@@ -102,12 +102,12 @@ def read_batches(
         for planned in group:
             try:
                 made.append((planned.step, make(plan_of(planned.step.epoch), planned)))
-            except Exception as error:  # noqa: BLE001 - whoever asks for the batch gets it
+            except Exception as error:  # noqa: BLE001 - it is raised where the batch is asked for
                 return _Made(made, error)
         return _Made(made, None)
 
     num_ahead = options.num_ahead if options.num_threads else 0
-    # Users' functions may take any time, and each batch then wants a thread of its own.
+    # Users' functions may take any time, so each batch is a separate task then.
     max_batches = 1 if finish is not None else max(1, num_ahead // max(1, options.num_threads))
     with ExitStack() as stack:
         # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
@@ -208,7 +208,7 @@ class _Fetching:
         self._is_begun = False
 
     def begin(self, threads: Executor) -> None:
-        """Has the block unpacked, if nobody did before. What is wrong with it is raised where it is needed."""
+        """Has the block unpacked, unless that was begun before. An error is raised where the block is needed."""
         if not self._is_begun:
             self._is_begun = True
             threads.submit(self.block)
@@ -239,7 +239,7 @@ def _begin(plan: EpochPlan, places: list[Any], requests: Executor, is_remote: bo
 
 
 def _pass_cancel_on(blocks: list[Future[Fetched]], loading: Future[None]) -> None:
-    # Whoever waits for a block of a run that will not be loaded any more must not wait for ever.
+    # A thread must not wait for ever for a block of a run that will not be loaded any more.
     if loading.cancelled():
         for block in blocks:
             block.cancel()
@@ -252,7 +252,7 @@ def _fetch_run(plan: RunsPlan, run: list[Any], blocks: list[Future[Fetched]]) ->
             for fetched in plan.fetch_run(run[num_done:]):
                 blocks[num_done].set_result(fetched)
                 num_done += 1
-        except Exception as error:  # noqa: BLE001 - whoever asks for the block gets it
+        except Exception as error:  # noqa: BLE001 - it is raised where the block is asked for
             blocks[num_done].set_exception(error)
             num_done += 1
 
@@ -263,7 +263,7 @@ class _AtOnce(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:
             return _Done(fn(*args, **kwargs), None)
-        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is asked for
             return _Done(None, error)
 
 

@@ -229,7 +229,7 @@ class BucketedOrder:
             rest = self._rests[bucket]
             num_full = len(rest) // int(self._num_rows[bucket])
             if number < num_full:
-                # Each group's batches are neighbours of the rest, so that most rows are of its own lanes.
+                # Each group's batches are neighbours of the rest, so that most rows come from its lanes.
                 start = (group * num_full + number) * size
                 stop = start + size
             else:

@@ -223,7 +223,7 @@ def keys_of(rows: list[Rows], num_rows: int, seed: int, epoch: int) -> UInt64s:
 
     Args:
         rows: The batch's rows.
-        num_rows: Of the batch; those that only fill it up get keys of their own.
+        num_rows: Of the batch; rows that only fill it up get other keys.
         seed: Of the order.
         epoch: Of the batch.
     """
@@ -282,7 +282,7 @@ def _takes_random(function: Callable[..., Any]) -> bool:
 def _keys_after(made: Made, num_rows: int) -> UInt64s:
     if num_rows == len(made.keys):
         return made.keys
-    # Nobody knows which of the new rows came from which: they are told apart by where they stand.
+    # It is unknown which new row came from which old one, so the position in the batch makes the keys different.
     all_keys = np.bitwise_xor.reduce(made.keys, initial=np.uint64(0))
     return mix64(np.arange(num_rows, dtype=np.uint64) ^ all_keys)
 

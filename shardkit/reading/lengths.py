@@ -48,7 +48,7 @@ class SplitBuckets(NamedTuple):
     lengths_digest: str | None = None
 
     def sizes(self, num_rows: tuple[int, ...]) -> BucketSizes:
-        """Returns what is told of them, with the rows of each bucket's batches."""
+        """Returns the sizes of the buckets for a number of rows in each bucket's batches."""
         return BucketSizes(self.boundaries, num_rows, self.num_examples, self.num_too_long, self.num_tokens)
 
 

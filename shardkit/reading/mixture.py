@@ -107,7 +107,7 @@ class Mixture:
         """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
 
         After any number of steps every source has given its share of the rows, but for one row with two sources and a
-        few with more. A smaller source is in a later epoch of its own than a larger one.
+        few with more. Each source has its own epochs: a smaller one begins the next epoch sooner.
 
         Args:
             global_batch_size: Examples that all workers together take a step.

@@ -10,7 +10,7 @@ and within those a batch is off by a row or two more). Where more sources part, 
 spread by Halton's sequence, and the distance stays a few rows. Nothing is summed up step by step, so any step is found
 without the ones before it, and all numbers are exact.
 
-Each source is an endless sequence of its own epochs. It is cut into rounds of as many whole batches as fit into an
+The epochs of each source form an endless sequence. It is cut into rounds of as many whole batches as fit into an
 epoch, and each lane reads its run of every round: what the lanes have read is, but for the round in which they are, a
 piece of the sequence without a hole. A source with fewer examples than a batch is dealt row by row instead, so that
 the lanes together read it in its order.

@@ -134,7 +134,7 @@ class BatchReader:
             function: Takes a `Batch`, for any number of threads. Returns a `Batch`, or a dict of columns of equal
                 length (NumPy arrays `[n, ...]` or `Ragged`): then `mask`, and `present` of the names that remain, are
                 kept. If it has a parameter `rng`, it gets a `RowRandom`: random numbers that a resumed run repeats. An
-                exception reaches whoever asks for the batch, with a note of the function, the epoch and the step.
+                exception is raised where the batch is asked for, with a note of the function, the epoch and the step.
         """
         return self.with_hooks((Map(function),))
 

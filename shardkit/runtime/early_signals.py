@@ -1,7 +1,7 @@
 """What a signal does while a command is still being loaded: one sentence, and the end.
 
-Imports turn an interrupt into errors of their own or swallow it, and nothing is begun that would have to be cleaned
-up. Needs nothing but the interpreter, so that it is there before anything else is loaded.
+Imports turn an interrupt into other errors or swallow it, and nothing has begun that would have to be cleaned up. This
+module needs nothing but the interpreter, so it is there before anything else is loaded.
 """
 
 import os
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What a process that starts another one on somebody's behalf lets it say, where that knows nothing yet.
+# Holds the sentence that a stopped process prints before it knows more; the process that started it sets it.
 STOPPED_VARIABLE = "SHARDKIT_STOPPED"
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
@@ -22,7 +22,7 @@ _announce: "Callable[[], None] | None" = None
 def stop_at_once_on_signals(announce: "Callable[[], None] | None" = None) -> None:
     """Makes SIGINT, SIGTERM and SIGHUP end this process with a sentence and their exit code.
 
-    Those stay that something else answers to, or that whoever started the process ignores.
+    It leaves signals alone that have another handler, or that the parent process had ignored.
 
     Args:
         announce: Called before the end.

@@ -60,7 +60,7 @@ def ask_for_memory_late() -> None:
 def is_memory_short() -> bool:
     """Returns whether this process holds more than half of what it may; if not, one request was larger than the rest.
 
-    True where that cannot be told.
+    True where that is unknown.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     try:
@@ -71,7 +71,7 @@ def is_memory_short() -> bool:
 
 
 def let_replace() -> None:
-    """Says that whoever started this process goes on with another one when it ends with EXIT_NO_MEMORY."""
+    """Says that the parent process starts another one when this process ends with EXIT_NO_MEMORY."""
     global _is_replaceable
     _is_replaceable = True
 

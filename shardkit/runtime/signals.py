@@ -1,7 +1,7 @@
-"""Signals as numbers that arrive on a pipe, for who must heed them whatever the main thread waits for.
+"""Signals as numbers that arrive on a pipe, so that a thread can heed them whatever the main thread waits for.
 
 The system hands a signal to any thread that does not block it. Python answers in the main thread alone, which nothing
-wakes where it waits for a lock meanwhile: of 140 conversions that were told to end, 12 went on to the end of a stage.
+wakes where it waits for a lock meanwhile: of 140 conversions that got a signal, 12 went on to the end of a stage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import FrameType
 
 
 def heeded(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Returns those of the signals that whoever started the process does not want it to ignore, as `nohup` does."""
+    """Returns those of the signals that the parent process did not have ignored, as `nohup` does."""
     return tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
 
 
@@ -26,8 +26,8 @@ def leave_to_pipe(number: int, frame: FrameType | None) -> None:
 def signals_on_pipe(numbers: Iterable[int]) -> Iterator[int]:
     """Gives a descriptor on which a byte arrives for each signal, its number; they do nothing else during the block.
 
-    Numbers of other signals that have a handler arrive too. Nothing more arrives behind the block, so that who reads
-    then meets the end; the descriptor is the reader's to close. For the main thread.
+    Numbers of other signals that have a handler arrive too. Nothing more arrives after the block, so a reader meets
+    the end then. The reader closes the descriptor. Only the main thread may call this.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

@@ -1,8 +1,8 @@
 """Threads that work for a generator, which may be dropped at any moment, and for a program, which may end at any.
 
-Python's own pools are of no use for either. Its collector may end a generator in the midst of anything, with the very
-locks held that ending such a pool takes. And when the interpreter ends, they wait for all that was begun, however long
-it takes; threads that nobody waits for bring it down where they come back from compiled code into what is no more.
+Python's own pools serve neither. Its collector may end a generator at any moment, while the locks are held that the end
+of such a pool needs. When the interpreter ends, the pools wait for all that was begun, however long it takes. And a
+thread that is not waited for crashes the interpreter when it returns from compiled code after the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Work(NamedTuple):
 
     Attributes:
         tasks: In the order in which they are begun; None after the last one.
-        stop_event: Set when nobody wants any more of them: those that were not begun are cancelled.
+        stop_event: Set when no more of them are wanted: those that were not begun are cancelled.
     """
 
     tasks: queue.SimpleQueue[_Task | None]
@@ -48,7 +48,7 @@ class WorkerThreads(Executor):
     """A pool whose threads end when it is dropped, or shut down, without a lock. One thread at a time may submit.
 
     Attributes:
-        stop_event: Set when nobody wants any more of the work.
+        stop_event: Set when no more of the work is wanted.
     """
 
     def __init__(self, num_threads: int, name: str) -> None:
@@ -132,7 +132,7 @@ def _do(task: _Task, stop_event: StopEvent) -> None:
         return
     try:
         result = task.work()
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
         future.set_exception(error)
         # The error's traceback holds this frame, which would hold the error.
         del future, task
@@ -203,5 +203,5 @@ def end_with(stop_event: StopEvent) -> None:
 
 
 def current_stop_event() -> StopEvent:
-    """Returns the event with which this thread's work ends; for a thread of nobody's, one that is never set."""
+    """Returns the event with which this thread's work ends; one that is never set for a thread outside of pools."""
     return _STOP_EVENT.get()

@@ -1,8 +1,8 @@
 """Re-reads every byte of a dataset and compares it with its manifest, trusting neither.
 
-A parser of its own, bounded by the bytes that are there: a shard is read once, block by block, never whole. Sizes and
-counts that a damaged file claims are compared with what is left before they are used. Reading goes on after a damage:
-after a bad record with the next one, after a bad length or block with the next block.
+It uses a separate parser, bounded by the bytes that are there: a shard is read once, block by block, never whole. Sizes
+and counts that a damaged file claims are compared with what is left before they are used. Reading goes on after a
+damage: after a bad record with the next one, after a bad length or block with the next block.
 """
 
 from __future__ import annotations
