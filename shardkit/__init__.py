@@ -65,7 +65,7 @@ def open_tfrecords(
     as long as reading them takes, several files at a time; what is held meanwhile is a few MiB a thread. What is kept
     is a few hundred bytes a MiB of data. `shardkit index` keeps the result beside the files instead, and knows splits.
 
-    A plain file is read in blocks of about 1 MiB. A gzip file is one block: whoever reads from it holds all of it,
+    A plain file is read in blocks of about 1 MiB. A gzip file is one block: reading from it holds all of it,
     uncompressed, and shuffled batches hold up to `num_lanes` of them.
 
     Args:

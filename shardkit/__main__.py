@@ -11,7 +11,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Runs the command line as a process of its own."""
+    """Runs the command line as the whole process."""
     stop_at_once_on_signals()
     from shardkit.cli import script
 

@@ -39,10 +39,10 @@ class Fed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def feed(open_batches: Open, *, num_accelerators: int, step_time_s: float, seconds: float) -> Fed:
-    """Returns how busy accelerators are that run in step: at each step all take a batch of their own, then compute.
+    """Returns how busy accelerators are that run in step: at each step each takes another batch, then all compute.
 
-    Computing is sleeping, as in the MLPerf Storage benchmark; meanwhile whoever reads goes on. The batches that are
-    read in the first three steps are not measured.
+    Computing is sleeping, as in the MLPerf Storage benchmark; the reader goes on meanwhile. The batches of the first
+    three steps are not measured.
 
     Args:
         open_batches: Reads for all of them; gives accelerator i of N every N-th batch from the i-th on.

@@ -88,10 +88,10 @@ def take_turns(
     """Returns the measurements of each contender, by its name.
 
     Args:
-        contenders: They take turns; who is first changes from round to round.
+        contenders: They take turns; the first one changes from round to round.
         num_rounds: Measurements of each.
         seconds: Of one measurement.
-        tell: Is told what is going on.
+        tell: Called with a sentence about the progress.
     """
     found: dict[str, list[Window]] = {c.name: [] for c in contenders}
     for number in range(num_rounds):

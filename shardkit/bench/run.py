@@ -159,7 +159,7 @@ def run(
         location: Of the dataset.
         options: What to measure.
         load_tfdata: Called after the memory of this reader has been measured.
-        tell: Is told what is going on.
+        tell: Called with a sentence about the progress.
 
     Raises:
         UsageError: If there is no such dataset, version, split or feature.

@@ -71,7 +71,7 @@ def look_at_machine() -> Machine:
 
 
 class GpuQuestion:
-    """TensorFlow's answer, which takes seconds: it is asked in a process of its own, and waited for when it is needed.
+    """TensorFlow's answer, which takes seconds: a separate process asks it, and `answer` waits for it.
 
     Args:
         command: What prints names as JSON; None asks TensorFlow, where it and a device are there.

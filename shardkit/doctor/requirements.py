@@ -1,7 +1,7 @@
 """Which versions of packages a package takes, as its metadata say it. Pure.
 
-`packaging` would know all of that, but not everybody who has shardkit has it. Left out is what nobody declares:
-versions before a release, epochs, and conditions other than that of an extra.
+`packaging` does all of that, but not every installation of shardkit has it. This module leaves out what no package
+declares: versions before a release, epochs, and conditions other than that of an extra.
 """
 
 from __future__ import annotations

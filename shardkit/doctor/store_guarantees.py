@@ -129,8 +129,8 @@ class Race(NamedTuple):
 
     Attributes:
         num_writers: How many.
-        winners: Those who were told that they had made it.
-        found: Whose content was read back; None if nothing was there, -1 if it was nobody's.
+        winners: Writers to which the store said that they had made it.
+        found: The writer whose content was read back; None if nothing was there, -1 if no writer wrote it.
     """
 
     num_writers: int
@@ -154,7 +154,7 @@ class RangeTrial(NamedTuple):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user is told of a store.
+    """The verdict on a store.
 
     Attributes:
         keeps_promises: Whether nothing was found broken.
@@ -168,11 +168,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge_races(promise: str, races: Sequence[Race]) -> Finding:
     """Returns what rounds of writers who create the same file say.
 
-    Nobody may be told that he won where the client asked twice, because the first answer was lost; then it counts
-    that one of them is found.
+    A round may have no winner, because a lost answer makes the client ask twice. Then the content of one of the
+    writers has to be found.
     """
     several = sum(len(race.winners) > 1 for race in races)
-    # Two winners are one fault, whoever of them is read.
+    # Two winners are one fault, whichever of them is read.
     others = sum(len(race.winners) <= 1 and not _is_settled(race) for race in races)
     num_writers = max((race.num_writers for race in races), default=0)
     if several:

@@ -108,7 +108,7 @@ def examine_store(
                 progress(name)
             findings += check(scratch, rounds)
     findings += [
-        not_checked("power_cut", "nobody can ask that from here"),
+        not_checked("power_cut", "a command cannot try that"),
         not_checked("other_places", "seen from this host only"),
     ]
     return StoreReport(

@@ -311,7 +311,7 @@ def _disk_bytes(
     setting: Setting, spooled: int, num_bytes: int, shard_bytes: int, splits: tuple[SplitForecast, ...]
 ) -> int:
     # The spool of several machines lies where all of them can read it; each makes its shards on its own disk, from
-    # chunks that lie beside them. Nobody makes more at the same time than there are.
+    # chunks that lie beside them. There are never more at work than there are pieces.
     is_carried = carries_bytes(setting)
     pieces = setting.num_workers if is_one_machine(setting) else pieces_a_worker(setting)
     piece = shard_bytes + (_unit_bytes(splits) if is_carried else 0)

@@ -23,7 +23,7 @@ from shardkit.forecast.limits import (
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
 from shardkit.units import GiB, MiB, format_count, format_duration, format_number, format_size
 
-# Nobody has larger machines for one worker, nor larger disks, as a rule.
+# Larger machines for one worker, and larger disks, are rare.
 _MOST_MEMORY = 256 * GiB
 _MOST_DISK = 64 * 1024 * GiB
 _MOST_REQUESTS_S = 24 * 3600
@@ -306,14 +306,14 @@ def _way_out(
     for step, candidate in check.ways:
         if not remains(candidate):
             return step, candidate
-    # Parts of less than a MiB are of no use to anybody, but where files are as small as that.
+    # Parts of less than a MiB are of no use, unless the files are as small as that.
     most = min(most_datasets(workload), max(1, workload.num_framed_bytes // MiB, workload.num_files))
     for step, base in (("", setting), *check.ways):
         least = max(setting.num_datasets + 1, -(-int(setting.num_datasets * check.needed * _SLACK) // check.limit))
         for number in _doubled(least, most):
             candidate = msgspec.structs.replace(base, num_datasets=number)
             if not remains(candidate):
-                cut = f"--datasets {number}: cut the inputs into so many, each a conversion of its own"
+                cut = f"--datasets {number}: cut the inputs into so many, and convert each one separately"
                 return f"{step} and {cut}" if step else cut, candidate
     return _nothing_helps(workload, most), setting
 

@@ -25,7 +25,7 @@ class Engine(NamedTuple):
         key: Most bytes of one key.
         carries_bytes: Whether records always go through its shuffle, in chunks; otherwise they lie in spool files that
             all workers see, unless the work folder is in a store.
-        memory_factor: Bytes of its own memory for a byte that is shuffled, where everything stays in memory.
+        memory_factor: Bytes of the engine's memory for a byte that is shuffled, where everything stays in memory.
         holds_key: Whether all of a key must fit into a worker's memory.
         request: Most bytes of the pipeline as it is submitted; None where nothing is submitted.
         workers: Most workers; None where there is no such limit.

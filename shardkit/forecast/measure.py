@@ -54,7 +54,7 @@ def measure_inputs(options: ConvertOptions) -> Workload:
     num_framed_bytes = max(num_rows, round(sample.num_framed_bytes * num_bytes))
     shares = plan.recipe.splits
     if plan.recipe.split_column is not None:
-        # Which rows are whose, nobody knows before they are read.
+        # The rows of each split are unknown before they are read.
         shares = tuple(msgspec.structs.replace(s, fraction=1 / len(shares)) for s in shares)
     rows = _rows_of(plan)
     return Workload(

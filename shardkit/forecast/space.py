@@ -21,9 +21,9 @@ _WORD_BYTES = 20
 
 
 def manifest_at_most(work: Workload) -> ManifestSize:
-    """Returns how large a manifest can become, where nobody knows what values there will be.
+    """Returns how large a manifest can become, where the values are unknown.
 
-    A list of the distinct values of a feature is what makes it large; it is as long as its statistics allow.
+    Lists of the distinct values of features make it large. Each is taken as long as its statistics allow.
     """
     row_bytes = max(work.num_framed_bytes, work.num_bytes) // max(1, work.num_rows)
     value_bytes = min(MAX_VALUE_BYTES, -(-row_bytes // work.num_features))

@@ -44,7 +44,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         is_cut: Whether large files are cut into several input splits; compressed ones are not.
         num_input_splits: Where they are known; None computes them for files of equal size.
         shares: Dataset splits and their fractions.
-        manifest: As it was measured; None where only sizes are known, from which it can be told at most.
+        manifest: As it was measured; None where only sizes are known, which give its largest size.
     """
 
     num_bytes: int

@@ -169,7 +169,7 @@ def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
     _silence()
-    # The classes themselves, because Image.open guesses among formats and has a limit of its own.
+    # The classes themselves, because Image.open guesses among formats and has another limit.
     openers: dict[str, type[ImageFile.ImageFile]] = {
         "image/jpeg": JpegImagePlugin.JpegImageFile,
         "image/png": PngImagePlugin.PngImageFile,
@@ -182,7 +182,7 @@ def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:
 
 @functools.cache
 def _silence() -> None:
-    # Pillow warns of damaged EXIF data that nobody asked for; to change filters around each image is not thread-safe.
+    # Pillow warns of damaged EXIF data, which is not used; to change filters around each image is not thread-safe.
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 

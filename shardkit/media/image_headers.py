@@ -151,7 +151,7 @@ def pillow_header(data: bytes, media_type: str, max_pixels: int) -> ImageHeader:
     # Only here, because it takes longer to import than most conversions need it.
     from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
-    # The classes themselves, because Image.open guesses among formats and warns or fails at a limit of its own.
+    # The classes themselves, because Image.open guesses among formats and warns or fails at another limit.
     openers: dict[str, type[ImageFile.ImageFile]] = {
         "image/jpeg": JpegImagePlugin.JpegImageFile,
         "image/png": PngImagePlugin.PngImageFile,

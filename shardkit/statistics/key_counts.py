@@ -61,7 +61,7 @@ def count_keys(kind: Kind) -> KeyCounts:
     """Returns counts of no values, to be added to.
 
     Args:
-        kind: How values are told apart while no bits are dropped; later they are float64.
+        kind: Type of the values while no bits are dropped; later they are float64.
     """
     return CompiledKeyCounts(kind) if HAS_KERNEL else NumpyKeyCounts(kind)
 
@@ -70,7 +70,7 @@ class CompiledKeyCounts:
     """Counts of keys in a hash table that the kernel fills.
 
     Args:
-        kind: How values are told apart while no bits are dropped.
+        kind: Type of the values while no bits are dropped.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -141,7 +141,7 @@ class NumpyKeyCounts:
     """Counts of keys in sorted arrays, behind a table with one key a cell.
 
     Args:
-        kind: How values are told apart while no bits are dropped.
+        kind: Type of the values while no bits are dropped.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -274,7 +274,7 @@ class NumpyKeyCounts:
         if dropped == EXACT:
             keys, dropped = coarser(keys, EXACT, 0, self._kind), 0
             keys = keys if self._kind.kind == "f" else np.sort(keys)
-        # Two neighbours are told apart until the highest bit in which they differ is dropped.
+        # Two neighbours differ until the highest bit of their difference is dropped.
         differences = keys[1:] ^ keys[:-1]
         # Clearing the bit below the highest keeps float64 from rounding up to the next power of two.
         differences &= ~(differences >> np.uint64(1))

@@ -143,7 +143,7 @@ def moments_of_integers(values: npt.NDArray[Any]) -> tuple[Moments, CountedInteg
 def moments_of_floats(values: npt.NDArray[Any]) -> Moments | None:
     """Returns the moments of at least one float of any width, None if one of them is not finite.
 
-    What float64 cannot hold is dealt with here; NumPy may be told not to warn of it.
+    Sums that float64 cannot hold are handled here; callers may turn off NumPy's warnings of them.
     """
     count = len(values)
     # One pass around a guess of the mean; another one around the mean where the guess was too far from it.

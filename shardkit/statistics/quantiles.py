@@ -49,7 +49,7 @@ class QuantileSketch:
     """Counts of numbers by value or bucket.
 
     Args:
-        kind: How values are told apart while they are counted exactly; later they are float64.
+        kind: Type of the values while they are counted exactly; later they are float64.
     """
 
     def __init__(self, kind: Kind) -> None:

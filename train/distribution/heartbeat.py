@@ -120,7 +120,7 @@ class Heartbeat:
 
 
 class Watch:
-    """Judges the signs of life of one worker by the clock of the one who reads them.
+    """Judges the signs of life of one worker by the clock of the process that reads them.
 
     Args:
         path: The file that the worker writes.

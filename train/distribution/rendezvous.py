@@ -117,7 +117,7 @@ def decode_greeting(line: bytes) -> Greeting | None:
 
 
 def is_open(address: str) -> bool:
-    """Returns whether somebody listens at `host:port`."""
+    """Returns whether a process listens at `host:port`."""
     with contextlib.suppress(OSError):
         socket.create_connection(parse_address(address, "the cluster"), timeout=_CONNECT_LIMIT_S).close()
         return True
@@ -143,7 +143,7 @@ def wait_for_peers(cluster: Cluster, limit_s: float = START_LIMIT_S) -> None:
 
 
 class _Meeting:
-    """One worker's view of who is there."""
+    """One worker's view of the workers that are there."""
 
     def __init__(self, cluster: Cluster, own: Greeting) -> None:
         self._cluster = cluster

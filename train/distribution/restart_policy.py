@@ -86,7 +86,7 @@ class WorkerFroze(msgspec.Struct, frozen=True):
         phase: What it did.
         step: Steps that it had completed.
         is_stopped: Whether the system holds its process.
-        others: Workers that are silent too: one waits for the other, and who for whom cannot be seen.
+        others: Workers that are silent too. One waits for another; which one for which cannot be seen.
     """
 
     index: int

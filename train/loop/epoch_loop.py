@@ -186,12 +186,12 @@ class EpochLoop(ABC):
             try:
                 self._meet(step)
             except tf.errors.OpError as error:
-                # Who was here first, and ends as this process will, may be gone before the others heard of it.
+                # A worker that was here first may have ended, as this one will, before the others got its answer.
                 if not (is_last and is_lost_peer(error)):
                     raise
 
     def _end_early(self, step: int) -> None:
-        """Ends the process after so many steps, because somebody wants it to stop."""
+        """Ends the process after so many steps, because a signal asked it to stop."""
         self._profiler.close(step)
         self._stop.end()
 

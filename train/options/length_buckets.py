@@ -1,4 +1,4 @@
-"""Length buckets of a run: who can have them, where they end, how much of their batches is padding. Pure."""
+"""Length buckets of a run: which models can have them, where they end, how much of their batches is padding. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained model for those who have no shardkit: a SavedModel and a `.keras` file, compared before they are shown."""
+"""A trained model for use without shardkit: a SavedModel and a `.keras` file, compared before they are shown."""
 
 from __future__ import annotations
 

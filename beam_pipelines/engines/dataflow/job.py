@@ -1,4 +1,4 @@
-"""A job on Dataflow that somebody watches from afar: looks at it, and what its end means in sentences."""
+"""A job on Dataflow that the command watches: looks at it, and sentences about its end."""
 
 from __future__ import annotations
 
@@ -184,9 +184,9 @@ def explain_end(state: str, messages: Sequence[str], url: str, committed: str) -
     if state == "JOB_STATE_FAILED":
         return _explain_failure(messages, url, committed)
     what, why = {
-        "JOB_STATE_CANCELLED": ("the job was cancelled", "by somebody else, or by a rule of the project"),
-        "JOB_STATE_DRAINED": ("the job was drained", "somebody asked it to end early"),
-        "JOB_STATE_UPDATED": ("the job was replaced", "somebody put another one in its place"),
+        "JOB_STATE_CANCELLED": ("the job was cancelled", "by another user, or by a rule of the project"),
+        "JOB_STATE_DRAINED": ("the job was drained", "a user asked it to end early"),
+        "JOB_STATE_UPDATED": ("the job was replaced", "a user put another one in its place"),
     }[state]
     return StorageError(
         what, where=url, why=why, state=committed, next_step="Run the same command again to go on where it stopped"
