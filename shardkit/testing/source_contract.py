@@ -170,12 +170,13 @@ class SourceContract:
     def test_any_cut_gives_the_same_rows(self, tmp_path: Path) -> None:
         """However a file is cut, its splits together hold its rows, once each, and no identity twice."""
         folder = self._written(tmp_path / "x")
-        largest_count = 0
+        counts = []
         for size, source in self._cut_sources(folder):
             found = self._read(folder, source)
             check_same(f"the rows in splits of {size:,} bytes", found.rows, self._rows())
-            largest_count = max(largest_count, len(found.splits))
-        assert not self.is_cut or largest_count > 1, "no size of a split cuts the file"
+            counts.append((len(found.splits), len(found.files)))
+        assert not self.is_cut or max(counts)[0] > 1, "no size of a split cuts the file"
+        assert counts[-1][0] <= counts[-1][1], "a file is cut though it is smaller than a split"
 
     def test_identities_do_not_depend_on_batches(self, tmp_path: Path) -> None:
         """A cut alone decides the identities of its rows, not the batches that they come in."""
@@ -190,12 +191,14 @@ class SourceContract:
     def test_files_beside_it_change_nothing_of_a_file(self, tmp_path: Path) -> None:
         """The rows of several files come in the order of the files, each with the identity that it has alone."""
         more = self._rows(self.num_rows)
-        alone = self._read(self._written(tmp_path / "x", "b", more))
-        both = self._read(self._written(self._written(tmp_path / "y"), "b", more))
-        check_same("the rows of two files", both.rows, [*self._rows(), *more])
-        check_same("the identities of the second file", both.identities[self.num_rows :], alone.identities)
-        assert both.file_indices == sorted(both.file_indices), "rows are not in the order of their files"
-        check_same("the files of rows", file_names_of(both)[self.num_rows :], file_names_of(alone))
+        first = self._written(tmp_path / "x", "b", more)
+        second = self._written(self._written(tmp_path / "y"), "b", more)
+        for source in (self.source(), self.cut_source(50, 100)):
+            alone, both = self._read(first, source), self._read(second, source)
+            check_same("the rows of two files", both.rows, [*self._rows(), *more])
+            check_same("the identities of the second file", both.identities[self.num_rows :], alone.identities)
+            assert both.file_indices == sorted(both.file_indices), "rows are not in the order of their files"
+            check_same("the files of rows", file_names_of(both)[self.num_rows :], file_names_of(alone))
 
     def test_reading_twice_gives_the_same(self, tmp_path: Path) -> None:
         """Features, splits, rows and identities are the same every time."""
@@ -226,6 +229,7 @@ class SourceContract:
             if not self.reads_compressed:
                 refused = self._outcome(tmp_path / "x", None)
                 assert isinstance(refused, ShardkitError), f"{kind} is read"
+                assert refused.next_step, f"the refusal of {kind} says nothing of what to do: {refused}"
                 check_names(refused, contents)
                 continue
             for source in (self.source(), self.cut_source(50, 100)):
@@ -295,10 +299,10 @@ class SourceContract:
         }
         for what, change in changes.items():
             change()
-            refusal: BadInputError | None = None
+            refusal: DamagedFileError | None = None
             try:
                 read_splits(self.source(), found.splits, found.files, found.features, self.options())
-            except BadInputError as error:
+            except DamagedFileError as error:
                 refusal = error
             assert refusal is not None, f"a file that was {what} is read"
             assert "changed during conversion" in str(refusal), f"a file that was {what} is told as {refusal}"

@@ -160,13 +160,6 @@ def test_text_in_another_encoding(tmp_path, encoding):
     assert (bad.position, bad.raw) == ("line 3", "x,,à,".encode())
 
 
-def test_identities_count_rejected_rows(tmp_path):
-    path = write(tmp_path, "i,f,s,d\n1,,,\n2,,,\n3,,,\n")
-    whole = read(path)
-    damaged = read(write(tmp_path, "i,f,s,d\n1,,,\nx,,,\n3,,,\n"))
-    assert damaged.identities == [whole.identities[0], whole.identities[2]]
-
-
 def test_what_is_declared_does_not_depend_on_the_split(tmp_path):
     # Strings and numbers under one key: which of them count as written is decided for the file.
     lines = ['{"a":1.10}'] * 20 + ['{"a":"x"}'] * 20 + ['{"a":2}'] * 5

@@ -9,18 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.arrays.idx_source import IdxSource
 from shardkit.sources.base import SourceOptions
-from tests.support.examples import draws
 from tests.support.paths import DATA
 
-PROPERTY = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CODES = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
 
 
@@ -101,23 +97,6 @@ def test_a_file_alone_is_values(tmp_path):
         found = Found(write(tmp_path, "a-idx2-x", values, dtype))
         assert found.features == (make_feature("values", np.dtype(dtype).newbyteorder("=").name, (2,)),)
         assert [row["values"] for row in found.rows] == values.tolist()
-
-
-@pytest.mark.full
-@PROPERTY
-@given(split_bytes=st.integers(1, 500), batch_bytes=st.integers(1, 500), is_compressed=st.booleans())
-def test_any_cut_gives_the_same_rows(tmp_path, split_bytes, batch_bytes, is_compressed):
-    for old in tmp_path.iterdir():
-        old.unlink()
-    suffix = ".gz" if is_compressed else ""
-    write(tmp_path, f"train-images-idx3-ubyte{suffix}", IMAGES)
-    write(tmp_path, "train-labels-idx1-ubyte", LABELS)
-    found = Found(tmp_path, source=IdxSource(split_bytes=split_bytes, batch_bytes=batch_bytes))
-    assert [row["label"] for row in found.rows] == LABELS.tolist()
-    assert [row["image"] for row in found.rows] == IMAGES.reshape(40, -1).tolist()
-    assert len(set(found.identities)) == 40
-    again = Found(tmp_path, source=IdxSource(split_bytes=split_bytes))
-    assert again.identities == found.identities
 
 
 def test_pairs_must_count_the_same(tmp_path):

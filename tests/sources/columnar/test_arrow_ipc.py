@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import warnings
 import zipfile
@@ -12,15 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, DamagedFileError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.arrow_ipc import ArrowSource
-from tests.support.examples import draws
 
 TABLE = pa.table(
     {
@@ -95,43 +91,6 @@ def test_structs_are_flattened_and_their_nulls_known(tmp_path):
     assert found.to_pylist() == [{"a/b": 1, "a/c/d": "x", "e": 1}, {"a/b": 2, "a/c/d": None, "e": 2}]
 
 
-@pytest.mark.full
-@given(
-    num_rows=st.integers(1, 200),
-    batch_rows=st.integers(1, 60),
-    split_bytes=st.integers(1, 4000),
-    batch_bytes=st.integers(1, 3000),
-    stream=st.booleans(),
-)
-@settings(max_examples=draws(40), deadline=None)
-def test_any_cut_gives_the_same_rows(tmp_path_factory, num_rows, batch_rows, split_bytes, batch_bytes, stream):
-    texts = pa.array([f"t{i % 5}" * (i % 9) for i in range(num_rows)])
-    table = pa.table({"i": list(range(num_rows)), "s": texts, "d": texts.dictionary_encode()})
-    path = write(tmp_path_factory.mktemp("a") / "a", table, stream=stream, rows=batch_rows)
-    source = ArrowSource(split_bytes=split_bytes, batch_bytes=batch_bytes)
-    features, splits, found = parts(path, source=source)
-    assert pa.Table.from_batches([p.batch for p in found], schema=arrow_schema(features)).to_pylist() == (
-        table.to_pylist()
-    )
-    identities = np.concatenate([p.identities for p in found]).tolist()
-    assert len(set(identities)) == num_rows
-    assert identities == np.concatenate([p.identities for p in parts(path, source=source)[2]]).tolist()
-    assert sum(s.num_bytes for s in splits) <= path.stat().st_size
-
-
-def test_a_stream_inside_gzip_is_read(tmp_path):
-    raw = write(tmp_path / "a", TABLE, stream=True).read_bytes()
-    (tmp_path / "a.gz").write_bytes(gzip.compress(raw))
-    _, found = read(tmp_path / "a.gz")
-    assert found.column("ls").to_pylist() == TABLE.column("ls").to_pylist()
-
-
-def test_a_file_inside_gzip_is_refused(tmp_path):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(write(tmp_path / "a", TABLE).read_bytes()))
-    with pytest.raises(UsageError, match="Decompress it first"):
-        read(tmp_path / "a.gz")
-
-
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_member_of_a_zip_is_read(tmp_path, compression, stream):
@@ -160,17 +119,6 @@ def test_a_dictionary_of_long_texts_does_not_fill_the_memory(tmp_path):
     _, _, found = parts(write(tmp_path / "a", pa.table({"a": column})))
     assert max(p.batch.nbytes for p in found) < 8 * 2**20
     assert sum(p.batch.num_rows for p in found) == 4000
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_file_that_is_cut_off_anywhere_is_damaged(tmp_path, stream):
-    table = pa.table({"a": list(range(30)), "d": pa.array(["x", "y"] * 15).dictionary_encode()})
-    raw = write(tmp_path / "a", table, stream=stream, rows=10).read_bytes()
-    path = tmp_path / "b"
-    for keep in range(1, len(raw), 7):
-        path.write_bytes(raw[:keep])
-        with pytest.raises(DamagedFileError, match="cut off or damaged in b"):
-            read(path)
 
 
 def test_a_stream_without_its_end_is_told(tmp_path):

@@ -72,14 +72,6 @@ def test_every_compression_and_type_reads_as_pyarrow_reads_it(tmp_path, compress
     assert nullable == {"b", "s", "st/x", "st/y/z"}
 
 
-@pytest.mark.parametrize("split_bytes", [1, 30_000, 10**9])
-def test_any_cut_gives_the_same_rows(tmp_path, split_bytes):
-    path = write(tmp_path / "a.orc", compression="uncompressed")
-    _, splits, found = parts(path, source=OrcSource(split_bytes=split_bytes))
-    assert [v for p in found for v in p.batch.column("i").to_pylist()] == list(range(NUM_ROWS))
-    assert (len(splits) == 1) == (split_bytes == 10**9)
-
-
 @pytest.mark.full
 def test_repeated_values_do_not_fill_the_memory(tmp_path):
     path = write(
@@ -94,16 +86,6 @@ def test_a_map_is_refused_by_name(tmp_path):
     table = pa.table({"fine": [1], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})
     with pytest.raises(UsageError, match="column 'm' has the type map<"):
         read(write(tmp_path / "a.orc", table))
-
-
-@pytest.mark.parametrize("compression", ["uncompressed", "zlib"])
-def test_a_file_that_is_cut_off_anywhere_is_damaged(tmp_path, compression):
-    raw = write(tmp_path / "a.orc", compression=compression).read_bytes()
-    path = tmp_path / "b.orc"
-    for keep in [*range(1, len(raw), len(raw) // 50), len(raw) - 1]:
-        path.write_bytes(raw[:keep])
-        with pytest.raises(DamagedFileError, match=r"cut off or damaged in b\.orc"):
-            read(path)
 
 
 @pytest.mark.full

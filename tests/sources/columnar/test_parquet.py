@@ -134,20 +134,6 @@ def test_schemas_that_differ_are_refused_with_their_differences(tmp_path):
     assert "'d' is only in 2.parquet" in message
 
 
-def test_row_groups_are_splits(tmp_path):
-    path = write(tmp_path, {"a": list(range(1000))}, row_group_size=100)
-    files = list_inputs([str(path)]).files
-    source, options = ParquetSource(split_bytes=1500, batch_bytes=256), SourceOptions()
-    features = source.infer(files, options)
-    splits = source.split(files, options)
-    assert 3 <= len(splits) <= 10
-    assert [s.index for s in splits] == list(range(len(splits)))
-    parts = [p for s in splits for p in source.read(s, files, features, options)]
-    assert len(parts) > len(splits)
-    assert [v for p in parts for v in p.batch.column(0).to_pylist()] == list(range(1000))
-    assert len(set(np.concatenate([p.identities for p in parts]).tolist())) == 1000
-
-
 @pytest.mark.full
 def test_repeated_values_do_not_fill_the_memory(tmp_path):
     # 4,000 rows of 100 kB each in a file of a few kB.

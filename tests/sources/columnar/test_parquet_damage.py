@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import numpy as np
@@ -19,16 +18,6 @@ from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.parquet import ParquetSource
 from tests.support.examples import draws
 from tests.support.files.parquet_makers import read, read_parts, write
-
-
-@pytest.mark.parametrize("keep", [0.3, 0.9])
-def test_cut_off_files_are_damaged(tmp_path, keep):
-    path = write(tmp_path, {"a": list(range(10_000))})
-    raw = path.read_bytes()
-    path.write_bytes(raw[: int(len(raw) * keep)])
-    with pytest.raises(BadInputError) as caught:
-        read(path)
-    assert "cut off or damaged in a.parquet" in str(caught.value)
 
 
 def test_flipped_bits_under_a_checksum_are_damage(tmp_path):
@@ -91,27 +80,6 @@ def test_a_row_beyond_the_limit_is_refused(tmp_path):
     with pytest.raises(BadInputError) as caught:
         read(write(tmp_path, {"a": ["x", "y" * 5000]}), max_record_bytes=1000)
     assert "row 2" in str(caught.value)
-
-
-def test_file_that_changes_while_it_is_read(tmp_path):
-    path = write(tmp_path, {"a": [1, 2]})
-    files = list_inputs([str(path)]).files
-    source, options = ParquetSource(), SourceOptions()
-    features = source.infer(files, options)
-    (split,) = source.split(files, options)
-    write(tmp_path, {"a": [3, 4]})
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(BadInputError, match="changed during conversion"):
-        list(source.read(split, files, features, options))
-
-
-def test_parquet_inside_gzip_is_refused(tmp_path):
-    import gzip
-
-    path = write(tmp_path, {"a": [1]})
-    path.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(UsageError, match="Decompress it first"):
-        read(path)
 
 
 @pytest.mark.full

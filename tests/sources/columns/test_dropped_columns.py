@@ -108,15 +108,6 @@ def test_a_name_stands_for_all_below_it(tmp_path, format_):
     assert {name for row in rows for name in row} <= {"n", "w"}
 
 
-@pytest.mark.parametrize("format_", WRITERS)
-def test_unknown_names_are_refused_with_those_there_are(tmp_path, format_):
-    WRITERS[format_](tmp_path / "a")
-    with pytest.raises(UsageError) as caught:
-        read(tmp_path / "a", format_, drop_columns=(*UNFIT, "nn"))
-    assert "--drop-columns names 'nn', which is no column" in str(caught.value)
-    assert "'n'" in (caught.value.next_step or "")
-
-
 def test_nothing_left_is_refused(tmp_path):
     pq.write_table(TABLE, tmp_path / "a")
     with pytest.raises(BadInputError, match="no column is left"):
@@ -143,13 +134,6 @@ def test_what_is_dropped_is_not_read(tmp_path):
     with pytest.raises(BadInputError):
         read(path, "parquet")
     assert [row["n"] for row in read(path, "parquet", drop_columns=("t",))[1]] == list(range(1000))
-
-
-def test_identities_and_places_stay_those_of_the_source(tmp_path):
-    pq.write_table(pa.table({"a": range(10), "b": range(10)}), tmp_path / "a")
-    both, _ = read(tmp_path / "a", "parquet")
-    one, _ = read(tmp_path / "a", "parquet", drop_columns=("b",))
-    assert [p.identities.tolist() for p in both] == [p.identities.tolist() for p in one]
 
 
 def test_columns_of_a_table_and_of_folders(tmp_path):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import math
-import os
 import re
 
 import numpy as np
@@ -126,23 +124,6 @@ def test_byte_order_mark_and_blank_lines(tmp_path):
     assert rows == [{"a": 1, "b": 2}]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lambda d: pa.compress(d, "zstd", asbytes=True)])
-def test_compressed_files_are_read_whatever_they_are_called(tmp_path, pack):
-    raw = ("a,b\n" + "".join(f"{i},x{i}\n" for i in range(5000))).encode()
-    # Two members, as from `cat a.gz b.gz`.
-    path = write(tmp_path, pack(raw[:20000]) + pack(raw[20000:]), "a.csv")
-    _, rows = read(path, source=CsvSource(block_bytes=4096))
-    assert [r["a"] for r in rows] == list(range(5000))
-
-
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
-def test_truncated_compression_is_an_error(tmp_path, suffix, pack):
-    packed = pack(os.urandom(200_000).hex().encode())
-    message = fails(tmp_path, packed[: len(packed) // 2])
-    assert "cut off or damaged" in message
-    assert "a.csv" in message
-
-
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
@@ -248,36 +229,6 @@ def test_rounding_to_float32_is_counted(tmp_path):
     assert features[0].dtype == "float32"
     (split,) = source.split(files, options)
     assert sum(part.num_rounded.get("a", 0) for part in source.read(split, files, features, options)) == 2
-
-
-def test_file_that_changes_while_it_is_read(tmp_path):
-    path = write(tmp_path, "a,b\n" + "1,x\n" * 1000)
-    files = list_inputs([str(path)]).files
-    source, options = CsvSource(), SourceOptions()
-    features = source.infer(files, options)
-    (split,) = source.split(files, options)
-    path.write_text("a,b\n" + "1,x\n" * 999 + "y,x\n")
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(BadInputError, match="changed during conversion"):
-        list(source.read(split, files, features, options))
-    path.unlink()
-    with pytest.raises(BadInputError, match="no longer there"):
-        list(source.read(split, files, features, options))
-
-
-def test_identities_differ_and_do_not_depend_on_blocks(tmp_path):
-    path = write(tmp_path, "a,b\n" + "".join(f"{i},x\n" for i in range(3000)))
-    files = list_inputs([str(path)]).files
-    found = []
-    for block_bytes in (1000, 1_000_000):
-        source, options = CsvSource(split_bytes=8000, block_bytes=block_bytes), SourceOptions()
-        features = source.infer(files, options)
-        splits = source.split(files, options)
-        assert len(splits) > 2
-        parts = [p for s in splits for p in source.read(s, files, features, options)]
-        found.append(np.concatenate([p.identities for p in parts]))
-    assert len(set(found[0].tolist())) == 3000
-    assert (found[0] == found[1]).all()
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 
 import pytest
 from hypothesis import given
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
 from shardkit.sources.json import decoder as json_rows
 from shardkit.sources.json.lines_source import JsonLinesSource
 from tests.support.files.jsonl_makers import GOOD, PROPERTY, fails, read, write
@@ -158,18 +155,6 @@ def test_compressed_and_long_lines(tmp_path):
 def test_a_line_beyond_the_limit_is_refused(tmp_path):
     path = write(tmp_path, GOOD + json.dumps({"b": "x" * 5000}))
     assert "line 2" in fails(path, max_record_bytes=1000)
-
-
-def test_file_that_changes_while_it_is_read(tmp_path):
-    path = write(tmp_path, GOOD * 10)
-    files = list_inputs([str(path)]).files
-    source, options = JsonLinesSource(), SourceOptions()
-    features = source.infer(files, options)
-    (split,) = source.split(files, options)
-    path.write_text(GOOD * 9)
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(BadInputError, match="changed during conversion"):
-        list(source.read(split, files, features, options))
 
 
 SCALARS = {

@@ -184,15 +184,6 @@ def test_sound_that_takes_up_too_much_room(tmp_path):
     assert len(read(tmp_path)[1]) == 2
 
 
-def test_batches_and_splits_hold_every_file_once(tmp_path):
-    for i in range(30):
-        write(tmp_path, f"{'ab'[i % 2]}/{i:02}.wav", encoded("WAV", SINE[: 10 * i]))
-    source = AudioSource(split_bytes=3000, batch_bytes=500)
-    for audio in ("bytes", "samples"):
-        _, rows, _ = read(tmp_path, source, audio=audio)
-        assert {n: r["num_frames"] for n, r in rows.items()} == {f"{'ab'[i % 2]}/{i:02}.wav": 10 * i for i in range(30)}
-
-
 def test_wav_of_unknown_length_and_odd_chunks():
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as sound:

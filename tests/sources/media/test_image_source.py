@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 import fsspec
@@ -103,20 +102,6 @@ def test_content_that_is_no_image(tmp_path, content, what):
     assert "a/2.jpg" in message
 
 
-def test_splits_and_batches_hold_every_file_once(tmp_path):
-    for i in range(30):
-        write(tmp_path, f"{'ab'[i % 2]}/{i:02}.png", encoded("L", "PNG", (i + 1, 2)))
-    files = list_inputs([str(tmp_path)]).files
-    source, options = ImageSource(split_bytes=500, batch_bytes=150), SourceOptions()
-    splits = source.split(files, options)
-    assert len(splits) > 3
-    assert splits[0].file_start == 0
-    assert all(a.file_stop == b.file_start for a, b in itertools.pairwise(splits))
-    assert splits[-1].file_stop == 30
-    _, rows = read(tmp_path, source=source)
-    assert [r["filename"] for r in rows] == [f.name for f in files]
-
-
 def test_documents_are_left_out_with_a_note(tmp_path):
     write(tmp_path, "a/1.png", encoded("L", "PNG"))
     for name in ("README", "a/notes.txt", "LICENSE.md"):
@@ -131,18 +116,6 @@ def test_one_class_is_noted(tmp_path):
     write(tmp_path, "a/1.png", encoded("L", "PNG"))
     files = list_inputs([str(tmp_path)]).files
     assert "one class" in ImageSource().notes(files, SourceOptions())[0]
-
-
-def test_file_that_changes_while_it_is_read(tmp_path):
-    path = write(tmp_path, "a/1.png", encoded("L", "PNG"))
-    files = list_inputs([str(tmp_path)]).files
-    source, options = ImageSource(), SourceOptions()
-    features = source.infer(files, options)
-    (split,) = source.split(files, options)
-    path.write_bytes(encoded("RGB", "PNG"))
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(BadInputError, match="changed during conversion"):
-        list(source.read(split, files, features, options))
 
 
 @pytest.mark.parametrize("change", ["shorter", "longer", "gone"])

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from shardkit.errors import DamagedFileError, ShardkitError, UsageError
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
 from tests.support.files.sqlite_makers import SMALL, make, parts, read
 
 
@@ -67,17 +65,6 @@ def test_a_file_that_is_cut_off_is_refused_whole(people: Path) -> None:
         people.write_bytes(content[:num_bytes])
         with pytest.raises(DamagedFileError, match=r"people\.db"):
             parts(people, tolerates_bad_rows=True)
-
-
-def test_a_file_that_changes_is_refused(people: Path) -> None:
-    files = list_inputs([str(people)]).files
-    features = SMALL.infer(files, SourceOptions())
-    splits = SMALL.split(files, SourceOptions())
-    with sqlite3.connect(people) as connection:
-        connection.execute("UPDATE people SET name = 'other' WHERE id > 100")
-    connection.close()
-    with pytest.raises(DamagedFileError, match="changed during conversion"):
-        list(SMALL.read(splits[0], files, features, SourceOptions()))
 
 
 def test_pages_that_hang_together_wrongly_are_noticed(people: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import random
 import re
@@ -99,16 +98,6 @@ def test_many_files_are_cut_into_splits(tmp_path):
     assert len(set(found.identities)) == 600
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
-@pytest.mark.parametrize("record", ["line", "paragraph"])
-def test_compressed(tmp_path, compress, record):
-    content = b"".join(b"line %d\r\n%s" % (i, b"\r\n" * (i % 3 == 0)) for i in range(50_000))
-    found = Found(write(tmp_path, compress(content)), text_record=record, source=TextSource(block_bytes=5000))
-    expected = lines_of(content) if record == "line" else paragraphs_of(content)
-    assert [t.encode() for t in found.texts] == expected
-    assert len(found.splits) == 1
-
-
 PIECES = st.lists(st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r", b"a", b"bc d", "é€".encode(), b" ", b"\n\r\n"]))
 
 
@@ -130,12 +119,6 @@ def test_any_cut_gives_the_same_rows(tmp_path, pieces, has_mark, split_bytes, bl
     assert sum(s.num_bytes for s in found.splits) == len(content)
     again = Found(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=77))
     assert again.identities == found.identities
-
-
-def test_identities_do_not_depend_on_other_files(tmp_path):
-    first, second = write(tmp_path, "a\nb\n", "x/1.txt"), write(tmp_path, "c\n", "x/2.txt")
-    both = Found(first, second).identities
-    assert both == Found(first).identities + Found(second).identities
 
 
 BAD = [
@@ -198,13 +181,6 @@ def test_other_encodings_are_named(tmp_path, record, name, tolerates_bad_rows):
     path = write(tmp_path, "text\n".encode(name))
     with pytest.raises(DamagedFileError, match=f"the text is {name.upper()}, not UTF-8.*--encoding.*{name}"):
         Found(path, text_record=record, tolerates_bad_rows=tolerates_bad_rows)
-
-
-@pytest.mark.parametrize("tolerates_bad_rows", [True, False])
-def test_a_damaged_compressed_file_is_never_short(tmp_path, tolerates_bad_rows):
-    content = gzip.compress(random.Random(1).randbytes(300_000).hex().encode())
-    with pytest.raises(DamagedFileError, match=r"the gzip file is cut off or damaged in a.txt"):
-        Found(write(tmp_path, content[:-1000]), tolerates_bad_rows=tolerates_bad_rows)
 
 
 def test_a_schema_may_ask_for_numbers(tmp_path):

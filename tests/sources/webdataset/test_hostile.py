@@ -258,16 +258,6 @@ def test_a_key_that_returns_late_is_found():
     assert all(seen.add(str(i)) for i in range(0, 200_000, 997))
 
 
-def test_a_file_that_changes_is_told(tmp_path):
-    path = write(tmp_path, pack(list(pairs(5))))
-    files = list_inputs([str(path)], WEBDATASET).files
-    source = WebDatasetSource()
-    features = source.infer(files, WEBDATASET)
-    path.write_bytes(pack(list(pairs(6))))
-    with pytest.raises(BadInputError, match="changed during conversion"):
-        list(source.read(source.split(files, WEBDATASET)[0], files, features, WEBDATASET))
-
-
 def mutate(content, random_, kind):
     data = bytearray(content)
     at = random_.randrange(len(data))
