@@ -118,7 +118,7 @@ def dismiss(cluster: Cluster) -> NoReturn:
             job, number = cluster.task_at(index)
             with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:{job}/task:{number}/device:CPU:0"):
                 tf.raw_ops.PyFunc(input=[], token=FAREWELL, Tout=[])
-        # What TensorFlow still has to tell those that are gone, it would tell the user.
+        # TensorFlow would print its failed messages to lost workers for the user.
         os._exit(0)
 
 

@@ -184,7 +184,7 @@ def search_of(setup: Setup, cluster: Cluster) -> Search:
     plan = setup.plan
     if not cluster.num_servers:
         return Search()
-    # Whatever was under way on any worker may have come first.
+    # Any step that was under way on any worker may have made the loss no number.
     num_around = 2 * NUM_PENDING * cluster.num_commanded * steps_a_unit(plan.steps_per_epoch, cluster.num_commanded)
     return Search(num_around, num_around)
 

@@ -27,7 +27,7 @@ from shardkit.conversion.layout_math import deal_workers
 from shardkit.conversion.plan import load_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 
-# What the runner says, by whichever thread notices first, when a worker is gone.
+# Message of the runner when a worker is gone, from the thread that notices it first.
 _CHANNEL_CLOSED = "Channel closed prematurely"
 
 
@@ -78,7 +78,7 @@ def stop_workers() -> None:
 @contextlib.contextmanager
 def quiet_beam() -> Iterator[None]:
     """Keeps what Beam logs from the user during the block."""
-    # What matters reaches the command as an error; the rest is the runner talking to itself.
+    # Important messages reach the command as errors; the rest is of no use to the user.
     previous = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

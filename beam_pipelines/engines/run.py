@@ -251,7 +251,7 @@ def _signs_of_work(plan: Plan) -> tuple[Any, ...]:
 
 
 def _cancel(result: Any) -> None:
-    # Whatever the engine says to that, there is a better reason for the end already.
+    # An error of the engine here is dropped: the end already has a better reason.
     with suppress(Exception):
         result.cancel()
 

@@ -1,4 +1,4 @@
-"""What must be settled before TensorFlow is imported, and before it touches a device."""
+"""Settings of the process that must be made before TensorFlow is imported, or before it touches a device."""
 
 from __future__ import annotations
 

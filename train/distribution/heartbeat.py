@@ -15,7 +15,7 @@ import msgspec
 
 from train.distribution.worker_identity import own_identity
 
-# Who takes long for each step may be silent for a few of them.
+# A worker with long steps may be silent for a few of them.
 STEP_LIMIT_S = 10.0
 STEP_LIMIT_FACTOR = 5.0
 # A step that took much longer than the others is forgotten over the next ones.
@@ -66,7 +66,7 @@ class Heartbeat:
         return Heartbeat(None if identity is None else identity.heartbeat)
 
     def beat(self, step: int, limit_s: float | None = None) -> None:
-        """Says that so many steps are completed; in a block that is busy, that it goes on with what it does.
+        """Says that so many steps are completed; in a block of `busy`, that the block makes progress.
 
         Args:
             step: Steps that are completed.
@@ -88,7 +88,7 @@ class Heartbeat:
         After two beats in the block, their distance sets the limit of silence.
 
         Args:
-            phase: What it does, for the user: "evaluation".
+            phase: Title of the work, for the user: "evaluation".
             limit_s: After which it counts as frozen.
         """
         before, step_s = self._pulse, self._step_s
@@ -107,7 +107,7 @@ class Heartbeat:
         """Says that the rest of the process may take so long.
 
         Args:
-            phase: What it does, for the user.
+            phase: Title of the work, for the user.
             limit_s: After which it counts as frozen.
         """
         self._num_busy += 1

@@ -19,7 +19,7 @@ DEFAULT_MAX_RESTARTS = 3
 LOGS = "workers"
 
 _ONE_PROCESS = ("single", "mirrored")
-# What may differ between the hosts of one run.
+# Options that may differ between the hosts of one run.
 _OF_ONE_HOST = frozenset(
     {
         "dataset", "version", "output", "hosts", "host_index", "workers_per_host", "max_restarts", "elastic",

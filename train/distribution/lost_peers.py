@@ -19,7 +19,7 @@ from train.distribution.exit_codes import EXIT_PEER_LOST
 from train.distribution.launch import LOGS
 from train.distribution.supervisor import CHIEF_LOG, log_name
 
-# What TensorFlow waits for when nothing is said; the supervisor of a host notices its own workers at once.
+# How long TensorFlow waits for a silent peer; the supervisor of a host notices the end of its workers at once.
 HEARTBEAT_LIMIT_S = 10.0
 REGISTER_LIMIT_S = 120.0
 

@@ -40,7 +40,7 @@ from train.distribution.signals import WORDS
 from train.distribution.worker_processes import Member, WorkerProcesses
 
 RESUME = "--resume"
-# What TensorFlow says in a chief, whose own output is passed through.
+# Holds TensorFlow's messages of a chief, whose own output is passed through.
 CHIEF_LOG = "chief.log"
 # Kubernetes and Slurm kill 30 s after SIGTERM.
 GRACE_S = 25.0
@@ -198,7 +198,7 @@ class _Supervisor:
             worker_processes.forgive()
         events += worker_processes.look()
         if events and all(isinstance(e, WorkerEnded) and e.code in PEER_LOST_CODES for e in events):
-            # Who lost a peer may be noticed before the peer.
+            # The end of a worker that lost a peer may be noticed before the end of the peer.
             until_s = time.monotonic() + _SETTLE_S
             while time.monotonic() < until_s:
                 time.sleep(_SETTLE_S / 10)

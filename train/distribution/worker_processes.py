@@ -26,7 +26,7 @@ _SUSPECT_SHARE = 0.8
 
 
 class Member(NamedTuple):
-    """What one worker process is given.
+    """The inputs of one worker process.
 
     Attributes:
         cluster: As it sees it.
@@ -45,7 +45,7 @@ class WorkerProcesses:
         generation: Of the workers.
         folder: For signs of life.
         start_limit_s: Silence that is fine before the first sign.
-        stopped: What a worker says that is stopped before it has found out what is saved.
+        stopped: Sentence of a worker that is stopped before it knows the saved steps.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WorkerProcesses:
             worker.end()
 
     def look(self) -> list[WorkerEnded | WorkerFroze]:
-        """Returns what happened since the last call; what one worker suffered by another is not told beside that."""
+        """Returns the ended and frozen workers. If all that ended lost a peer, only stopped ones count as frozen."""
         now_s = time.monotonic()
         for worker in self._workers.values():
             worker.look(now_s)

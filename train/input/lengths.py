@@ -37,7 +37,7 @@ def read_lengths(split: Split, bundle: ModelBundle) -> npt.NDArray[np.int32]:
 
 
 def bring_to_length(inputs: dict[str, tf.Tensor], length: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns inputs `[n, rows, ...]` with so many rows; what is cut off must be padding, and what is added is 0."""
+    """Returns inputs `[n, rows, ...]` with so many rows. Rows that are cut off must be padding; added rows are 0."""
 
     def bring(values: tf.Tensor) -> tf.Tensor:
         if values.shape.rank < 2 or values.shape[1] is not None:

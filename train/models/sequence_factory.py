@@ -118,7 +118,7 @@ def token_bundle(
 
 def _only_one(found: Features, statistics: Statistics, model: str, what: str) -> Feature:
     if len(found) > 1:
-        # A table would take categories and small numbers; what it cannot take is what this model is for.
+        # A model of tables can take categories and small numbers, so this model takes a feature that it cannot.
         found = tuple(f for f in found if reason_to_leave_out(f, statistics.get(f.name)) is not None) or found
     if len(found) != 1:
         raise UsageError(

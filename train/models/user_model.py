@@ -30,7 +30,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _DECORATION = re.compile(r"\x1b\[\d*m|\{\{function_node [^}]*\}\}|Exception encountered when calling [^\n]*")
 _LONGEST_REASON = 400
 _ARGUMENTS = "Arguments received by"
-# What they put around the message that was raised.
+# Lines that Keras and TensorFlow put around the message that was raised.
 _OF_THE_FRAMEWORK = (
     'File "', "in user code:", "Graph execution error:", "Detected at node", "[[",
     "Stack trace for op definition",

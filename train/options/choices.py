@@ -9,7 +9,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 
 TEST_SPLIT = "test"
-# The test split comes last: checkpoints are chosen by validation, and what was chosen by is no test any more.
+# The test split comes last: checkpoints are chosen by validation, so the split of validation is no test any more.
 VALIDATION_SPLITS = ("validation", "valid", "val", "dev", "eval", TEST_SPLIT)
 TABULAR = "tabular"
 IMAGE = "image"

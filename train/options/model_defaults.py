@@ -140,7 +140,7 @@ def choose_defaults(model: str, features: Features) -> Defaults:
 def choose_image_size(wanted: int | None, model: str, features: Features) -> int:
     """Returns the height and width of images: those that arrays have, those that a named model was made for.
 
-    A named model takes small arrays as small as it can: what they show does not grow with them, only the work.
+    A named model takes small arrays as small as it can: a larger size adds work, but no information.
 
     Raises:
         UsageError: If a size is wanted for a model that reads no images.

@@ -28,7 +28,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         cache: Where examples are kept.
         sync_every: Steps between two averages of workers that step on their own; None if they add up gradients.
         can_sync: Whether workers could step on their own.
-        num_epochs: Of the run; what is kept is read again from the second one on.
+        num_epochs: Of the run; kept examples are read again from the second one on.
     """
 
     reader: ReaderChoice

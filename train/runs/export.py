@@ -85,7 +85,7 @@ def export_run(
     """
     check_target(target)
     record, _ = read_trained(folder)
-    # What takes its place meanwhile may have other columns.
+    # A newer version of the dataset may have other columns.
     opened = open_splits(record.dataset, record.version) if dataset is None else open_splits(dataset)
     name = choose_split(opened.manifest, split, record.splits.validation or record.splits.train)
     restored = restore_model(folder, which, model, precision="float32")

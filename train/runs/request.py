@@ -54,7 +54,7 @@ class Request(NamedTuple):
 def chosen_version(options: TrainOptions, before: RunRecord | None) -> int | None:
     """Returns the version of the dataset that a run reads, None for the newest.
 
-    A run that goes on reads what it began with: what was appended since is none of its examples.
+    A resumed run reads the version that it began with, without examples that were appended later.
 
     Args:
         options: As typed.

@@ -24,7 +24,7 @@ CHECKPOINT_PREFIX = "step"
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 _STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
-# What a part of an identity is called, where it is not its own name.
+# Titles of parts of an identity, where the title differs from the name of the part.
 _PART_NAMES = {
     ("optimizer", "name"): "optimizer", ("label", "name"): "label", ("label", "classes"): "set of classes",
     ("label", "class_names"): "set of classes", ("splits", "train"): "train split",
@@ -264,11 +264,11 @@ def promised_checkpoints(folder: Path) -> list[int]:
 
 
 def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
-    """Returns what to tell the user where the file of the model is not what it was, None otherwise."""
+    """Returns what to tell the user where the file of the model has changed, None otherwise."""
     then = None if before.recipe is None else before.recipe.model_sha256
     if then is None or now.recipe is None or then == now.recipe.model_sha256:
         return None
-    return f"{now.recipe.model_file} has changed since the run began; the run goes on with what it is now"
+    return f"{now.recipe.model_file} has changed since the run began; the run goes on with the file as it is now"
 
 
 def notes_on_changes(before: RunRecord, now: RunRecord) -> list[str]:

@@ -63,7 +63,7 @@ class DataflowJob:
         return str(getattr(state, "name", state))
 
     def look(self) -> Look:
-        """Returns what is seen now; counters stay what they were where they are not told.
+        """Returns the state and the counters; where Dataflow gives no counters, the last ones.
 
         Raises:
             Exception: Whatever the connection ends with.
@@ -225,7 +225,7 @@ def _explain_failure(messages: Sequence[str], url: str, committed: str) -> Shard
 
 
 def _shown(messages: Sequence[str]) -> str:
-    # What a worker met says more than that it was tried four times.
+    # The error of a worker says more than the message that four tries failed.
     ranked = [text for text in messages if "Traceback" in text] or [t for t in messages if "was attempted" not in t]
     # Each of several tries says the same.
     texts = list(dict.fromkeys(map(_reason, ranked or messages)))[-_MAX_MESSAGES:]

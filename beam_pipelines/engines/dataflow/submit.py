@@ -1,4 +1,4 @@
-"""A job is handed over to Dataflow: with what, whether it may be, and what is said where it is refused."""
+"""Hands a job over to Dataflow: its options, the check of the rights, and the error where it is refused."""
 
 from __future__ import annotations
 
