@@ -63,7 +63,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Looked(NamedTuple):
-    # What a file turned out to be.
+    # The facts that a look at a file gave.
     file: RawFile
     like_image: bool
     members: Members | None = None

@@ -59,7 +59,7 @@ def check_is_decompressed(head: bytes, file: RawFile) -> None:
 
 
 def _utf16_order(head: bytes) -> str | None:
-    # Latin letters have their zeros on one side; what is binary has them on both.
+    # Latin letters have their zeros on one side; binary data has them on both.
     first, second = head[::2].count(0), head[1::2].count(0)
     if min(first, second) * 10 >= max(first, second):
         return None

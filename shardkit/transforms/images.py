@@ -50,8 +50,8 @@ def is_image(feature: Feature) -> bool:
 class ImageStep:
     """Writes images anew.
 
-    Where there is one column of images, columns `height`, `width` and `channels` of integers beside it are taken to
-    say what it has, and are brought up to date.
+    Where there is one column of images, columns of integers named `height`, `width` and `channels` count as its sizes
+    and are updated.
 
     Args:
         before: Features of the batches that it gets.
@@ -174,6 +174,6 @@ def _check_total(num_bytes: list[int]) -> None:
 
 
 def _updated(column: pa.Array, values: list[int | None]) -> pa.Array:
-    # A row without an image keeps what it says.
+    # A row without an image keeps its values.
     pairs = zip(column.to_pylist(), values, strict=True)
     return pa.array([old if new is None else new for old, new in pairs], pa.int64())

@@ -79,7 +79,7 @@ class SelectStep:
 
 
 def _find_failures(batch: pa.RecordBatch, statement: Statement) -> list[RowFailure]:
-    # Those that are found, in order; what is not found is left to smaller and smaller parts.
+    # The failures that one query finds, in order. Smaller and smaller parts find the others.
     import duckdb
 
     try:
@@ -95,7 +95,7 @@ def _find_failures(batch: pa.RecordBatch, statement: Statement) -> list[RowFailu
         failures += map(_failure, rows.tolist(), repeat(part), _values_of(values))
         is_open &= ~fails
         if part.is_condition:
-            # What is computed matters only where the condition holds.
+            # Computed columns matter only where the condition holds.
             is_open &= checked.column(-1).fill_null(False).to_numpy()
     return sorted(failures, key=lambda f: f.row)
 
@@ -168,7 +168,7 @@ def _run(batch: pa.RecordBatch, statement: Statement, after: Features) -> Taken:
 def _ask(batch: pa.RecordBatch, statement: Statement, *, is_planning: bool = False) -> pa.Table:
     import duckdb
 
-    # What a value may be to blame for; all else is a matter of the statement.
+    # Errors that a value may cause; all others are errors of the statement.
     of_values = (
         duckdb.ConversionException,
         duckdb.OutOfRangeException,

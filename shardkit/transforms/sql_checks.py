@@ -1,8 +1,8 @@
-"""Which SQL statements are sound row by row, and what their columns come from.
+"""Which SQL statements are sound row by row, and where their columns come from.
 
-DuckDB's own parser takes a statement apart (`json_serialize_sql`); what is left standing here is a list of
-expressions over one table and a condition. Columns that are merely passed on never go through DuckDB, so that they
-keep their exact type and cost nothing.
+DuckDB's parser takes a statement apart (`json_serialize_sql`). This module allows only a list of expressions over one
+table, and a condition. Columns that are merely passed on never go through DuckDB, so that they keep their exact type
+and cost nothing.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def run_halving(
 
 
 def _smaller_parts(start: int, stop: int, row: int | None) -> list[tuple[int, int]]:
-    # What is behind a known row is halved too, lest many bad rows make the work quadratic.
+    # The part behind a known row is halved too, because many bad rows would make the work quadratic.
     behind = start if row is None else start + row + 1
     cuts = sorted({start, behind - (row is not None), behind, (behind + stop) // 2, stop})
     return list(itertools.pairwise(cuts))

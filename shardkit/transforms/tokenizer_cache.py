@@ -26,7 +26,7 @@ _MAX_WORD_BYTES = 64
 _PART_BYTES = 2**20
 _NUM_CODE_POINTS = 0x110000
 _UNKNOWN, _SPACE, _LETTER, _NUMBER, _OTHER = range(5)
-# What a character of each class continues.
+# A character belongs to the first class whose probe it continues without a cut.
 _PROBES = ((_LETTER, "a"), (_NUMBER, "1"), (_SPACE, "\n"), (_OTHER, "!"))
 _APOSTROPHE, _BLANK = ord("'"), ord(" ")
 _CONTRACTIONS = (b"s", b"t", b"re", b"ve", b"m", b"ll", b"d")

@@ -70,7 +70,7 @@ def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
             raise  # Ctrl-C reaches the main thread alone.
         # Where memory is short, another thread of this process may have taken it, so no row is blamed.
         told = None if isinstance(error, MemoryError) and is_memory_short() else _tell(path, error)
-        # What the function was holding when it failed, all memory perhaps, would live as long as the message.
+        # The locals of the failed function, perhaps all memory, would live as long as the message.
         traceback.clear_frames(error.__traceback__)
     raise MemoryError if told is None else UserCodeError(told)
 

@@ -13,7 +13,7 @@ from shardkit.sources.avro.schema import AvroSchema, Leaf
 
 
 class BatchReader:
-    """Reads columns of the records of one file: by the kernel, and by fastavro what it does not decode.
+    """Reads columns of the records of one file, by the kernel, or by fastavro where the kernel cannot.
 
     Args:
         schema: Of the file.
@@ -46,7 +46,7 @@ class BatchReader:
             try:
                 piece = next(found, None)
             except Exception:
-                # What is wrong with the rows in front of it comes first.
+                # Errors of the rows in front of it come first.
                 self._check(pieces)
                 raise
             if piece is None:

@@ -35,7 +35,7 @@ _CODES = {
     "fixed": 7,
     "enum": 8,
 }
-# What a column of each is made of, before its logical type.
+# The Arrow type of a column of each kind, before its logical type.
 _STORED: dict[tuple[str, Kind], pa.DataType] = {
     ("boolean", "plain"): pa.bool_(),
     ("int", "int"): pa.int32(),
@@ -50,7 +50,7 @@ _STORED: dict[tuple[str, Kind], pa.DataType] = {
     ("enum", "text"): pa.string(),
 }
 
-# As the kernel takes it: what it is, which branch of a union of two is null, whether it is wanted, size or symbols.
+# A field for the kernel: its type, which branch of a union of two is null, whether it is wanted, its size or symbols.
 _Field = tuple[int, int, bool, Any]
 
 

@@ -206,7 +206,7 @@ class _SchemaReader:
         return {**type_, "#space": namespace}
 
     def _note_names(self, type_: Any, namespace: str, depth: int) -> None:
-        # What is defined here may be named further on.
+        # A type that is defined here may be named further on.
         if depth > 4 * _MAX_DEPTH:
             raise ValueError("its schema is nested too deeply")
         if isinstance(type_, list):

@@ -72,7 +72,7 @@ def without_rows(column: pa.Array, is_kept: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def _search_texts(column: pa.Array, feature: Feature) -> dict[int, BadValueError]:
-    # What is written as a value must be is passed over, and each other text is looked at once.
+    # Texts in the form of a value are passed over, and each other text is checked once.
     column = column.cast(pa.string())
     suspects = np.flatnonzero(are_suspect(column, feature))
     encoded = column.take(pa.array(suspects)).dictionary_encode("encode")

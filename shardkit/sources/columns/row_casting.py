@@ -74,7 +74,7 @@ def cast_rows(take: TakeRows, num_rows: int, features: Features, *, tolerates_ba
 def _take_most(
     take: TakeRows, num_rows: int, bad_values: dict[int, BadValueError]
 ) -> Iterator[tuple[int, int, Mapping[str, pa.Array]]]:
-    # Halves of what cannot be taken are tried until a bad row stands alone.
+    # A range that cannot be taken is halved until a bad row stands alone.
     ranges = [(0, num_rows)]
     while ranges:
         start, stop = ranges.pop()

@@ -142,7 +142,7 @@ def _start_numbers(values: _Bytes, places: npt.NDArray[np.int64], cut: int) -> _
     starts = _is_any(before, (cut, NEWLINE, RETURN, _QUOTE))
     inner = _is_any(before, (*_SPACES, _PLUS, _MINUS))
     starts |= inner & _is_any(earlier, (cut, NEWLINE, RETURN, _QUOTE, *_SPACES))
-    # Times and dates go on with what no number has.
+    # Times and dates go on with a character that no number has.
     later = values[np.minimum(places + 2, len(values) - 1)]
     is_zero = values[places] == _ZERO
     has_digit = (behind >= _ZERO) & (behind <= _NINE) & ~_is_any(later, tuple(_IN_TIMES))

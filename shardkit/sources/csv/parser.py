@@ -21,7 +21,7 @@ from shardkit.sources.text.blocks import Text, as_array
 
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
 
-# What parsing raises at records that do not fit.
+# Errors of parsing at records that do not fit.
 RECORD_ERRORS = (pa.ArrowInvalid, BadValueError)
 
 _INFINITE = r"(?i)inf"

@@ -104,7 +104,7 @@ class TranscodedStream:
             got = bytes(error.object[error.start : error.end][:8])
             raise self._damaged(start + error.start, f"{got!r}: {error.reason}") from error
         except UnicodeError as error:
-            # Which of two byte orders it has is not guessed.
+            # The byte order is not guessed.
             raise DamagedFileError(
                 f"the text is not {self._encoding}",
                 where=self._where,

@@ -164,7 +164,7 @@ def _open(file: RawFile) -> int:
 
 
 def _read_held(handle: int, target: _Target) -> int:
-    # What follows the first byte that would have to be fetched is left out.
+    # Reads up to the first byte that is not in the cache of the system.
     if _read_at is None or _NO_WAITING is None:
         return 0
     try:

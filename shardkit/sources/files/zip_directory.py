@@ -199,7 +199,7 @@ def _zip64_field(name: str, extra: bytes) -> bytes | None:
     while position + 4 <= len(extra):
         tag, size = struct.unpack_from("<HH", extra, position)
         if position + 4 + size > len(extra):
-            # Some writers pad; only what is needed has to be whole.
+            # Some writers pad; only the fields that are needed have to be whole.
             break
         if tag == _ZIP64_FIELD:
             return extra[position + 4 : position + 4 + size]

@@ -217,11 +217,11 @@ def _not_json(why: str) -> Problem:
 
 
 class _NoNumber(str):
-    """What stands for a number and is none, or none that a float holds."""
+    """Text in the place of a number that is none, or that no float can hold."""
 
 
 def _no_number(text: bytes) -> Problem | None:
-    # What other programs write for numbers that JSON does not know, or that are too large.
+    # Other programs write numbers that JSON does not know, such as NaN, or that are too large.
     try:
         value = json.loads(text, parse_constant=_NoNumber, parse_float=_float, parse_int=len)
     except (ValueError, RecursionError):

@@ -27,7 +27,7 @@ from shardkit.units import KiB
 
 Parsed = tuple[pa.RecordBatch, dict[str, int]]
 
-# What decoding or conversion raises at a line that does not fit.
+# Errors of decoding or conversion at a line that does not fit.
 LINE_ERRORS = (
     msgspec.DecodeError,
     pa.ArrowInvalid,

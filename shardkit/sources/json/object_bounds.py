@@ -19,14 +19,14 @@ from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, RecordTooLo
 
 _SPACES = b" \t\r\n"
 _OPENS, _IS_BRACKET, _IS_SPACE = (np.isin(np.arange(256), list(some)) for some in (b"[{", b"[]{}", _SPACES))
-# What stands for a line end in a string: it ends no line, and no valid JSON has it there either.
+# Replaces a line end in a string: it ends no line, and no valid JSON has it there either.
 _BROKEN = 0x01
 _SHOWN_BYTES = 1024
 
 _ELEMENT, _OPENING, _CLOSING = 0, 1, -1
 _VALUE = rb'(?:"(?:[^"\\]|\\.)*"|[^\s,\[\]{}"]+)'
 _SCALAR = re.compile(_VALUE, re.DOTALL)
-# What may stand in an array between two tokens, other than the usual.
+# Text that may stand in an array between two tokens, other than the usual.
 _GAPS = {
     (_ELEMENT, _ELEMENT): re.compile(rb"\s*(?:,\s*%b\s*)*,\s*" % _VALUE, re.DOTALL),
     (_ELEMENT, _CLOSING): re.compile(rb"\s*(?:,\s*%b\s*)*" % _VALUE, re.DOTALL),
@@ -101,7 +101,7 @@ class Elements(NamedTuple):
 
 
 class _Tokens(NamedTuple):
-    # What stands at the outermost levels, by start and stop.
+    # The tokens of the outermost levels, by start and stop.
     starts: Positions
     stops: Positions
     kinds: Positions
@@ -161,7 +161,7 @@ def _check_end(rest: bytes, offset: int, state: State) -> None:
 
 
 def _covered(num_bytes: int, starts: Positions, stops: Positions) -> Flags:
-    # Which bytes lie between a start and its stop.
+    # True for bytes between a start and its stop.
     bounds = np.empty(2 * len(starts) + 2, dtype=np.int64)
     bounds[0], bounds[1:-1:2], bounds[2:-1:2], bounds[-1] = 0, starts, stops, num_bytes
     return np.repeat(np.arange(len(bounds) - 1) % 2 == 1, np.diff(bounds))

@@ -78,7 +78,7 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
         usual = _usual(rows, tolerates_bad_rows)
         num_other = len(rows) - len(usual)
         if tolerates_bad_rows and 2 * len(usual) > len(rows):
-            # What an example could hold is a bad row at worst; a column that none can hold, the user may leave out.
+            # A row of unusual types becomes a bad row; a column that no example can hold is an error for the user.
             num_other = sum(map(_is_unsupported, rows))
         if num_other * _FEW > len(rows):
             raise
@@ -101,8 +101,8 @@ def _observe(parts: Iterable[Rows]) -> Features:
 
 
 def _usual(rows: Rows, may_be_unsupported: bool) -> Rows:
-    # Those whose values are all of the kind that is the most frequent under their key; what no example can hold is left
-    # in where that is to be an error.
+    # The rows whose values all have the most frequent kind of their key. Rows that no example can hold stay in where
+    # they have to be an error.
     kinds = [{key: kind for key, kind in _kinds(row) if kind is not None} for _, row in rows]
     counts: dict[str, Counter[str]] = {}
     for found in kinds:

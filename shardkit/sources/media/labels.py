@@ -157,7 +157,7 @@ def _about_labels(where: str, *, tolerates_bad_rows: bool) -> Iterator[None]:
             error.next_step = "Leave it out of the labels"
         raise
     except BadInputError as error:
-        # What can be done about bad rows and encodings otherwise holds for the inputs only.
+        # The options for bad rows and encodings hold for the inputs only.
         step = error.next_step or "Correct the labels"
         error.next_step = "Write the labels as UTF-8" if "--encoding" in step else step
         if not tolerates_bad_rows:

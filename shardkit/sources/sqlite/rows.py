@@ -105,7 +105,7 @@ def _keyed_chunks(
         except sqlite3.DataError as error:
             if not is_too_big(error):
                 raise
-        # Which row it was is not said, and those that wait for their chunk are lost with it: one by one to there.
+        # SQLite does not name the row, and the rows of the open chunk are lost. So rows up to it are read one by one.
         start = start if last is None else last + 1
         while start < stop:
             found = connection.execute(

@@ -79,7 +79,7 @@ class SqliteSource:
         return notes
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts tables into ranges of rowids with equally many rows; what has no rowids is one split.
+        """Cuts tables into ranges of rowids with equally many rows; a table without rowids is one split.
 
         Raises:
             DamagedFileError: If a database is damaged.

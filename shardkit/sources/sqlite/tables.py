@@ -90,7 +90,7 @@ def find_rows(connection: sqlite3.Connection, file: RawFile, options: SourceOpti
 
 
 def value_columns(connection: sqlite3.Connection, rows: Rows, file: RawFile) -> tuple[Column, ...]:
-    """Returns the columns with their types; what no declaration fixes is found out from all values.
+    """Returns the columns with their types; where no declaration fixes a type, all values decide.
 
     Integers and reals together are reals; of other kinds the one that most rows have counts.
     """

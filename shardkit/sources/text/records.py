@@ -207,7 +207,7 @@ def _skip_record(reader: _Reader, rule: TextRule) -> TextPart:
     start, head = reader.offset, bytes(reader.view(min(reader.num_held, MAX_RAW_BYTES)))
     num_lines = 0
     while not (end := rule.first_end(reader.buffer, reader.num_held)) and not reader.is_over:
-        # What ends a record may have begun.
+        # The last two bytes may begin the end of the record.
         num_passed = reader.num_held - 2
         num_lines += reader.buffer.count(b"\n", 0, num_passed)
         reader.drop(num_passed)

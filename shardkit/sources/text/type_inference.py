@@ -259,7 +259,7 @@ def _have_few_digits(numbers: pa.Array) -> bool:
     text = numbers.buffers()[2]
     if text is not None and any(e in text.to_pybytes() for e in (b"e", b"E")):
         numbers = pc.replace_substring_regex(numbers, r"[eE].*$", "")
-    # What is left begins and ends with a digit that counts, and may hold a point.
+    # The rest begins and ends with a digit that counts, and may hold a point.
     digits = pc.ascii_rtrim(pc.ascii_ltrim(numbers, "-+0."), "0.")
     num_digits = pc.subtract(pc.binary_length(digits), pc.count_substring(digits, "."))
     longest = pc.max(num_digits).as_py()
@@ -267,7 +267,7 @@ def _have_few_digits(numbers: pa.Array) -> bool:
 
 
 def _parted(values: pa.Array, matches: pa.Array) -> tuple[pa.Array, pa.Array]:
-    # Those that match, and the others; mostly all are of one kind.
+    # The values that match, and the others. Mostly all are of one kind.
     if pc.all(matches).as_py():
         return values, values[:0]
     if not pc.any(matches).as_py():

@@ -208,7 +208,7 @@ class _SplitReader:
         )
 
 
-# What `infer` saw, `notes` need not read again; and what one split of a file saw, no other split.
+# Cached, so that `notes` does not read again after `infer`, nor one split of a file after another.
 @functools.lru_cache(maxsize=_MAX_SHAPES)
 def _sampled_shape(file: RawFile, options: SourceOptions) -> FileShape:
     form = form_of(file)
