@@ -142,7 +142,7 @@ class BatchDataset(IterableDataset[dict[str, Value]]):
     def _epoch_of(self, state: dict[str, Any]) -> int:
         """Returns the first epoch of the iterator that goes on from a state."""
         named, then = int(self._epoch), state.get("epoch", 0)
-        # What finished an epoch stands at the start of the next one, as what begins that one does.
+        # A state at the end of an epoch and one at the start of the next epoch are equal.
         first: int = named if then == named else state.get(_FIRST_EPOCH, then)
         return first
 

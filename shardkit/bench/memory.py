@@ -15,7 +15,7 @@ class PeakMemory:
     """The most memory that this process takes from now on, beyond what it takes now."""
 
     def __init__(self) -> None:
-        # What was freed before counts no more.
+        # Resets the system's peak, so that freed memory does not count.
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
         self._before = _status_bytes("VmRSS")

@@ -74,7 +74,7 @@ def measure(open_batches: Open, seconds: float) -> Window:
     with closing(open_batches()) as batches:
         next(batches)
         first_batch_s = time.perf_counter() - opened
-        # What waits in queues when the clock starts was not read in the time that is measured, and is used up by now.
+        # Batches in queues were read before the measured time, so the warm-up uses them up.
         _run(batches, seconds * WARM_UP_SHARE)
         cpu, wall = time.process_time(), time.perf_counter()
         num_batches = _run(batches, seconds)

@@ -52,7 +52,7 @@ class Stopwatch:
 
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
-        """Counts the time of what is done inside; what is timed in there on its own is not counted twice."""
+        """Counts the time of what is done inside; a stage inside of it is not counted twice."""
         inside = self._num_cpu_s
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
@@ -74,7 +74,7 @@ def measure_stages(
 ) -> tuple[Stage, ...]:
     """Returns the stages that take time, in their order.
 
-    What is sampled are the first batches of an epoch: of shuffled blocks, so from all over the split. Blocks are loaded
+    The first batches of an epoch are sampled: of shuffled blocks, so from all over the split. Blocks are loaded
     when a batch needs them and given back as the reader does, because fresh memory costs as much as a copy.
 
     Args:

@@ -257,8 +257,8 @@ class _Planner:
             elif file.path in self._named:
                 self._keep(file, self._named_by(file.path))
             elif _TABLE.fullmatch(name):
-                # What was appended passes over a number that a dead conversion took for its table, in the table alone:
-                # the manifest of that number may then be there, and name another table.
+                # A dead conversion may have left a table without a manifest. Later conversions pass over its number for
+                # their tables only, so the manifest of that number may name another table.
                 kind = OLD_DATA if file.path in dropped else TABLES
                 yield from self._whole(kind, MANIFESTS_DIR, [file])
             elif _is_temporary(file.path):

@@ -36,7 +36,7 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
         UnsafeError: If a manifest cannot be read, so that the files it names are unknown.
         StorageError: If the store kept failing.
     """
-    # Files before manifests: what was committed in between is named by the time that it is looked at.
+    # Files before manifests, so that the manifests name each listed file that was committed in between.
     files = _list_files(root)
     known = {file.path: file for file in files}
     versions = tuple(load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))

@@ -69,7 +69,7 @@ def remove(
         delete: Deletes a file of the dataset.
 
     Raises:
-        UnsafeError: If a version was made meanwhile that cannot be read; what was removed by then was not needed.
+        UnsafeError: If a version was made meanwhile that cannot be read; the files removed by then were not needed.
         StorageError, UsageError: If something cannot be deleted. Whatever was not removed goes the next time.
     """
     remover = _Remover(plan, inventory, root, work_root, delete)

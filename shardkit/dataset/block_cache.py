@@ -64,7 +64,7 @@ class BlockCache:
         """
         try:
             with open_regular(self._path(key)) as file:
-                # What the index states is not allocated before it is there.
+                # No more is allocated than the file has, whatever the index states.
                 num_there = os.fstat(file.fileno()).st_size
                 found = read_at(file.fileno(), 0, min(num_bytes + 1, num_there), tail)
                 with suppress(OSError):

@@ -198,7 +198,7 @@ def _map(
         try:
             with readers.borrow() as reader:
                 for ref, records in zip(run, reader.read(run), strict=True):
-                    # What is held of a result must not be all of its run.
+                    # Copied, because a view would keep all blocks of the run in memory.
                     results.append(function(ref, bytes(records) if isinstance(records, memoryview) else records))
                     if threads.stop_event.is_set():
                         break

@@ -239,7 +239,7 @@ def _unreadable(where: str, error: Exception) -> DamageError:
 
 
 def _num_bytes(group: pq.RowGroupMetaData) -> int:
-    # In memory: what is stored may be a hundredth of it.
+    # Size in memory; the stored size may be a hundredth of it.
     num_values = sum(group.column(i).num_values for i in range(group.num_columns))
     return 8 * int(num_values) + _SHARD_BYTES * int(group.num_rows)
 

@@ -125,7 +125,7 @@ class LocalBlocks:
             shard = self._open = None
             file = keep_regular(storage.local_path(storage.join(self._dataset.url, ref.path)))
             shard = self._open = _OpenShard(ref.path, file, file.seek(0, os.SEEK_END))
-        # What the index states may be no position at all, and must not be allocated.
+        # A position or size from the index may be wrong, and must not be allocated as it is.
         start = min(ref.start, shard.num_bytes)
         # Not seek and read: a forked process shares the position of the file.
         return read_at(shard.file.fileno(), start, min(ref.num_bytes, shard.num_bytes - start), self._tail)

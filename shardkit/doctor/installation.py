@@ -11,7 +11,7 @@ import msgspec
 from shardkit.doctor.requirements import Requirement, canonical, fits, parse_requirement
 
 PACKAGE = "shardkit"
-# What each extra is for; those that are missing here are for the tests of shardkit itself.
+# The use of each extra; the extras for the tests of shardkit are left out.
 EXTRAS = {
     "beam": "shardkit convert",
     "dask": "--runner dask",
@@ -127,7 +127,7 @@ def look_at_installation() -> Installation:
         return make_installation(None, platform.python_version(), "", (), lambda name: None, {})
     versions = {name: version for name in _names_of(found.requires or ()) if (version := _version_of(name))}
     others = {name: tuple(metadata.requires(name) or ()) for name in versions}
-    # What shardkit needs may need packages that it does not name itself.
+    # Packages that shardkit needs may need further packages.
     names = {requirement.name for lines in others.values() for requirement in _requirements(lines)}
     versions |= {name: version for name in names if (version := _version_of(name))}
     return make_installation(

@@ -39,7 +39,7 @@ def check_kernel() -> KernelReport:
 
 
 def find_differences(kernel: Any) -> list[str]:
-    """Returns what a kernel does otherwise than the reference, in words; what it does not do at all as well."""
+    """Returns the functions in which a kernel differs from the reference or fails, in words."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What shardkit relies on a store for, and what is to be thought of a store by what was seen of it. Pure."""
+"""The promises of a store that shardkit relies on, and the verdict on a store from trials. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Promise(NamedTuple):
 
     Attributes:
         title: What the store promises.
-        breach: What was seen of a store that does not keep it, and what that means.
-        advice: What to do then.
+        breach: The finding where a store breaks the promise, and its consequence.
+        advice: The next step then.
     """
 
     title: str

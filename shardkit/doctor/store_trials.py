@@ -262,7 +262,7 @@ def _is_given(handle: int) -> bool:
 
 
 def _put(scratch: Scratch, name: str, content: bytes) -> None:
-    # A local file is linked where it may be, so that what is sent lies beside where it goes.
+    # A local file may be linked to its target, so the source lies in the same folder.
     folder = scratch.url if storage.is_local(scratch.url) else None
     if folder is not None:
         storage.make_folder(folder)

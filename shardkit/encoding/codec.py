@@ -78,9 +78,9 @@ _LEVELS: dict[CompressionLevel, _Level] = {
 _MIN_BYTES_A_SAMPLE_BYTE = 4
 _NUM_GLANCES = 16
 _GLANCE_BYTES = 512
-# What looks this good at a glance is compressed without a sample.
+# Data that shrinks so much at a glance is compressed without a sample.
 _PROMISING_GAIN = 0.25
-# A sample shrinks by a little less than the whole, and never tells exactly: what is this close to the border is tried.
+# A sample shrinks by a little less than the whole and is not exact, so data this close to the border is compressed.
 _SAMPLE_PART = 0.85
 
 _STORED_CHUNK = 65535
@@ -148,7 +148,7 @@ def inflate_sealed(data: Buffer, num_uncompressed_bytes: int, where: str) -> byt
     """
     num_bytes = memoryview(data).nbytes - len(FINAL_BYTE)
     why = f"its {num_bytes:,} bytes are no deflate data of exactly {num_uncompressed_bytes:,} bytes"
-    # What the index states must not be allocated before it is possible.
+    # A size from the index must be possible before it is allocated.
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a block cannot be inflated", where=where, why=f"{why}, more than deflate can hold")
     try:

@@ -37,7 +37,7 @@ def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes
     """
     num_bytes = memoryview(data).nbytes
     why = f"its {num_bytes:,} bytes are no gzip data of exactly {num_uncompressed_bytes:,} bytes"
-    # What the index states must not be allocated before it is possible.
+    # A size from the index must be possible before it is allocated.
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a file cannot be inflated", where=where, why=f"{why}, more than gzip can hold")
     content: bytes | bytearray

@@ -46,7 +46,7 @@ _BLOCK_OBJECT_BYTES = 150
 # Of the statistics of a feature in one input split: 103 kB of distinct integers, 88 of texts, 12 of floats, 0.3 of
 # classes were measured.
 _STATISTICS_BYTES = 48 * 1024
-# What became of an input split, as an object: a few numbers and words by file.
+# The result of an input split, as an object: a few numbers and words by file.
 _EXTRACTED_BYTES = 2 * 1024
 _REQUEST_BYTES = 5 * MiB
 # A segment is read in three pieces: keys, sizes, records.
@@ -98,7 +98,7 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         carried = work.num_framed_bytes + min(doubled, work.num_framed_bytes)
         shuffle_elements = max(min(num_input_splits * num_units, work.num_rows), -(-carried // CHUNK_BYTES))
         shuffle_bytes = carried + ROW_BYTES * -(-work.num_rows * carried // work.num_framed_bytes)
-        # What holds all of a key holds the records of some shards.
+        # A worker that holds all of a key holds the records of some shards.
         key_bytes = _unit_bytes(splits) if engine.holds_key else 2 * CHUNK_BYTES + work.max_record_bytes
         num_spool_requests = num_runs * _run_reads(setting, len(splits))
     else:

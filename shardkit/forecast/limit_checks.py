@@ -265,7 +265,7 @@ def _more_memory(setting: Setting, needed: int) -> Iterator[tuple[str, Setting]]
         for number in sorted({max(1, fewer), max(1, fewer // 4 * 4), 1}, reverse=True):
             yield f"--workers {number}", msgspec.structs.replace(setting, num_workers=number)
     wanted = _round_up(int(needed * _SLACK), GiB)
-    # What is too much for any machine may fit in parts, if a part by itself does.
+    # Data that is too large for any machine may fit in parts.
     for memory in [wanted] if wanted <= _MOST_MEMORY else [8 * GiB, 64 * GiB, _MOST_MEMORY]:
         if memory > setting.worker_memory_bytes:
             larger = msgspec.structs.replace(setting, worker_memory_bytes=memory)

@@ -69,7 +69,7 @@ ENGINE: dict[EngineName, Engine] = {
         workers=Limit(4000, "Dataflow quotas: 4,000 workers a job with the shuffle service, 2,000 without"),
         disk=Limit(100 * 10**9, "shardkit: a worker of Dataflow gets 100 GB unless --engine-option disk-gb says more"),
         reaches_machine=False,
-        # What convert asks for if it is not told otherwise: n2-standard-4 with a process a processor, of two threads.
+        # The defaults of convert: n2-standard-4 with a process a processor, of two threads.
         processes=4,
         threads=2,
     ),

@@ -14,7 +14,7 @@ _RECIPE_BYTES = 8 * 1024
 _SPLIT_BYTES = 256
 # Of a feature its description, and all that its statistics can say but values.
 _DESCRIBED_BYTES = 1536
-# What a value stands in, with the indentation: with its count, and alone.
+# The JSON around a value, with the indentation: with its count, and alone.
 _TOP_VALUE_BYTES = 100
 _WORD_BYTES = 20
 # Measured on a million rows with random contents: checksums hardly compress.

@@ -1,4 +1,4 @@
-"""What is asked of a forecast, and what it says. All sizes are bytes."""
+"""The input and the output of a forecast. All sizes are bytes."""
 
 from __future__ import annotations
 

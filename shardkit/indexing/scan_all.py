@@ -1,8 +1,8 @@
 """All files scanned, several at a time: the features that hold all of them, and statistics of every split.
 
-What a feature is depends on all records, and statistics depend on what it is. So they are collected by a guess, from
-the first records of a file and all files before it; a file for which the guess was wrong is read once more, for its
-statistics alone. The result depends on neither the number of threads nor the guesses.
+The type of a feature depends on all records, and its statistics depend on the type. So they are collected with a guess
+of the type, from the first records of a file and all files before it. A file with a wrong guess is read once more, for
+its statistics alone. The result depends on neither the number of threads nor the guesses.
 """
 
 from __future__ import annotations

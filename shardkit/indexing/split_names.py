@@ -30,7 +30,7 @@ _WORDS: Mapping[str, str] = {
 _ORDER = ("train", "validation", "valid", "val", "dev", "eval", "test")
 _TFDS = re.compile(r".+-([A-Za-z][A-Za-z0-9_]{0,63})\.tfrecord(?:\.gz)?-\d+-of-\d+", re.ASCII)
 _FOLDER = re.compile(r"(?:split[-_])?([a-z]+)", re.IGNORECASE | re.ASCII)
-# What follows the first of these says how a file is stored, or which part it is.
+# The text after the first match says how a file is stored, or which part it is.
 _STEM_END = re.compile(r"\.|[-_]\d+(?:[-_]of[-_]\d+)?(?:\.|$)", re.ASCII)
 _SEPARATOR = re.compile(r"[-_. ]+")
 

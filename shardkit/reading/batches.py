@@ -1,6 +1,6 @@
 """Batches of epochs: blocks are loaded ahead in threads, rows are gathered and decoded a batch at a time.
 
-A block is inflated and its records are found once; what is held is its framed records, never its columns.
+A block is inflated and its records are found once. Its framed records are held, never its columns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TASK_BYTES = MiB
 class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How batches are made; changes no order.
 
-    What is held is the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches, of
+    A reader holds the framed records of the blocks that the lanes stand in, and `num_ahead + num_threads` batches, of
     less than a MiB up to twice `num_ahead`; from a store also the blocks of `ahead_bytes` and one batch more, those of
     a split as they are stored.
 

@@ -90,7 +90,7 @@ class BucketPlan:
         return self._order.rows(step, self._worker, self._last_steps)
 
     def num_bytes(self, place: Part) -> int:
-        # Whatever part of a block is asked for first brings the others with it.
+        # The first part of a block that is asked for loads the other parts, too.
         if place.place in self._begun:
             return 0
         self._begun.add(place.place)

@@ -87,7 +87,7 @@ class MixtureOrder:
         depth = len(weights).bit_length()
         self._thresholds = [_thresholds(self._shares, _BASES[level % len(_BASES)]) for level in range(depth)]
         self._slots = _slots(shares) if min(self._sizes) < self._round else []
-        # What is counted before a step was counted after the last one.
+        # The counts before a step are those after the last one, so they are kept.
         self._counts = lru_cache(2 * options.num_lanes)(self._count)
 
     def rows(self, step: int, worker: Worker) -> list[SourceRows]:

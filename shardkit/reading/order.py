@@ -127,7 +127,7 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
     """
     buckets = options.buckets
     lanes, num_workers = options.num_lanes, worker.num_workers
-    # What the workers share evenly: a batch, or groups of which each gives as many rows to every batch.
+    # The workers share a batch evenly, or groups of which each gives as many rows to every batch.
     name, size = (
         ("global_batch_size", options.global_batch_size) if buckets is None else ("num_groups", buckets.num_groups)
     )

@@ -35,8 +35,8 @@ class Planned(NamedTuple, Generic[B]):
 class BlockPrefetcher(Generic[B]):
     """Begins to load the blocks of steps to come, those of several steps at once, so that neighbours are seen.
 
-    What is held is what the steps between the one that was asked for and the last one planned need. A block that a
-    step needs is in their hands until that step is through with it.
+    It holds the blocks that the steps need from the one that was asked for up to the last one planned. A block is held
+    until the steps that need it are through with it.
 
     Args:
         steps: In the order in which they are asked for.

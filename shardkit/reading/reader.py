@@ -156,8 +156,7 @@ class BatchReader:
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is open stays: a copy, such as a process that is started anew gets, opens its own and stands where this
-        # one does.
+        # Open files are left out: a copy, such as one for a new process, opens its own, and stands where this one does.
         return _made_again, (self._rebuild, self._hooks, self._next)
 
     def state(self) -> dict[str, Any]:
@@ -211,7 +210,7 @@ class BatchReader:
         self._next = (found.epoch, found.step)
 
     def _check_epoch(self, state: ReaderState) -> None:
-        # What is finished stands where the next epoch would begin.
+        # A finished reader stands where the next epoch would begin.
         is_finished = state.epoch == self._epochs.stop and state.step == self._turn
         if state.epoch in self._epochs or is_finished:
             return

@@ -148,8 +148,8 @@ class Split(Sequence[dict[str, Any]]):
 
         With `buckets`, batches are of examples of similar length; all workers have the same bucket at a step. Their
         rows differ from bucket to bucket unless `global_batch_size` is given, too. To know the lengths, the first such
-        call reads the whole split once, unless `set_lengths` gave them; what is kept is a byte an example, and 4 more
-        for the epoch that is read.
+        call reads the whole split once, unless `set_lengths` gave them. A byte an example is kept, and 4 more for
+        the epoch that is read.
 
         Args:
             global_batch_size: Examples that all workers together take a step; or None, and the `tokens_per_batch` of
@@ -269,7 +269,7 @@ class Split(Sequence[dict[str, Any]]):
         return MappedSource(self).filter(function)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was opened stays: another process, such as a worker of a PyTorch `DataLoader`, opens its own.
+        # Open files are left out: another process, such as a worker of a PyTorch `DataLoader`, opens its own.
         kept = ("name", "num_examples", "features", "_dataset", "_bucketed", "_lengths")
         return {name: value for name, value in vars(self).items() if name in kept}
 

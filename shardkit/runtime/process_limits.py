@@ -79,8 +79,8 @@ def let_replace() -> None:
 def leave_if_memory_is_short() -> None:
     """Ends this process if its memory is short and it may be replaced.
 
-    For when memory was asked for in vain and what was held has been let go. What is left then is held by a function of
-    the user's, or eaten by another thread, and no step can be relied on, be it to start a thread.
+    To be called after an allocation failed and the caller's memory was freed. If memory is still short, a user's
+    function or another thread holds it, and no further step is safe, not even the start of a thread.
     """
     if _is_replaceable and is_memory_short():
         os._exit(EXIT_NO_MEMORY)
@@ -106,7 +106,7 @@ def _free_in_group() -> int | None:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         if limit != "max":
             used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-            # What is only cached counts as used there, but is given back on demand.
+            # Cached pages count as used there, but are given back on demand.
             stat = dict(line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
             return int(limit) - used + int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0))
     return None

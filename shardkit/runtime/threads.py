@@ -72,7 +72,7 @@ class WorkerThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the threads after what was submitted, or after what they are doing; unless `wait`, at any moment."""
+        """Ends the threads after all tasks, with `cancel_futures` after those that have begun; with `wait`, waits."""
         self._is_shut = True
         if cancel_futures:
             self.stop_event.set()
@@ -118,7 +118,7 @@ def _run(work: _Work) -> None:
     while (task := work.tasks.get()) is not None:
         _BUSY[thread] = work.stop_event
         _do(task, work.stop_event)
-        # What the task holds is not held until the next one comes.
+        # Lets go of the task's values before the next task comes.
         del task
         del _BUSY[thread]
     work.tasks.put(None)

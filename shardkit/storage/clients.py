@@ -23,7 +23,7 @@ _EXTRAS = {
     **dict.fromkeys(["az", "abfs", "abfss"], ("azure", "adlfs")),
 }
 
-# What a client hands on, and names nowhere.
+# Options that a client hands on, but that its signature lacks.
 _HANDED_ON = {"s3": frozenset({"profile"})}
 
 # Their URLs name a host or an account, not only a bucket.

@@ -132,7 +132,7 @@ def stat_file(path: str) -> FileInfo:
 
 
 def open_read(path: str) -> BinaryIO:
-    """Opens a file for reading bytes; seekable. What is no regular file is refused, not waited for."""
+    """Opens a file for reading bytes; seekable. Other things than regular files are refused, not waited for."""
     if is_local(path):
         return open_regular(local_path(path))
     return open_object(path)
@@ -151,10 +151,10 @@ def read_bytes(path: str, *, is_stored: bool = False) -> bytes:
 
 
 def read_decoded(path: str, decode: Callable[[bytes], _Decoded]) -> _Decoded:
-    """Returns what `decode` makes of a file of a dataset; what it refuses of a store's answer is asked for again.
+    """Returns the value that `decode` makes of a file of a dataset. If it refuses a store's answer, it asks again.
 
-    A store, or what lies between, may cut an answer off or turn a bit; damage is what is the same twice, and as long as
-    the store says that the file is.
+    A store or the network may cut an answer off or turn a bit. The file counts as damaged if two answers are equal, and
+    as long as the store says that the file is.
 
     Raises:
         DamageError: If the file itself is damaged.

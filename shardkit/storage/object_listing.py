@@ -26,7 +26,7 @@ def expand_objects(pattern: str) -> list[ObjectInfo]:
     """
     protocol = protocol_of(pattern)
     fixed = "/".join(takewhile(lambda part: not _is_glob(part), pattern.split("/")))
-    # Some name a bucket in more than one way; what is listed has one.
+    # Some stores name a bucket in more than one way; their listings use one.
     root = client_of(pattern)._strip_protocol(fixed)
     rest = pattern[len(fixed) :]
     found = _below(pattern) or (_matches(fixed, rest) if rest else {})
@@ -56,8 +56,8 @@ def _below(url: str) -> _Found:
 
 
 def _matches(root: str, rest: str) -> _Found:
-    # What a pattern with ** matches may be a folder, and clients differ in which of its files they find; that of Azure
-    # takes what follows a question mark for a query, and a # in it for the end.
+    # A pattern with ** may match a folder, and clients differ in which of its files they find. The client of Azure
+    # takes the text after a question mark for a query, and a # in it for the end.
     if "**" in rest.split("/") or ("?" in rest and "#" in rest):
         return _all_below(root)
     try:

@@ -119,9 +119,9 @@ def list_objects(folder: str) -> list[tuple[str, int, float | None]]:
 
 
 def put_object(local: Path, path: str) -> None:
-    """Puts a local file, over what is there if that is something else; contents are a pure function of the name.
+    """Puts a local file, and replaces an object with other content. Contents are a pure function of the name.
 
-    What is there already may be part of a dataset: it is not written again, were it with the same bytes.
+    An object with the same content may be part of a dataset, so it is not written again.
 
     Raises:
         StorageError: If the store kept failing.

@@ -47,7 +47,7 @@ def keep_regular(path: Path) -> KeptFile:
 
 
 def _check_regular(path: Path) -> None:
-    # Opening some devices does something to them, so what it is is asked before.
+    # Opening some devices changes them, so the kind of file is asked before.
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "thing of another kind")
@@ -55,5 +55,5 @@ def _check_regular(path: Path) -> None:
 
 
 def _open_at_once(name: str, flags: int) -> int:
-    # What became a pipe since it was looked at is not waited for either.
+    # Opening does not wait either if the file has become a pipe since it was checked.
     return os.open(name, flags | os.O_NONBLOCK)

@@ -39,7 +39,7 @@ _SHORTEST_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 _POLL_S = 0.5
 _Answer = TypeVar("_Answer")
-# What has answered, by process and protocol.
+# Stores that have answered, by process and protocol.
 _known: set[tuple[int, str]] = set()
 
 
@@ -148,7 +148,7 @@ def call(
         return getattr(client, method)(*arguments, **options)
     else:
         answer = _in_a_thread(partial(getattr(client, method), *arguments, **options))
-    # The client's own limit comes first, and ends what it does.
+    # The client's own limit comes first, and ends the request.
     end = time.monotonic() + timeout_s + _POLL_S
     try:
         found: Any = TimeoutError()

@@ -76,8 +76,8 @@ def is_missing(error: BaseException) -> bool:
 
 
 def is_taken(error: BaseException) -> bool:
-    """Whether the store says that what must not be there is there."""
-    # That a condition does not hold, which some clients hand on as any error of the system.
+    """Whether the store says that an object that must not exist exists."""
+    # 412: the condition does not hold. Some clients hand it on as a general error of the system.
     return any(isinstance(e, FileExistsError) for e in _chain(error)) or status_of(error) == 412
 
 

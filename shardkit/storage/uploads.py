@@ -47,7 +47,7 @@ def given_up_object(path: str) -> Iterator[None]:
             file.write(bytes(_PART_BYTES + MiB))
             yield
         finally:
-            # A file that is forgotten open publishes what it has.
+            # A file that stays open publishes its bytes when it is dropped.
             with suppress(AttributeError):
                 file.discard()
             file.closed = True

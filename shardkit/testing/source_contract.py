@@ -74,7 +74,7 @@ class SourceContract:
                 raise TypeError(f"{cls.__name__} leaves out {name!r}, which is no test of SourceContract")
             setattr(cls, name, None)
 
-    # What a format says of itself.
+    # Facts about the format, which a subclass gives.
 
     def source(self) -> Source:
         """Returns the source with its usual settings."""
