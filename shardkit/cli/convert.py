@@ -10,9 +10,9 @@ from click.core import ParameterSource
 from shardkit.cli.shell.engine_options import EngineCommand, chosen_engine, engine_help_option
 from shardkit.cli.shell.recipes import recipe_option
 from shardkit.cli.shell.request_options import click_options, headings_of
-from shardkit.conversion.request import OTHER, RUN, ConvertRequest, option_fields, parse_request
+from shardkit.conversion.request import OTHER, RUN, option_fields, parse_request
 
-_FIELDS = ConvertRequest.__struct_fields__
+_FIELDS = [f.typed_name for f in option_fields()]
 _HEADINGS = headings_of(_FIELDS)
 _HEADINGS = {**_HEADINGS, RUN: (*_HEADINGS[RUN], "--engine-help")}
 del _HEADINGS[OTHER]
@@ -50,15 +50,13 @@ def command(ctx: click.Context, /, inputs: tuple[str, ...], destination: str, **
     if typed["num_shards"] is not None and ctx.get_parameter_source("shard_bytes") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--shard-size and --num-shards exclude each other.", ctx)
     from shardkit.cli.run_convert import convert
-    from shardkit.conversion.convert_options import convert_options
     from shardkit.runtime.process_limits import limit_memory
 
-    request = parse_request(typed)
-    options = convert_options(request, inputs, destination)
+    request = parse_request(typed, inputs, destination)
     if request.append:
         from shardkit.cli.shell.append_options import held_options
 
-        options = held_options(ctx, options)
+        request = held_options(ctx, request)
     limit_memory(request.max_memory)
     engine = chosen_engine(ctx, request.runner, request.engine_option)
-    convert(options, request.workers, engine, is_dry_run=request.dry_run)
+    convert(request, request.workers, engine, is_dry_run=request.dry_run)

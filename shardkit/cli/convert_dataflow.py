@@ -17,8 +17,8 @@ from beam_pipelines.engines.settings import EngineOptions
 from shardkit.cli.pages.progress import Display
 from shardkit.cli.shell.supervised import announce_end
 from shardkit.conversion.commit.commit import forbid_commit
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import Plan
+from shardkit.conversion.request import ConvertRequest
 from shardkit.errors import UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.options import VARIABLE
@@ -33,7 +33,7 @@ _HURRIED_S = 5.0
 _REACHED = ("gs", "gcs", "s3", "az", "abfs", "abfss", "hdfs")
 
 
-def prepared_for_dataflow(options: ConvertOptions, engine: EngineOptions, num_workers: int | None) -> ConvertOptions:
+def prepared_for_dataflow(options: ConvertRequest, engine: EngineOptions, num_workers: int | None) -> ConvertRequest:
     """Returns the options of a conversion on Dataflow, checked before anything is read.
 
     Raises:
@@ -62,7 +62,7 @@ def prepared_for_dataflow(options: ConvertOptions, engine: EngineOptions, num_wo
     return with_work_dir(options, engine)
 
 
-def with_work_dir(options: ConvertOptions, engine: EngineOptions) -> ConvertOptions:
+def with_work_dir(options: ConvertRequest, engine: EngineOptions) -> ConvertRequest:
     """Returns the options with the place of the work folder, which workers read the plan from."""
     from beam_pipelines.engines.dataflow.settings import work_root_url
 
@@ -70,7 +70,7 @@ def with_work_dir(options: ConvertOptions, engine: EngineOptions) -> ConvertOpti
     return msgspec.structs.replace(options, work_dir=options.work_dir or url)
 
 
-def check_reach(options: ConvertOptions) -> None:
+def check_reach(options: ConvertRequest) -> None:
     """Checks that workers elsewhere can reach all that they read and write.
 
     Raises:

@@ -11,10 +11,11 @@ from click.core import ParameterSource
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import FiniteRange, SizeType
 from shardkit.cli.shell.request_options import INPUT_OPTIONS, click_options, headings_of
-from shardkit.conversion.input_request import INPUTS
 from shardkit.conversion.request import RunnerName, parse_request
+from shardkit.sources.options import INPUTS
 
 if TYPE_CHECKING:
+    from shardkit.conversion.option_forms import SplitShare
     from shardkit.forecast.limits import EngineName
     from shardkit.forecast.values import Store, Workload, WorkPlace
 
@@ -145,10 +146,10 @@ def command(
         is_read = [name for name in _INPUTS[INPUTS] if name != "--max-record-size"]
         _refuse(ctx, is_read, "says how INPUT files are read, and --input-size needs none")
     from shardkit.cli.pages.plan_page import describe_limits, make_document, print_forecast
-    from shardkit.conversion.convert_options import convert_options
     from shardkit.forecast.values import Setting
 
     request = parse_request(typed)
+    assert request.shard_bytes is not None  # It has a default.
     setting = Setting(
         engine=engine,
         num_workers=workers or _cores(),
@@ -161,7 +162,7 @@ def command(
         store=store,
         work_place=_work_place(request.work_dir),
         num_datasets=datasets,
-        max_row_bytes=request.max_record_bytes,
+        max_row_bytes=request.source.max_record_bytes,
     )
     if input_size is not None:
         rows = (row_size, features, expansion, ratio)
@@ -171,7 +172,7 @@ def command(
 
         # What else was typed says nothing about the rows.
         read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
-        workload = measure_inputs(convert_options(parse_request(read), inputs, ""))
+        workload = measure_inputs(parse_request(read, inputs))
     if as_json:
         import msgspec
 
@@ -208,13 +209,13 @@ def _imagined(
     num_features: int,
     expansion: float,
     ratio: float,
-    splits: tuple[tuple[str, float | None], ...],
+    splits: tuple[SplitShare, ...],
     *,
     is_cut: bool,
 ) -> Workload:
     from fractions import Fraction
 
-    from shardkit.conversion.layout_math import parse_shares
+    from shardkit.conversion.option_forms import parse_shares
     from shardkit.forecast.values import Workload
 
     num_rows = max(1, num_bytes // row_bytes)

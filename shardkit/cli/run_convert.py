@@ -23,7 +23,6 @@ from shardkit.cli.shell.supervised import announce_work_folder, is_begun_again, 
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.exchange import fetch_signs, offer_plan
 from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
 from shardkit.conversion.inputs.append_check import NothingNew
@@ -33,7 +32,7 @@ from shardkit.conversion.layout_math import deal_workers
 from shardkit.conversion.plan import Plan, save_plan
 from shardkit.conversion.prepare import Prepared, prepare
 from shardkit.conversion.progress import Totals, read_totals
-from shardkit.conversion.request import BadRowPolicy
+from shardkit.conversion.request import BadRowPolicy, ConvertRequest
 from shardkit.conversion.rows.bad_rows import bad_row_samples
 from shardkit.conversion.shards.layout import LAYOUT_FILE, load_layout
 from shardkit.conversion.space.disk_space import explain_full_disk
@@ -50,7 +49,7 @@ _ONE_WORKER_BYTES = 16 * MiB
 
 
 def convert(
-    options: ConvertOptions, num_workers: int | None, engine: EngineOptions, *, is_dry_run: bool = False
+    options: ConvertRequest, num_workers: int | None, engine: EngineOptions, *, is_dry_run: bool = False
 ) -> None:
     """Plans and runs a conversion, showing what it does on stderr and what was made on stdout.
 
@@ -245,7 +244,7 @@ def _end_what_was_cut_off(plan: Plan, version: int, destination: str, started: f
 
 
 def _dry_run(
-    options: ConvertOptions, display: Display, engine: EngineOptions, num_workers: int | None, notes: Sequence[str]
+    options: ConvertRequest, display: Display, engine: EngineOptions, num_workers: int | None, notes: Sequence[str]
 ) -> None:
     destination = storage.normalize(options.destination)
     is_new = storage.is_local(destination) and not storage.exists(destination)
@@ -300,7 +299,7 @@ def _default_workers(plan: Plan, engine: EngineOptions) -> int:
 
 
 @contextlib.contextmanager
-def _explained(options: ConvertOptions) -> Iterator[None]:
+def _explained(options: ConvertRequest) -> Iterator[None]:
     """Adds what the destination holds, and what to do, to the errors of planning that do not say so."""
     try:
         yield

@@ -29,13 +29,6 @@ MAX_THREADS = 4
 Int64s = npt.NDArray[np.int64]
 
 
-class SplitShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dataset split and the fraction of the rows that it gets."""
-
-    name: str
-    fraction: float
-
-
 class KeyRangeTotals(msgspec.Struct, frozen=True, kw_only=True):
     """What the key ranges of one dataset split hold, in ascending order of the key ranges.
 
@@ -109,58 +102,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     splits: tuple[SplitLayout, ...]
     notes: tuple[str, ...] = ()
-
-
-def parse_shares(
-    shares: Sequence[tuple[str, float | None]], default_names: Sequence[str] = ()
-) -> tuple[SplitShare, ...]:
-    """Returns the dataset splits that were asked for, one named `train` if none was.
-
-    Args:
-        shares: Names and fractions.
-        default_names: Where a column names each row's split: the splits if none was asked for. Fractions then have no
-            meaning; without default names they must be there.
-
-    Raises:
-        UsageError: If a name repeats or is no word, or the fractions do not add up to 1.
-    """
-    if not shares and default_names:
-        shares = [(name, None) for name in default_names]
-    if not shares:
-        return (SplitShare(name="train", fraction=1.0),)
-    names = [name for name, _ in shares]
-    for name in names:
-        if not name.replace("_", "").isalnum() or not name.isascii() or len(name) > 64:
-            raise UsageError(f"{name!r} cannot name a split", next_step="Use letters, digits and underscores")
-        if names.count(name) > 1:
-            raise UsageError(f"the split {name!r} is named twice", next_step=f"Give {name} one --split only")
-    if default_names:
-        if given := [name for name, fraction in shares if fraction is not None]:
-            raise UsageError(
-                f"the split {given[0]!r} has a fraction",
-                why="--split-column says which rows it gets",
-                next_step=f"Write --split {given[0]}",
-            )
-        return tuple(SplitShare(name=name, fraction=0.0) for name in names)
-    fractions = []
-    for name, fraction in shares:
-        if fraction is None:
-            raise UsageError(f"the split {name!r} has no fraction", next_step=f"Write it like --split {name}=0.9")
-        fractions.append(fraction)
-        if not 0 < fraction <= 1:
-            raise UsageError(
-                f"the fraction of split {name!r} is {fraction:g}",
-                why="it must lie between 0 and 1",
-                next_step=f"Write it like --split {name}=0.9",
-            )
-    total = sum(fractions)
-    if abs(total - 1) > 1e-6:
-        raise UsageError(
-            f"the fractions of the splits add up to {total:g}",
-            why="they must add up to 1",
-            next_step="Change them, as in --split train=0.9 --split test=0.1",
-        )
-    return tuple(SplitShare(name=name, fraction=f) for name, f in zip(names, fractions, strict=True))
 
 
 def choose_group_bytes(num_bytes: int, *, shuffle: bool) -> int:

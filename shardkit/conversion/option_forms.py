@@ -1,247 +1,138 @@
-"""What an option of a conversion is: its flag, help and role, and how its value is written as text."""
+"""How the values of some options of a conversion are written, and what they mean."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import msgspec
 
 from shardkit.errors import UsageError
-
-# `content` decides what the dataset holds: it is in the fingerprint and in the recipe, and may not differ on --append.
-# `limit` decides whether there is a dataset or where its inputs are found: it is in the recipe, and may differ.
-# `run` says how the conversion is done: it is in neither.
-Role = Literal["content", "limit", "run"]
+from shardkit.options import Form, Named
 
 
-class Form:
-    """How a value is written on the command line and in a recipe file; this one takes text as it is.
+class SplitShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dataset split and the fraction of the rows that it gets; 0 where none is given."""
 
-    Attributes:
-        metavar: What stands for the value in the help; None leaves it to the type.
-        is_one: Whether a value of several parts is written as one text; else the option is repeated.
-    """
-
-    metavar: str | None = None
-    is_one = False
-
-    def parse(self, text: Any) -> Any:
-        """Returns the value that was typed."""
-        return text
-
-    def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
-        """Returns what a recipe file says for a value of the stored recipe, None for nothing."""
-        return value
-
-
-class Named(Form):
-    """Text that the help calls by a name."""
-
-    def __init__(self, metavar: str) -> None:
-        self.metavar = metavar
-
-
-class Size(Form):
-    """A number of bytes such as `128MiB`."""
-
-
-class Columns(Form):
-    """Names of columns with commas between them."""
-
-    metavar = "A,B,..."
-    is_one = True
-
-    def __init__(self, *, is_none_if_empty: bool = False) -> None:
-        self._is_none_if_empty = is_none_if_empty
-
-    def parse(self, text: Any) -> Any:
-        """Returns the names."""
-        names = tuple(name.strip() for name in text.split(",") if name.strip())
-        return None if self._is_none_if_empty and not names else names
-
-    def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
-        """Returns the names as one text."""
-        return ",".join(value or ()) or None
-
-
-class Delimiter(Named):
-    """One character; a tab has names."""
-
-    def parse(self, text: Any) -> Any:
-        """Returns the character, None for an empty text."""
-        return {"\\t": "\t", "tab": "\t"}.get(text, text) or None
+    name: str
+    fraction: float = 0.0
 
 
 class Split(Named):
     """A split and its share of the rows, such as `train=0.9`, or a split alone."""
+
+    def parse(self, text: Any) -> Any:
+        """Returns the split.
+
+        Raises:
+            UsageError: If its share is no fraction between 0 and 1.
+        """
+        name, sign, fraction = text.partition("=")
+        try:
+            share = SplitShare(name=name, fraction=float(fraction) if sign else 0.0)
+        except ValueError:
+            raise UsageError(f"{fraction!r} is not a fraction", next_step="Write it like --split train=0.9") from None
+        if sign:
+            _check_fraction(share)
+        return share
 
     def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
         """Returns the name, and the fraction where no column names the split of each row."""
         return str(value["name"]) if recipe.get("split_column") else f"{value['name']}={value['fraction']!r}"
 
 
-class Pair(Named):
-    """Two texts with an equals sign between them.
+def parse_shares(shares: Sequence[SplitShare], default_names: Sequence[str] = ()) -> tuple[SplitShare, ...]:
+    """Returns the dataset splits that were asked for, one named `train` if none was.
 
     Args:
-        flag: Of the option, for messages.
-        form: What it should look like.
-        metavar: What stands for it in the help, where that is something else.
-        is_cut_at_last: Which of several equals signs counts.
-        more: What follows the two texts in the value.
+        shares: Names and fractions.
+        default_names: Where a column names each row's split: the splits if none was asked for. Fractions then have no
+            meaning; without default names they must be there.
+
+    Raises:
+        UsageError: If a name repeats or is no word, or the fractions do not add up to 1.
     """
-
-    def __init__(
-        self,
-        flag: str,
-        form: str,
-        *,
-        metavar: str | None = None,
-        is_cut_at_last: bool = False,
-        more: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(metavar or form)
-        self._flag, self._form, self._is_cut_at_last, self._more = flag, form, is_cut_at_last, more
-
-    def parse(self, text: Any) -> Any:
-        """Returns both texts.
-
-        Raises:
-            UsageError: If there are not two.
-        """
-        left, sign, right = text.rpartition("=") if self._is_cut_at_last else text.partition("=")
-        if not (sign and left and right):
+    if not shares:
+        return tuple(SplitShare(name=name) for name in default_names) or (SplitShare(name="train", fraction=1.0),)
+    names = [share.name for share in shares]
+    for name in names:
+        if not name.replace("_", "").isalnum() or not name.isascii() or len(name) > 64:
+            raise UsageError(f"{name!r} cannot name a split", next_step="Use letters, digits and underscores")
+        if names.count(name) > 1:
+            raise UsageError(f"the split {name!r} is named twice", next_step=f"Give {name} one --split only")
+    if default_names:
+        if given := [share.name for share in shares if share.fraction]:
             raise UsageError(
-                f"{self._flag} {text} is not {self._form}", next_step=f"Write it like {self._flag} {self._form}"
+                f"the split {given[0]!r} has a fraction",
+                why="--split-column says which rows it gets",
+                next_step=f"Write --split {given[0]}",
             )
-        return left, right, *self._more
-
-    def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
-        """Returns both texts as one."""
-        return "=".join(value[:2])
-
-
-class ImageSize(Named):
-    """Height and width of images, or one number for both."""
-
-    is_one = True
-
-    def parse(self, text: Any) -> Any:
-        """Returns height and width.
-
-        Raises:
-            UsageError: If the text is no size.
-        """
-        height, sign, width = text.lower().partition("x")
-        sizes = (height, width if sign else height)
-        if not all(size.isascii() and size.isdigit() for size in sizes):
+        return tuple(shares)
+    for share in shares:
+        if not share.fraction:
             raise UsageError(
-                f"--image-size {text} is not a size",
-                next_step="Write it like 224, or like 240x320 for height and width",
+                f"the split {share.name!r} has no fraction", next_step=f"Write it like --split {share.name}=0.9"
             )
-        return int(sizes[0]), int(sizes[1])
+        _check_fraction(share)
+    total = sum(share.fraction for share in shares)
+    if abs(total - 1) > 1e-6:
+        raise UsageError(
+            f"the fractions of the splits add up to {total:g}",
+            why="they must add up to 1",
+            next_step="Change them, as in --split train=0.9 --split test=0.1",
+        )
+    return tuple(shares)
 
-    def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
-        """Returns height and width as one text."""
-        return "x".join(map(str, value)) if value else None
+
+def _check_fraction(share: SplitShare) -> None:
+    if not 0 < share.fraction <= 1:
+        raise UsageError(
+            f"the fraction of split {share.name!r} is {share.fraction:g}",
+            why="it must lie between 0 and 1",
+            next_step=f"Write it like --split {share.name}=0.9",
+        )
 
 
 class AllColumns(Form):
     """A flag that stands for no names of columns."""
+
+    is_one = is_flag = True
+
+    def parse(self, text: Any) -> Any:
+        """Returns no names where the flag is given."""
+        return () if text else None
 
     def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
         """Returns True where the recipe holds a list without names."""
         return value == [] or None
 
 
-class Option(NamedTuple):
-    """What is known of an option beside its name, type and default.
+class BadLimit:
+    """How many rows may be bad: a number, or a share of all rows.
 
-    Attributes:
-        flag: As it is typed; of a flag that can be switched off both spellings, with a slash between them.
-        help: One sentence or two.
-        heading: Under which the help shows it.
-        role: What the value decides. It has no default: each option needs a decision.
-        part: Which part of the recipe holds it: `source`, `transforms`, the recipe itself, or `features`, which come
-            from a file.
-        stored_as: Its name in that part, where it has another name there.
-        form: How it is written.
-        minimum, maximum: Of a number.
-        shown_default: What the help calls the default where that is None.
-        is_common: Whether `--help` shows it; `--help-all` shows all.
+    Args:
+        text: Such as `100` or `0.1%`.
+
+    Raises:
+        UsageError: If it is neither.
     """
 
-    flag: str
-    help: str
-    heading: str
-    role: Role
-    part: str = ""
-    stored_as: str | None = None
-    form: Form = Form()
-    minimum: Any = None
-    maximum: Any = None
-    shown_default: str | None = None
-    is_common: bool = False
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+        digits = self.text.removesuffix("%")
+        is_share = digits != self.text
+        try:
+            value = Fraction(digits)
+        except (ValueError, ZeroDivisionError):
+            value = Fraction(-1)
+        if "/" in digits or value < 0 or (is_share and value > 100) or (not is_share and value.denominator != 1):
+            raise UsageError(
+                f"--max-bad {self.text!r} is no limit", next_step="Give a number of rows, or a share such as 0.1%"
+            )
+        self._share = value / 100 if is_share else None
+        self._number = value
 
-
-class OptionField(NamedTuple):
-    """A field of a request.
-
-    Attributes:
-        name: Of the field.
-        kind: Its type.
-        option: What is known of it.
-        default: What it is if it is not given.
-    """
-
-    name: str
-    kind: Any
-    option: Option
-    default: Any
-
-    @property
-    def key(self) -> str:
-        """How the option is called in a recipe file."""
-        return self.option.flag.partition("/")[0].removeprefix("--")
-
-    @property
-    def stored_name(self) -> str:
-        """How the recipe calls it, in its part."""
-        return self.option.stored_as or self.name
-
-    @property
-    def path(self) -> str:
-        """Where the recipe holds it."""
-        return f"{self.option.part}.{self.stored_name}".removeprefix(".")
-
-    @property
-    def is_in_recipe(self) -> bool:
-        """Whether the stored recipe holds it."""
-        return self.option.role != "run" and self.option.part != "features"
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether the option is given once for each part of its value."""
-        return not self.option.form.is_one and str(self.kind).startswith("tuple[")
-
-    def parse(self, typed: Any) -> Any:
-        """Returns the value that was typed; None and nothing give the default.
-
-        Raises:
-            UsageError: If the text is not of its form.
-        """
-        if typed is None or typed == ():
-            return self.default
-        return tuple(map(self.option.form.parse, typed)) if self.is_repeated else self.option.form.parse(typed)
-
-    def write(self, recipe: Mapping[str, Any]) -> Any:
-        """Returns what a recipe file says for it, None or an empty list for nothing.
-
-        Args:
-            recipe: As the manifest holds it.
-        """
-        part: Any = (recipe.get(self.option.part) or {}) if self.option.part else recipe
-        value, form = part.get(self.stored_name), self.option.form
-        if self.is_repeated:
-            return [form.write(v, recipe) for v in value or ()]
-        written = form.write(value, recipe)
-        return written or None if self.default is False else written
+    def is_exceeded(self, num_bad: int, num_rows: int) -> bool:
+        """Returns whether there are more bad rows than allowed; exact at the border."""
+        return num_bad > (self._number if self._share is None else self._share * num_rows)

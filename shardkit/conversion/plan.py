@@ -19,15 +19,14 @@ import msgspec
 import xxhash
 
 from shardkit._version import __version__
-from shardkit.conversion.layout_math import SplitShare
-from shardkit.conversion.request import BadRowPolicy, fields_of
+from shardkit.conversion.request import RecipeOptions, fields_of
 from shardkit.dataset.manifest import DATA_DIR, FORMAT_VERSION, Created, InputRoot
-from shardkit.encoding.codec import Compression, CompressionLevel
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions
+from shardkit.sources.base import InputSplit, RawFile
+from shardkit.sources.options import SourceOptions
 from shardkit.storage import files as storage
-from shardkit.transforms.options import TransformOptions, without_places
+from shardkit.transforms.options import without_places
 from shardkit.transforms.pipeline import TransformPlan
 
 WORK_DIR = "work"
@@ -36,52 +35,32 @@ WORK_DIR = "work"
 _MAKE_BYTES = ("isal", "pillow", "tokenizers", "zlib-ng")
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+# Recipes of 0.1.0 hold these always. A later option is in a recipe only where it is not the default, so that datasets
+# keep their fingerprints when an option is added: nothing is added here.
+_ALWAYS_HELD = frozenset({
+    "allow_empty", "allows_duplicate_keys", "audio", "audio_rate", "columns", "compression", "compression_level",
+    "dedup", "delimiter", "drop_columns", "encoding", "exclude", "format", "group_by", "has_header", "include",
+    "labels", "labels_sha256", "leading_zeros", "max_bad", "max_expansion", "max_field_bytes", "max_pixels",
+    "max_record_bytes", "max_row_seconds", "null_values", "num_shards", "on_bad_record", "query", "seed",
+    "shard_bytes", "shuffle", "source", "source_features", "split_column", "splits", "stratify", "table",
+    "text_record", "tfds", "tolerates_bad_rows", "transforms",
+})  # fmt: skip
+
+
+class Recipe(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to be done to the inputs. With the inputs and the features it determines every byte.
 
+    The options are as the plan settles them: `source.format` is never None; `splits` have fractions, unless a column
+    names the split of each row; `shard_bytes` is None with `num_shards`; `compression_level` is None only without
+    compression.
+
     Attributes:
-        source: How raw files are read; its format is never None here.
-        splits: Dataset splits with their fractions.
-        shuffle: Whether the order is random by `seed` or that of the inputs.
-        seed: Of the order and of the assignment to splits.
-        shard_bytes: Wanted size of a shard on disk; None with `num_shards`.
-        num_shards: Number of shards of each split; None with `shard_bytes`.
-        compression: `gzip` or `none`.
-        compression_level: `fast`, `balanced` or `small`; None without compression.
-        tfds: Whether to write what `tfds.builder_from_directory` needs beside uncompressed shards.
-        on_bad_record: What becomes of rows that do not fit: `fail`, `skip` or `quarantine`.
-        max_bad: How many of them there may be at most, see `BadLimit`; None sets no limit.
-        allow_empty: Whether a dataset may have no examples at all.
-        dedup: Columns in which a duplicate equals an earlier row, none for all of them; None keeps duplicates.
-        group_by: Rows with equal values in these columns fall into one split.
-        split_column: Column that names each row's split; the fractions then mean nothing.
-        stratify: Column of which every value is divided over the splits by their fractions.
         labels_sha256: Of the files that `source.labels` names.
-        transforms: What is done to the rows before anything else.
         source_features: What the source gives, where that is something else than the features of the dataset.
-        max_row_seconds: How long reading or transforming one row may take.
     """
 
-    source: SourceOptions
-    splits: tuple[SplitShare, ...]
-    shuffle: bool
-    seed: int
-    shard_bytes: int | None
-    num_shards: int | None
-    compression: Compression
-    compression_level: CompressionLevel | None
-    tfds: bool = False
-    on_bad_record: BadRowPolicy = "fail"
-    max_bad: str | None = None
-    allow_empty: bool = False
-    dedup: tuple[str, ...] | None = None
-    group_by: tuple[str, ...] = ()
-    split_column: str | None = None
-    stratify: str | None = None
     labels_sha256: str | None = None
-    transforms: TransformOptions = TransformOptions()
     source_features: Features = ()
-    max_row_seconds: float = 60.0
 
 
 class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,20 +128,33 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
         "features": features,
         # A limit decides whether there is a dataset, not what is in it; files are known by their hashes, and what was
         # included is in the list of files.
-        "recipe": msgspec.structs.replace(
-            recipe,
-            **_blank_limits(""),
-            source=msgspec.structs.replace(recipe.source, **_blank_limits("source")),
-            transforms=msgspec.structs.replace(without_places(recipe.transforms), **_blank_limits("transforms")),
+        "recipe": stored_recipe(
+            msgspec.structs.replace(
+                recipe,
+                **_blank_limits(""),
+                source=msgspec.structs.replace(recipe.source, **_blank_limits("source")),
+                transforms=msgspec.structs.replace(without_places(recipe.transforms), **_blank_limits("transforms")),
+            )
         ),
     }
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
 
 
 def _blank_limits(part: str) -> dict[str, Any]:
-    """Returns the empty value of every limit in a part of the recipe: None, or 0, False and () by the type."""
-    limits = [f for f in fields_of("limit") if f.option.part == part]
-    return {f.stored_name: None if f.default is None else type(f.default)() for f in limits}
+    """Returns a value for every limit in a part of the recipe: None, or 0, False and () by the type, or the default."""
+    limits = [f for f in fields_of("limit") if f.part == part]
+    is_default = {f.name: f.default is None or f.name not in _ALWAYS_HELD for f in limits}
+    return {f.name: f.default if is_default[f.name] else type(f.default)() for f in limits}
+
+
+def stored_recipe(recipe: Recipe) -> dict[str, Any]:
+    """Returns a recipe as the manifest holds it."""
+    stored: dict[str, Any] = msgspec.to_builtins(recipe)
+    for held, default in ((stored, Recipe()), (stored["source"], SourceOptions())):
+        for name, value in msgspec.to_builtins(default).items():
+            if name not in _ALWAYS_HELD and held[name] == value:
+                del held[name]
+    return stored
 
 
 def input_versions(plan: Plan, input_split: InputSplit) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ import functools
 import msgspec
 
 from shardkit.conversion.commit.commit import refuse_existing
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.exchange import check_exchange, exchange_folder
 from shardkit.conversion.inputs.append_check import (
     appended_fingerprint,
@@ -30,7 +29,7 @@ from shardkit.conversion.inputs.schema_file import (
     load_schema,
     with_leading_zeros,
 )
-from shardkit.conversion.layout_math import parse_shares
+from shardkit.conversion.option_forms import parse_shares
 from shardkit.conversion.plan import (
     Plan,
     Recipe,
@@ -40,6 +39,7 @@ from shardkit.conversion.plan import (
     no_new_folders,
     work_roots,
 )
+from shardkit.conversion.request import ConvertRequest, RecipeOptions
 from shardkit.conversion.rows.bad_rows import check_countable
 from shardkit.conversion.rows.small_files import group_small_files
 from shardkit.conversion.shards.tfds import check_tfds_names
@@ -56,8 +56,6 @@ from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
-
-_RECIPE_FIELDS = frozenset(Recipe.__struct_fields__)
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +76,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     committed_version: int | None = None
 
 
-def prepare(options: ConvertOptions) -> Prepared:
+def prepare(options: ConvertRequest) -> Prepared:
     """Plans a conversion; reads heads and footers of the inputs, and writes nothing but empty folders.
 
     Raises:
@@ -116,7 +114,7 @@ def prepare(options: ConvertOptions) -> Prepared:
 
 
 def draft(
-    options: ConvertOptions, destination: str, work_root: str, base: Dataset | None = None
+    options: ConvertRequest, destination: str, work_root: str, base: Dataset | None = None
 ) -> tuple[Plan, InspectedInputs]:
     """Returns the plan of a conversion, whatever the destination holds, and what the inputs are; writes nothing.
 
@@ -159,7 +157,7 @@ def draft(
         source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
     transforms = plan_transforms(features, options.transforms, source_options)
     features = transforms.output_features
-    asked = {name: getattr(options, name) for name in ConvertOptions.__struct_fields__ if name in _RECIPE_FIELDS}
+    asked = {name: getattr(options, name) for name in RecipeOptions.__struct_fields__}
     recipe = Recipe(
         **{
             **asked,
@@ -199,7 +197,7 @@ def draft(
     return plan, inspected
 
 
-def _base_of(options: ConvertOptions, destination: str) -> Dataset:
+def _base_of(options: ConvertRequest, destination: str) -> Dataset:
     if options.overwrite:
         raise UsageError("--append and --overwrite exclude each other", next_step="Drop one of them")
     if any(map(names_server, options.inputs)):
@@ -212,7 +210,7 @@ def _base_of(options: ConvertOptions, destination: str) -> Dataset:
 
 
 def _prepare(
-    options: ConvertOptions, destination: str, work_root: str, exchange: str | None = None, base: Dataset | None = None
+    options: ConvertRequest, destination: str, work_root: str, exchange: str | None = None, base: Dataset | None = None
 ) -> Prepared:
     plan, inspected = draft(options, destination, work_root, base)
     if exchange is not None:
@@ -237,7 +235,7 @@ def _prepare(
     return Prepared(plan=plan, inspected=inspected, notes=notes, num_finished_splits=count_read_before(plan))
 
 
-def _schema_of(options: ConvertOptions) -> Schema | None:
+def _schema_of(options: ConvertRequest) -> Schema | None:
     if options.schema_path is not None:
         return load_schema(options.schema_path)
     return load_schema(options.recipe_path, is_recipe=True) if options.recipe_path is not None else None

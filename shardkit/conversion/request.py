@@ -1,35 +1,26 @@
-"""What a user asks `convert` for. Each option is stated once here; flags, help, recipe keys and checks follow from it.
+"""What a user asks `convert` for. Each option is stated once; flags, help, recipe keys and checks follow from it.
 
-The fields stand in the order in which a recipe file holds them.
+Options of reading stand in `SourceOptions`, those of transformations in `TransformOptions`, all others here. The fields
+stand in the order in which a recipe file holds them.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardkit.conversion.input_request import INPUTS, InputRequest
-from shardkit.conversion.option_forms import (
-    AllColumns,
-    Columns,
-    ImageSize,
-    Named,
-    Option,
-    OptionField,
-    Pair,
-    Role,
-    Size,
-    Split,
-)
+from shardkit.conversion.option_forms import AllColumns, Split, SplitShare
+from shardkit.errors import UsageError
+from shardkit.options import Columns, Named, Option, OptionField, Role, Size, options_of
+from shardkit.sources.options import INPUTS, SourceOptions
+from shardkit.transforms.options import ROWS, TransformOptions
 from shardkit.units import MiB
 
 BadRowPolicy = Literal["fail", "skip", "quarantine"]
 RunnerName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
-ROWS = "Rows and columns"
 SPLITS = "Splits and shards"
 BAD_INPUT = "Bad input"
 RUN = "What runs the conversion"
@@ -37,11 +28,12 @@ OTHER = "Other options"
 HEADINGS = (INPUTS, ROWS, SPLITS, BAD_INPUT, RUN, OTHER)
 
 
-class ConvertRequest(InputRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every option of a conversion, as `Option` describes them."""
+class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options that the recipe holds, all of the roles `content` and `limit`."""
 
+    source: SourceOptions = SourceOptions()
     splits: Annotated[
-        tuple[tuple[str, float | None], ...],
+        tuple[SplitShare, ...],
         Option(
             "--split", "A split and its share of the rows; repeat for more. One split 'train' if not given.",
             SPLITS, "content", form=Split("NAME=FRACTION"), is_common=True,
@@ -70,17 +62,14 @@ class ConvertRequest(InputRequest, frozen=True, kw_only=True, forbid_unknown_fie
             SPLITS, "content", form=Named("COLUMN"), is_common=True,
         ),
     ] = None  # fmt: skip
-    dedup_all: Annotated[
-        bool,
-        Option(
-            "--dedup", "Leave out rows that are equal to an earlier row, over all inputs; exact.",
-            ROWS, "content", stored_as="dedup", form=AllColumns(), is_common=True,
-        ),
-    ] = False  # fmt: skip
     dedup: Annotated[
         tuple[str, ...] | None,
+        Option(
+            "--dedup", "Leave out rows that are equal to an earlier row, over all inputs; exact.",
+            ROWS, "content", form=AllColumns(), is_common=True, typed_as="dedup_all",
+        ),
         Option("--dedup-by", "The same, comparing only these columns.", ROWS, "content", form=Columns()),
-    ] = None
+    ] = None  # fmt: skip
     shuffle: Annotated[
         bool,
         Option(
@@ -90,7 +79,7 @@ class ConvertRequest(InputRequest, frozen=True, kw_only=True, forbid_unknown_fie
     ] = True  # fmt: skip
     seed: Annotated[int, Option("--seed", "Of the order and of the splits.", SPLITS, "content", is_common=True)] = 0
     shard_bytes: Annotated[
-        int,
+        int | None,
         Option(
             "--shard-size", "Wanted size of a shard on disk.",
             SPLITS, "content", form=Size(), is_common=True,
@@ -150,82 +139,26 @@ class ConvertRequest(InputRequest, frozen=True, kw_only=True, forbid_unknown_fie
     allow_empty: Annotated[
         bool, Option("--allow-empty", "Make a dataset without examples if there are no rows.", BAD_INPUT, "limit")
     ] = False
-    cast: Annotated[
-        tuple[tuple[str, str], ...],
-        Option(
-            "--cast", "Make a column another type; repeat for more.",
-            ROWS, "content", "transforms", form=Pair("--cast", "COLUMN=TYPE", is_cut_at_last=True), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    rename: Annotated[
-        tuple[tuple[str, str], ...],
-        Option(
-            "--rename", "Give a column another name; repeat for more.",
-            ROWS, "content", "transforms", form=Pair("--rename", "OLD=NEW"), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    drop_null: Annotated[
-        tuple[str, ...],
-        Option(
-            "--drop-null", "Leave out rows that lack one of these columns; '*' means any.",
-            ROWS, "content", "transforms", form=Columns(), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    map_path: Annotated[
+    transforms: TransformOptions = TransformOptions()
+
+
+class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every option of a conversion.
+
+    Attributes:
+        inputs: Files, folders and globs.
+        destination: Where the dataset goes.
+    """
+
+    inputs: tuple[str, ...]
+    destination: str
+    schema_path: Annotated[
         str | None,
         Option(
-            "--map", "Your own function from Arrow batch to Arrow batch.",
-            ROWS, "content", "transforms", form=Named("FILE.py:FUNCTION"), is_common=True,
+            "--schema", "JSON or TOML file that declares or overrides features.",
+            INPUTS, "content", form=Named("FILE"), is_common=True,
         ),
     ] = None  # fmt: skip
-    select: Annotated[
-        str | None,
-        Option(
-            "--select", 'Row-wise SQL, such as "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).',
-            ROWS, "content", "transforms", form=Named("SQL"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    unicode_form: Annotated[
-        tuple[tuple[str, str], ...],
-        Option(
-            "--unicode-form", "NFC, NFD, NFKC or NFKD of a text column.",
-            ROWS, "content", "transforms",
-            form=Pair("--unicode-form", "COLUMN=NFC", metavar="COLUMN=FORM", is_cut_at_last=True),
-        ),
-    ] = ()  # fmt: skip
-    lower: Annotated[
-        tuple[str, ...],
-        Option("--lower", "Text columns in lower case.", ROWS, "content", "transforms", form=Columns()),
-    ] = ()
-    tokenize: Annotated[
-        tuple[tuple[str, str, str], ...],
-        Option(
-            "--tokenize", "Token ids in place of a text column, by the tokenizers library (extra: text).",
-            ROWS, "content", "transforms", form=Pair("--tokenize", "COLUMN=tokenizer.json", more=("",)),
-        ),
-    ] = ()  # fmt: skip
-    image_size: Annotated[
-        tuple[int, int] | None,
-        Option(
-            "--image-size", "Resize all images to this height and width.",
-            ROWS, "content", "transforms", form=ImageSize("N|HxW"),
-        ),
-    ] = None  # fmt: skip
-    image_format: Annotated[
-        Literal["jpeg", "png"] | None,
-        Option("--image-format", "Store all images as this.", ROWS, "content", "transforms"),
-    ] = None
-    image_quality: Annotated[
-        int | None,
-        Option("--image-quality", "Of JPEG; 90 if not given.", ROWS, "content", "transforms", minimum=1, maximum=100),
-    ] = None
-    apply_exif: Annotated[
-        bool,
-        Option(
-            "--apply-exif/--keep-exif", "Turn images that are written anew upright, as their EXIF data says.",
-            ROWS, "content", "transforms",
-        ),
-    ] = True  # fmt: skip
     workers: Annotated[
         int | None,
         Option(
@@ -318,30 +251,38 @@ class ConvertRequest(InputRequest, frozen=True, kw_only=True, forbid_unknown_fie
     ] = False  # fmt: skip
 
 
-@functools.cache
 def option_fields() -> tuple[OptionField, ...]:
-    """Returns all options of a conversion, in the order of a recipe file."""
-    hints = get_type_hints(ConvertRequest, include_extras=True)
-    fields = msgspec.structs.fields(ConvertRequest)
-    defaults = {f.name: () if f.default is msgspec.NODEFAULT else f.default for f in fields}
-    return tuple(
-        OptionField(name, hints[name].__origin__, hints[name].__metadata__[0], default)
-        for name, default in defaults.items()
-    )
+    """Returns all options of a conversion."""
+    return options_of(ConvertRequest)
 
 
-def fields_of(role: Role) -> tuple[OptionField, ...]:
-    """Returns the options of a role that the stored recipe holds."""
-    return tuple(f for f in option_fields() if f.is_in_recipe and f.option.role == role)
+def fields_of(*roles: Role) -> tuple[OptionField, ...]:
+    """Returns the options of some roles that the recipe holds, in the order of a recipe file."""
+    return tuple(f for f in options_of(RecipeOptions) if f.option.role in roles)
 
 
-def parse_request(typed: Mapping[str, Any]) -> ConvertRequest:
+def parse_request(typed: Mapping[str, Any], inputs: tuple[str, ...] = (), destination: str = "") -> ConvertRequest:
     """Returns what was typed as a request.
 
     Args:
-        typed: Values by field; a value that is not there is the default.
+        typed: Values by parameter; what is not there is the default.
+        inputs: Files, folders and globs.
+        destination: Where the dataset goes.
 
     Raises:
-        UsageError: If a text is not of its form.
+        UsageError: If a value is not of its form.
     """
-    return ConvertRequest(**{f.name: f.parse(typed.get(f.name)) for f in option_fields()})
+    values: dict[str, Any] = {"inputs": inputs, "destination": destination}
+    for field in option_fields():
+        value = typed.get(field.typed_name)
+        if value is not None and value != ():
+            part = values.setdefault(field.part, {}) if field.part else values
+            part[field.name] = field.parse(value)
+    try:
+        return msgspec.convert(values, ConvertRequest)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            "an option cannot be used",
+            why=str(error),
+            next_step="Correct the option that the reason names; shardkit convert --help-all has all",
+        ) from error

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardkit.conversion.layout_math import SplitShare
-from shardkit.conversion.plan import Plan
+from shardkit.conversion.option_forms import SplitShare
+from shardkit.conversion.plan import Plan, stored_recipe
 from shardkit.dataset.documents import Accounting, InputInfo
 from shardkit.dataset.manifest import (
     FORMAT_VERSION,
@@ -78,7 +78,7 @@ def _written(plan: Plan, inputs: Sequence[InputInfo], statistics: dict[str, dict
         name=_HASH[:8],
         fingerprint=plan.fingerprint,
         created=plan.created,
-        recipe=msgspec.to_builtins(plan.recipe),
+        recipe=stored_recipe(plan.recipe),
         compression=plan.recipe.compression,
         features=plan.transforms.input_features,
         splits=tuple(

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import WORK_DIR, Plan
 from shardkit.conversion.prepare import draft
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.space.size_sample import measure_sample
 from shardkit.errors import BadInputError, ShardkitError
 from shardkit.forecast.manifest_size import size_of
@@ -29,7 +29,7 @@ _MOST_BYTES = 8 * MiB
 _MOST_SECONDS = 1.0
 
 
-def measure_inputs(options: ConvertOptions) -> Workload:
+def measure_inputs(options: ConvertRequest) -> Workload:
     """Returns the sizes of real inputs. Rows are counted, and shards compressed, on a sample of a few places.
 
     What transformations make of a row is not known beforehand: rows are taken as they come.

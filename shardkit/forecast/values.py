@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from shardkit.conversion.layout_math import SplitShare
+from shardkit.conversion.option_forms import SplitShare
 from shardkit.encoding.codec import Compression
 from shardkit.forecast.limits import EngineName
 from shardkit.units import GiB, MiB

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from shardkit.conversion.layout_math import parse_shares
+from shardkit.conversion.option_forms import SplitShare, parse_shares
 from shardkit.errors import UsageError
 from shardkit.sources.file_globs import matches
 
@@ -66,7 +66,7 @@ def assign_splits(names: Sequence[str], globs: Sequence[tuple[str, str]]) -> tup
         UsageError: If a split cannot have that name, or a glob fits no file.
     """
     # Only for the names.
-    parse_shares([(split, None) for split in dict.fromkeys(split for split, _ in globs)], (DEFAULT_SPLIT,))
+    parse_shares([SplitShare(name=split) for split in dict.fromkeys(split for split, _ in globs)], (DEFAULT_SPLIT,))
     chosen: dict[str, str] = {}
     untold: list[str] = []
     for name in names:

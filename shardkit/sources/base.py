@@ -19,65 +19,14 @@ import xxhash
 from shardkit.errors import BadInputError
 from shardkit.features import Features
 from shardkit.messages import printable
+from shardkit.sources.options import MAX_FIELD_BYTES as MAX_FIELD_BYTES
+from shardkit.sources.options import SourceOptions as SourceOptions
 from shardkit.units import MiB
 
 MIN_SPLIT_BYTES = 8 * MiB
 MAX_SPLIT_BYTES = 64 * MiB
 BATCH_BYTES = 4 * MiB
 MAX_RAW_BYTES = MiB
-MAX_FIELD_BYTES = 16 * MiB
-
-
-class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How raw files are to be understood. Part of the recipe.
-
-    Attributes:
-        format: Name of a source; None finds out from the content.
-        include: Globs; of the listed files only those that match one are read.
-        exclude: Globs; listed files that match one are not read.
-        drop_columns: Columns that are not read; one that holds others stands for all of them.
-        columns: Names for a CSV without a header line.
-        delimiter: Of CSV; None means a comma, or what the content shows.
-        has_header: Whether the first line of CSV names the columns even where it looks like data.
-        null_values: Further spellings of null in CSV besides the empty field.
-        leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
-        max_field_bytes: Fields of CSV that are longer as they are written, without their quotes, are refused.
-        allows_duplicate_keys: Whether an object of JSON may hold a key twice; the last value counts.
-        encoding: Of text formats; None is UTF-8.
-        text_record: What is one row of a text file: a `line`, a `paragraph` or the whole `file`.
-        table: Of databases; None means the only one there is.
-        query: SQL whose rows are read from a database instead of a table.
-        labels: File that holds the labels of images or audio files; None takes them from the folders.
-        audio: Whether audio becomes the `bytes` of its files or decoded `samples`.
-        audio_rate: Samples a second to resample to; None keeps each file's own.
-        max_pixels: Images that declare more are refused before anything is decoded.
-        max_record_bytes: Rows larger than this are refused.
-        max_expansion: A compressed file or archive member may become so many times as large.
-        tolerates_bad_rows: Whether rows that do not fit are handed over as rejected instead of ending the conversion.
-    """
-
-    format: str | None = None
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    drop_columns: tuple[str, ...] = ()
-    columns: tuple[str, ...] | None = None
-    delimiter: str | None = None
-    has_header: bool = False
-    null_values: tuple[str, ...] = ()
-    leading_zeros: tuple[str, ...] = ()
-    max_field_bytes: int = MAX_FIELD_BYTES
-    allows_duplicate_keys: bool = False
-    encoding: str | None = None
-    text_record: Literal["line", "paragraph", "file"] = "line"
-    table: str | None = None
-    query: str | None = None
-    labels: str | None = None
-    audio: Literal["bytes", "samples"] = "bytes"
-    audio_rate: int | None = None
-    max_pixels: int = 64_000_000
-    max_record_bytes: int = 256 * MiB
-    max_expansion: int = 200
-    tolerates_bad_rows: bool = False
 
 
 class ArchiveMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):

@@ -1,4 +1,4 @@
-"""What can be asked of the transformations. Part of the recipe.
+"""What can be asked of the transformations, each option stated once. Part of the recipe.
 
 The steps apply in this order, whatever the order they are named in:
 
@@ -9,53 +9,131 @@ So `cast` and `rename` speak of columns as the source has them, everything behin
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from shardkit.errors import UsageError
-from shardkit.media.image_codec import ImageFormat
-from shardkit.storage import files as storage
+from shardkit.options import Columns, Named, Option, Pair
+
+ROWS = "Rows and columns"
+ALL_COLUMNS = "*"
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
-ALL_COLUMNS = "*"
+
+class ImageSize(Named):
+    """Height and width of images, or one number for both."""
+
+    is_one = True
+
+    def parse(self, text: Any) -> Any:
+        """Returns height and width.
+
+        Raises:
+            UsageError: If the text is no size.
+        """
+        height, sign, width = text.lower().partition("x")
+        sizes = (height, width if sign else height)
+        if not all(size.isascii() and size.isdigit() for size in sizes):
+            raise UsageError(
+                f"--image-size {text} is not a size",
+                next_step="Write it like 224, or like 240x320 for height and width",
+            )
+        return int(sizes[0]), int(sizes[1])
+
+    def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
+        """Returns height and width as one text."""
+        return "x".join(map(str, value)) if value else None
 
 
 class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is done to the rows.
+    """What is done to the rows, as each `Option` describes it.
 
     Attributes:
-        select: A row-wise SQL statement over the table `rows`.
-        map_path: A user's function from batch to batch, `FILE.py:function`.
-        map_sha256: Of that file's content.
-        drop_null: Columns that a row must have all of; `*` alone means every column.
-        rename: Old and new names, all applied at once.
-        cast: Columns with the dtype that they become; a value that does not fit exactly makes the row a bad one.
-        lower: Columns of text to be lower-cased, each code point by its simple mapping.
-        unicode_form: Columns of text with the normal form that they get (Unicode Standard Annex 15).
-        tokenize: Columns of text that become token ids; with the path of a `tokenizer.json` and its SHA-256.
-        image_size: Height and width that all images are resized to, without keeping their ratio.
-        image_format: What all images become.
-        image_quality: Of JPEG, 1 to 100; None means 90.
-        apply_exif: Whether images that are written anew are turned upright; None where none are.
+        map_sha256: Of the content of the file of `map_path`.
+        tokenize: Columns with the path of a `tokenizer.json` and its SHA-256.
+        apply_exif: None where no images are written anew.
     """
 
-    select: str | None = None
-    map_path: str | None = None
+    cast: Annotated[
+        tuple[tuple[str, str], ...],
+        Option(
+            "--cast", "Make a column another type; repeat for more.",
+            ROWS, "content", form=Pair("--cast", "COLUMN=TYPE", is_cut_at_last=True), is_common=True,
+        ),
+    ] = ()  # fmt: skip
+    rename: Annotated[
+        tuple[tuple[str, str], ...],
+        Option(
+            "--rename", "Give a column another name; repeat for more.",
+            ROWS, "content", form=Pair("--rename", "OLD=NEW"), is_common=True,
+        ),
+    ] = ()  # fmt: skip
+    drop_null: Annotated[
+        tuple[str, ...],
+        Option(
+            "--drop-null", "Leave out rows that lack one of these columns; '*' means any.",
+            ROWS, "content", form=Columns(), is_common=True,
+        ),
+    ] = ()  # fmt: skip
+    map_path: Annotated[
+        str | None,
+        Option(
+            "--map", "Your own function from Arrow batch to Arrow batch.",
+            ROWS, "content", form=Named("FILE.py:FUNCTION"), is_common=True,
+        ),
+    ] = None  # fmt: skip
+    select: Annotated[
+        str | None,
+        Option(
+            "--select", 'Row-wise SQL, such as "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).',
+            ROWS, "content", form=Named("SQL"), is_common=True,
+        ),
+    ] = None  # fmt: skip
+    unicode_form: Annotated[
+        tuple[tuple[str, UnicodeForm], ...],
+        Option(
+            "--unicode-form", "NFC, NFD, NFKC or NFKD of a text column.",
+            ROWS, "content",
+            form=Pair("--unicode-form", "COLUMN=NFC", metavar="COLUMN=FORM", is_cut_at_last=True),
+        ),
+    ] = ()  # fmt: skip
+    lower: Annotated[
+        tuple[str, ...],
+        Option("--lower", "Text columns in lower case.", ROWS, "content", form=Columns()),
+    ] = ()
+    tokenize: Annotated[
+        tuple[tuple[str, str, str], ...],
+        Option(
+            "--tokenize", "Token ids in place of a text column, by the tokenizers library (extra: text).",
+            ROWS, "content", form=Pair("--tokenize", "COLUMN=tokenizer.json", more=("",)),
+        ),
+    ] = ()  # fmt: skip
+    image_size: Annotated[
+        tuple[int, int] | None,
+        Option(
+            "--image-size", "Resize all images to this height and width.",
+            ROWS, "content", form=ImageSize("N|HxW"),
+        ),
+    ] = None  # fmt: skip
+    image_format: Annotated[
+        Literal["jpeg", "png"] | None,
+        Option("--image-format", "Store all images as this.", ROWS, "content"),
+    ] = None
+    image_quality: Annotated[
+        int | None,
+        Option("--image-quality", "Of JPEG; 90 if not given.", ROWS, "content", minimum=1, maximum=100),
+    ] = None
+    apply_exif: Annotated[
+        bool | None,
+        Option(
+            "--apply-exif/--keep-exif", "Turn images that are written anew upright, as their EXIF data says.",
+            ROWS, "content", shown_default=True,
+        ),
+    ] = None  # fmt: skip
     map_sha256: str | None = None
-    drop_null: tuple[str, ...] = ()
-    rename: tuple[tuple[str, str], ...] = ()
-    cast: tuple[tuple[str, str], ...] = ()
-    lower: tuple[str, ...] = ()
-    unicode_form: tuple[tuple[str, UnicodeForm], ...] = ()
-    tokenize: tuple[tuple[str, str, str], ...] = ()
-    image_size: tuple[int, int] | None = None
-    image_format: ImageFormat | None = None
-    image_quality: int | None = None
-    apply_exif: bool | None = None
 
     @property
     def changes_nothing(self) -> bool:
@@ -75,28 +153,6 @@ def split_reference(reference: str) -> tuple[str, str]:
     return path, function
 
 
-def with_hashes(options: TransformOptions) -> TransformOptions:
-    """Returns the options with absolute paths and the hashes of the files they name.
-
-    Raises:
-        UsageError: If a file cannot be read, or is not the one of which the options hold a hash.
-    """
-    changes: dict[str, object] = {}
-    if options.map_path is not None:
-        path, function = split_reference(options.map_path)
-        path = storage.normalize(path)
-        found = sha256_of(read_user_file(path, "--map"))
-        _check_same(path, "--map", options.map_sha256, found)
-        changes = {"map_path": f"{path}:{function}", "map_sha256": found}
-    tokenize = []
-    for column, given_path, sha256 in options.tokenize:
-        path = storage.normalize(given_path)
-        found = sha256_of(read_user_file(path, "--tokenize"))
-        _check_same(path, "--tokenize", sha256 or None, found)
-        tokenize.append((column, path, found))
-    return msgspec.structs.replace(options, **changes, tokenize=tuple(tokenize))
-
-
 def without_places(options: TransformOptions) -> TransformOptions:
     """Returns what of the options determines the result: files by their hashes, not by where they lie."""
     return msgspec.structs.replace(
@@ -104,66 +160,3 @@ def without_places(options: TransformOptions) -> TransformOptions:
         map_path=None if options.map_path is None else f":{split_reference(options.map_path)[1]}",
         tokenize=tuple((column, "", sha256) for column, _, sha256 in options.tokenize),
     )
-
-
-def read_user_file(path: str, option: str, sha256: str | None = None) -> bytes:
-    """Returns the content of a file that an option names.
-
-    Args:
-        path: Of the file.
-        option: For messages.
-        sha256: What its content must hash to; None takes whatever is there.
-
-    Raises:
-        UsageError: If it cannot be read or is another one.
-    """
-    try:
-        content = storage.read_bytes(path)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"the file of {option} cannot be read",
-            where=storage.redact(path),
-            why=reason,
-            next_step="Check the path, and that the file may be read",
-        ) from error
-    if sha256 is not None:
-        _check_same(path, option, sha256, sha256_of(content))
-    return content
-
-
-def sha256_of(content: bytes) -> str:
-    """Returns the SHA-256 of some bytes as hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def make_options(parts: Mapping[str, object]) -> TransformOptions:
-    """Returns the options that a command line asks for, without hashes.
-
-    Args:
-        parts: Values by field.
-
-    Raises:
-        UsageError: If one does not fit its field.
-    """
-    changes_images = any(parts.get(name) for name in ("image_size", "image_format", "image_quality"))
-    try:
-        return msgspec.convert(
-            {**parts, "apply_exif": parts.get("apply_exif", True) if changes_images else None}, TransformOptions
-        )
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            "the transformations cannot be used",
-            why=str(error),
-            next_step="Correct the option that the reason names; shardkit convert --help has all",
-        ) from error
-
-
-def _check_same(path: str, option: str, expected: str | None, found: str) -> None:
-    if expected is not None and expected != found:
-        raise UsageError(
-            f"the file of {option} is not the one that the recipe was made with",
-            where=storage.redact(path),
-            why=f"its SHA-256 is {found}, expected {expected}",
-            next_step=f"Put the old file back, or name the new one with {option}",
-        )

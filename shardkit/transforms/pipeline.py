@@ -20,11 +20,12 @@ from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, So
 from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
 from shardkit.transforms.images import image_step
 from shardkit.transforms.map import MapStep
-from shardkit.transforms.options import TransformOptions, with_hashes
+from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.row_origin import origin_of, origins_of, place_of, raw_rows
 from shardkit.transforms.select import select_step
 from shardkit.transforms.steps import Positions, RowFailure, Step
 from shardkit.transforms.text import lower_step, tokenize_step, unicode_step
+from shardkit.transforms.user_files import with_hashes
 
 FilteredCounts = Mapping[int, int]
 

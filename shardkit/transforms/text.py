@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from shardkit.errors import UsageError, missing_extra
 from shardkit.features import Feature, Features, make_feature
 from shardkit.messages import shown
-from shardkit.transforms.options import UnicodeForm, read_user_file
+from shardkit.transforms.options import UnicodeForm
 from shardkit.transforms.steps import RowError, RowwiseStep, Taken, batch_of, check_distinct, find_feature
 from shardkit.transforms.tokenizer_cache import TokenIds, encode_whole, word_tokens_of
+from shardkit.transforms.user_files import read_user_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -13,7 +13,8 @@ from typing import Any
 from shardkit.errors import UsageError
 from shardkit.runtime.process_limits import is_memory_short
 from shardkit.runtime.user_files import UserModuleLoader
-from shardkit.transforms.options import read_user_file, split_reference
+from shardkit.transforms.options import split_reference
+from shardkit.transforms.user_files import read_user_file
 
 OPTION = "--map"
 

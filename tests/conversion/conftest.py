@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from tests.support.in_process import run_plan
 
 
@@ -12,6 +12,6 @@ def convert(tmp_path):
     def run(inputs, name="dataset", **options):
         destination = str(tmp_path / name)
         inputs = (str(inputs),) if not isinstance(inputs, list | tuple) else tuple(map(str, inputs))
-        return run_plan(prepare(ConvertOptions(inputs=inputs, destination=destination, **options)).plan)
+        return run_plan(prepare(ConvertRequest(inputs=inputs, destination=destination, **options)).plan)
 
     return run

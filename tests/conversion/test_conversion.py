@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardkit.conversion.commit.commit import forbid_commit
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.extract import extract
 from shardkit.conversion.layout_math import form_groups
+from shardkit.conversion.option_forms import SplitShare
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.shards import layout
 from shardkit.dataset.manifest import encode_manifest
 from shardkit.encoding.codec import inflate_block
@@ -68,7 +69,8 @@ def digests(dataset):
 
 @pytest.mark.full
 def test_every_row_comes_out_once_in_a_random_order(convert, parquet_files):
-    dataset = convert(parquet_files, splits=(("train", 0.8), ("test", 0.2)), num_shards=4)
+    shares = (SplitShare(name="train", fraction=0.8), SplitShare(name="test", fraction=0.2))
+    dataset = convert(parquet_files, splits=shares, num_shards=4)
     rows = all_rows(dataset)
     assert sorted(r["id"] for r in rows) == list(range(3000))
     wanted = {r["id"]: r for n in range(3) for r in make_table(1000, 1000 * n).to_pylist()}
@@ -100,7 +102,7 @@ def test_any_cut_gives_even_shards_that_hold_everything(
     folder = tmp_path_factory.mktemp("cut")
     table = make_table(num_rows)
     pq.write_table(table, folder / "a.parquet", row_group_size=97)
-    options = ConvertOptions(
+    options = ConvertRequest(
         inputs=(str(folder / "a.parquet"),),
         destination=str(folder / "out"),
         num_shards=num_shards,
@@ -181,7 +183,7 @@ def test_no_shuffle_keeps_the_order_of_the_inputs(convert, parquet_files):
 
 @pytest.mark.full
 def test_a_row_stays_in_its_split_when_files_are_added(convert, parquet_files, tmp_path):
-    shares = (("train", 0.5), ("test", 0.5))
+    shares = (SplitShare(name="train", fraction=0.5), SplitShare(name="test", fraction=0.5))
     before = convert(parquet_files, "before", splits=shares)
     pq.write_table(make_table(500, 9000), parquet_files / "part-9.parquet")
     after = convert(parquet_files, "after", splits=shares)

@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 from shardkit.cli import main
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
@@ -98,7 +98,7 @@ def test_other_formats_have_no_tables(tmp_path: Path, capsys, option: str) -> No
     ],
 )
 def test_other_databases_say_what_to_do_instead(tmp_path: Path, url: str, message: str) -> None:
-    options = ConvertOptions(inputs=(url,), destination=str(tmp_path / "out"), source=SourceOptions(table="t"))
+    options = ConvertRequest(inputs=(url,), destination=str(tmp_path / "out"), source=SourceOptions(table="t"))
     with pytest.raises(UsageError) as caught:
         prepare(options)
     assert re.search(message, str(caught.value))
@@ -194,7 +194,7 @@ def test_a_query_of_a_server_is_read_as_psql_reads_it(server, password, tmp_path
 
 @pytest.mark.full
 def test_the_password_is_written_nowhere(server, tmp_path: Path) -> None:
-    options = ConvertOptions(
+    options = ConvertRequest(
         inputs=(WITH_PASSWORD,), destination=str(tmp_path / "out"), source=SourceOptions(table="t")
     )
     plan = prepare(options).plan
@@ -214,7 +214,7 @@ def test_the_password_is_written_nowhere(server, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_an_attempt_that_was_cut_off_goes_on_with_the_same_rows(server, password, tmp_path: Path) -> None:
     server.run("CREATE TABLE IF NOT EXISTS growing AS SELECT 1 AS id")
-    options = ConvertOptions(
+    options = ConvertRequest(
         inputs=(URL,), destination=str(tmp_path / "out"), source=SourceOptions(table="public.growing")
     )
     first = prepare(options).plan
@@ -241,7 +241,7 @@ def test_an_attempt_that_was_cut_off_goes_on_with_the_same_rows(server, password
     ],
 )
 def test_a_query_that_does_not_work_leaves_nothing(server, password, tmp_path: Path, query: str, why: str) -> None:
-    options = ConvertOptions(inputs=(URL,), destination=str(tmp_path / "out"), source=SourceOptions(query=query))
+    options = ConvertRequest(inputs=(URL,), destination=str(tmp_path / "out"), source=SourceOptions(query=query))
     # What fails in the middle of the rows has no code that tells whose fault it was.
     kind = StorageError if "division" in why else UsageError
     with pytest.raises(kind, match=why):
@@ -254,7 +254,7 @@ def test_a_query_that_does_not_work_leaves_nothing(server, password, tmp_path: P
 def test_a_server_that_refuses_is_named_without_the_password(server, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)
     url = f"postgresql://bob:wr0ng@127.0.0.1:{PORT}/postgres"
-    options = ConvertOptions(inputs=(url,), destination=str(tmp_path / "out"), source=SourceOptions(table="t"))
+    options = ConvertRequest(inputs=(url,), destination=str(tmp_path / "out"), source=SourceOptions(table="t"))
     with pytest.raises(StorageError, match="password authentication failed") as caught:
         prepare(options)
     assert "wr0ng" not in str(caught.value)
@@ -267,4 +267,4 @@ def test_a_server_needs_a_table_or_a_query_and_stands_alone(tmp_path: Path) -> N
         ((URL, "a.csv"), {"table": "t"}, "an input by itself"),
     ):
         with pytest.raises(UsageError, match=message):
-            prepare(ConvertOptions(inputs=inputs, destination=str(tmp_path / "out"), source=SourceOptions(**options)))
+            prepare(ConvertRequest(inputs=inputs, destination=str(tmp_path / "out"), source=SourceOptions(**options)))

@@ -8,8 +8,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipelines.threads import ThreadedDoFn
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.units import MiB
 
 pytestmark = pytest.mark.full
@@ -63,7 +63,7 @@ def test_where_a_file_is_cut_does_not_depend_on_other_files(tmp_path):
 
     def cuts_of_a(*names):
         inputs = tuple(str(tmp_path / name) for name in names)
-        plan = prepare(ConvertOptions(inputs=inputs, destination=str(tmp_path / "out"))).plan
+        plan = prepare(ConvertRequest(inputs=inputs, destination=str(tmp_path / "out"))).plan
         return [(s.start, s.stop) for s in plan.input_splits if plan.files[s.file_start].name == "a.csv"]
 
     alone = cuts_of_a("a.csv")

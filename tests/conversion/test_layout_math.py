@@ -23,10 +23,10 @@ from shardkit.conversion.layout_math import (
     exact_cuts,
     form_groups,
     needs_exact_cuts,
-    parse_shares,
     shard_file_name,
     shard_of_starts,
 )
+from shardkit.conversion.option_forms import SplitShare, parse_shares
 from shardkit.errors import UsageError
 
 record_sizes = st.lists(st.integers(17, 5000), min_size=1, max_size=300).map(lambda s: np.array(s, dtype=np.int64))
@@ -145,7 +145,8 @@ def test_blocks_cover_all_records_and_none_is_empty(sizes, block_bytes):
 
 def test_shares_default_to_one_split_and_keep_their_order():
     assert [(s.name, s.fraction) for s in parse_shares([])] == [("train", 1.0)]
-    assert [s.name for s in parse_shares([("test", 0.1), ("train", 0.9)])] == ["test", "train"]
+    shares = (SplitShare(name="test", fraction=0.1), SplitShare(name="train", fraction=0.9))
+    assert parse_shares(shares) == shares
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_shares_default_to_one_split_and_keep_their_order():
 )
 def test_shares_that_make_no_sense_are_refused(shares):
     with pytest.raises(UsageError):
-        parse_shares(shares)
+        parse_shares([SplitShare(name=name, fraction=fraction) for name, fraction in shares])
 
 
 def test_more_shards_than_examples_are_refused_with_the_number_that_fits():

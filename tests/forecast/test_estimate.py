@@ -4,7 +4,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.conversion.layout_math import MAX_GROUPS, SplitShare, choose_group_bytes
+from shardkit.conversion.layout_math import MAX_GROUPS, choose_group_bytes
+from shardkit.conversion.option_forms import SplitShare
 from shardkit.conversion.rows.small_files import group_small_files
 from shardkit.forecast.estimate import carries_bytes, forecast, part_of
 from shardkit.forecast.limit_checks import clear, find

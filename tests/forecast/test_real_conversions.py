@@ -10,11 +10,12 @@ from click.testing import CliRunner
 from PIL import Image
 
 from shardkit.cli.plan import command
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.extract.extract import load_extracted
 from shardkit.conversion.layout_math import write_units
+from shardkit.conversion.option_forms import SplitShare
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.shards.layout import plan_layout
 from shardkit.conversion.work_folder import work_folder
 from shardkit.dataset.open import open_dataset
@@ -64,7 +65,7 @@ SHAPES = [
 def test_a_conversion_is_as_it_was_forecast(folder, tmp_path, shape):
     from beam_pipelines.engines.local import run_local
 
-    options = ConvertOptions(inputs=(str(folder),), destination=str(tmp_path / "out"), **shape)
+    options = ConvertRequest(inputs=(str(folder),), destination=str(tmp_path / "out"), **shape)
     workload = measure_inputs(options)
     kept = {name: shape[name] for name in ("shard_bytes", "num_shards", "compression", "shuffle") if name in shape}
     told = forecast(workload, Setting(num_workers=2, **kept))
@@ -134,14 +135,17 @@ def many_words(folder):
             file.write(f"{words[i % 50]},{words[seldom]},key-{i:09d},{filler}{rng.random()}\n")
 
 
-@pytest.mark.parametrize("splits", [(), (("train", 0.9), ("test", 0.1))], ids=["one split", "two splits"])
+TWO = (SplitShare(name="train", fraction=0.9), SplitShare(name="test", fraction=0.1))
+
+
+@pytest.mark.parametrize("splits", [(), TWO], ids=["one split", "two splits"])
 @pytest.mark.parametrize("inputs", [a_thousand_rows, photographs, many_words])
 def test_a_manifest_is_as_large_as_it_was_forecast(tmp_path, inputs, splits):
     from beam_pipelines.engines.local import run_local
 
     (tmp_path / "in").mkdir()
     inputs(tmp_path / "in")
-    options = ConvertOptions(inputs=(str(tmp_path / "in"),), destination=str(tmp_path / "out"), splits=splits)
+    options = ConvertRequest(inputs=(str(tmp_path / "in"),), destination=str(tmp_path / "out"), splits=splits)
     workload = measure_inputs(options)
     plan = prepare(options).plan
     with work_folder(plan):
@@ -155,7 +159,7 @@ def test_a_manifest_is_as_large_as_it_was_forecast(tmp_path, inputs, splits):
 
 def test_a_part_of_the_files_has_a_manifest_with_fewer_files(tmp_path):
     photographs(tmp_path)
-    workload = measure_inputs(ConvertOptions(inputs=(str(tmp_path),), destination=""))
+    workload = measure_inputs(ConvertRequest(inputs=(str(tmp_path),), destination=""))
     whole, quarter = (forecast(workload, Setting(num_datasets=n)).manifest_bytes for n in (1, 4))
     assert quarter < whole / 2
 

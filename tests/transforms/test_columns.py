@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.conversion.convert_options import convert_options
 from shardkit.conversion.request import parse_request
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
@@ -166,7 +165,7 @@ def test_the_first_bad_row_is_told_whichever_step_finds_it():
 
 
 def options_from_texts(**typed):
-    return convert_options(parse_request(typed), ("rows.csv",), "out").transforms
+    return parse_request(typed).transforms
 
 
 @pytest.mark.parametrize(

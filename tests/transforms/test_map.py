@@ -10,8 +10,9 @@ import pytest
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
-from shardkit.transforms.options import TransformOptions, with_hashes, without_places
+from shardkit.transforms.options import TransformOptions, without_places
 from shardkit.transforms.pipeline import apply, plan_transforms, transform_notes
+from shardkit.transforms.user_files import with_hashes
 
 FEATURES = (
     make_feature("n", "int64", nullable=True),

@@ -13,11 +13,11 @@ from shardkit.cli.shell.option_files import key_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shardkit.conversion.convert_options import ConvertOptions
     from shardkit.conversion.inputs.append_check import NothingNew
+    from shardkit.conversion.request import ConvertRequest
 
 
-def held_options(ctx: click.Context, options: ConvertOptions) -> ConvertOptions:
+def held_options(ctx: click.Context, options: ConvertRequest) -> ConvertRequest:
     """Returns the options of a conversion with everything as the dataset holds it that it is appended to.
 
     Raises:
@@ -33,7 +33,7 @@ def held_options(ctx: click.Context, options: ConvertOptions) -> ConvertOptions:
     return check_against_recipe(options, recipe_of(base.manifest, storage.redact(destination)), typed)
 
 
-def tidy_after_append(options: ConvertOptions) -> None:
+def tidy_after_append(options: ConvertRequest) -> None:
     """Removes what a conversion left that was killed behind its commit, which made the newest version."""
     from shardkit.conversion.plan import load_plan, work_roots
     from shardkit.conversion.work_folder import remove_work_folder, version_cut_off

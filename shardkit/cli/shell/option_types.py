@@ -56,24 +56,6 @@ class NumberRange(click.FloatRange):
         return number
 
 
-class SplitType(click.ParamType[tuple[str, float | None]]):
-    """A split and its share, such as `train=0.9`, or a split alone."""
-
-    name = "split"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float | None]:
-        """Returns name and fraction, None if there is none."""
-        if isinstance(value, tuple):
-            return value
-        name, sign, fraction = str(value).partition("=")
-        try:
-            return name, float(fraction) if sign else None
-        except ValueError:
-            self.fail(f"{fraction!r} is not a fraction; write it like train=0.9", param, ctx)
-
-
 class FiniteRange(click.FloatRange):
     """Numbers of a range; neither infinity nor NaN, which lie in every one."""
 

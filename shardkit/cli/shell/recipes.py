@@ -11,7 +11,7 @@ import click
 
 from shardkit.cli.shell.option_files import checked_defaults, key_of, read_toml
 from shardkit.cli.shell.request_options import click_options
-from shardkit.conversion.request import option_fields
+from shardkit.conversion.request import fields_of, option_fields
 
 if TYPE_CHECKING:
     from shardkit.dataset.manifest import Manifest
@@ -98,7 +98,7 @@ def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
     Args:
         recipe: As the manifest holds it.
     """
-    return {f.key: f.write(recipe) for f in option_fields() if f.is_in_recipe}
+    return {f.key: f.write(recipe) for f in fields_of("content", "limit")}
 
 
 def declaration(feature: Feature) -> dict[str, Any]:

@@ -7,37 +7,38 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from shardkit.cli.shell.option_types import NumberRange, SizeType, SplitType
-from shardkit.conversion.input_request import InputRequest
-from shardkit.conversion.option_forms import OptionField, Size, Split
+from shardkit.cli.shell.option_types import NumberRange, SizeType
 from shardkit.conversion.request import HEADINGS, option_fields
+from shardkit.options import OptionField, Size, options_of
+from shardkit.sources.options import SourceOptions
 from shardkit.units import MiB
 
-INPUT_OPTIONS = InputRequest.__struct_fields__
+INPUT_OPTIONS = (*(f.typed_name for f in options_of(SourceOptions)), "schema_path")
 
 
 def click_options(names: Sequence[str], **helps: str) -> list[click.Parameter]:
     """Returns the options that fields of a request stand for.
 
     Args:
-        names: Of the fields.
+        names: Of the parameters.
         helps: What a command says of some of them in its own words.
     """
-    fields = {f.name: f for f in option_fields()}
+    fields = {f.typed_name: f for f in option_fields()}
     return [_click_option(fields[name], helps.get(name, fields[name].option.help)) for name in names]
 
 
 def headings_of(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Returns the flags of fields by the heading that they stand under."""
-    fields = [f for f in option_fields() if f.name in names]
+    fields = [f for f in option_fields() if f.typed_name in names]
     return {h: tuple(f"--{f.key}" for f in fields if f.option.heading == h) for h in HEADINGS}
 
 
 def _click_option(field: OptionField, text: str) -> click.Option:
     option, default = field.option, field.default
     settings: dict[str, Any] = {"help": text}
-    if field.kind is bool:
-        settings |= {"is_flag": True, "default": default, "show_default": default}
+    if field.is_flag:
+        is_on = bool(option.shown_default if default is None else default)
+        settings |= {"is_flag": True, "default": is_on, "show_default": is_on}
     elif field.is_repeated:
         settings["multiple"] = True
     elif default not in (None, ()):
@@ -45,9 +46,9 @@ def _click_option(field: OptionField, text: str) -> click.Option:
         settings |= {"default": shown, "show_default": True}
     elif option.shown_default is not None:
         settings["show_default"] = option.shown_default
-    if field.kind is not bool:
+    if not field.is_flag:
         settings |= {"type": _click_type(field), "metavar": option.form.metavar}
-    return click.Option([option.flag, field.name], **settings)
+    return click.Option([option.flag, field.typed_name], **settings)
 
 
 def _click_type(field: OptionField) -> click.ParamType[Any]:
@@ -56,8 +57,6 @@ def _click_type(field: OptionField) -> click.ParamType[Any]:
     choice = field.kind if get_origin(field.kind) is Literal else kinds[0]
     if isinstance(option.form, Size):
         return SizeType()
-    if isinstance(option.form, Split):
-        return SplitType()
     if get_origin(choice) is Literal:
         return click.Choice(get_args(choice))
     if choice is float:

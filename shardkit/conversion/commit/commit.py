@@ -15,7 +15,7 @@ from shardkit.conversion.exchange import has_mark, set_mark
 from shardkit.conversion.extract.extract import statistics_parts
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.layout_math import Layout, SplitLayout
-from shardkit.conversion.plan import Plan, write_whole
+from shardkit.conversion.plan import Plan, stored_recipe, write_whole
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
 from shardkit.dataset.manifest import (
@@ -71,7 +71,7 @@ def commit_dataset(
         shards=ordered,
         accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
         created=plan.created,
-        recipe=msgspec.to_builtins(plan.recipe),
+        recipe=stored_recipe(plan.recipe),
         packed_statistics=packed_statistics,
     )
     if plan.base is not None:

@@ -18,8 +18,8 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import Plan
+from shardkit.conversion.request import ConvertRequest
 from shardkit.errors import StorageError, UsageError, missing_extra
 from shardkit.storage import files as storage
 
@@ -45,7 +45,7 @@ class ServerRows(msgspec.Struct, frozen=True, kw_only=True):
         notes: What the user should know.
     """
 
-    options: ConvertOptions
+    options: ConvertRequest
     notes: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ def names_server(text: str) -> bool:
 
 
 @contextlib.contextmanager
-def server_rows(options: ConvertOptions, work_root: str) -> Iterator[ServerRows | None]:
+def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows | None]:
     """Reads the rows of a server, if that is what the inputs name; None if not.
 
     What an attempt that began has read already is taken again. What is read newly is removed if an error is raised.
@@ -134,7 +134,7 @@ def _refuse_foreign(inputs: tuple[str, ...]) -> None:
         raise UsageError("an SQLite database is named by its file", next_step="Leave out what stands before the path")
 
 
-def _statement(options: ConvertOptions) -> str:
+def _statement(options: ConvertRequest) -> str:
     query, table = options.source.query, options.source.table
     if query is not None and table is not None:
         raise UsageError("--table and --query exclude each other", next_step="Drop one of them")

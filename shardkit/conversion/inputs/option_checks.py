@@ -5,38 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from shardkit.conversion.convert_options import ConvertOptions
-from shardkit.conversion.rows.bad_rows import BadLimit
+from shardkit.conversion.option_forms import BadLimit
+from shardkit.conversion.request import ConvertRequest
 from shardkit.dataset.manifest import manifest_path, shard_table_path
 from shardkit.encoding.codec import DEFAULT_LEVEL, CompressionLevel
 from shardkit.errors import UsageError
-from shardkit.sources.base import SourceOptions
+from shardkit.options import options_of
 from shardkit.sources.file_globs import matches
 from shardkit.sources.formats import formats_with
+from shardkit.sources.options import SourceOptions
 from shardkit.storage import files as storage
 from shardkit.storage.locations import names_path
 from shardkit.units import KiB
 
-# Options of reading that have no meaning for some formats, and the fields that hold them.
-_SOURCE_OPTIONS = (
-    ("--drop-columns", "drop_columns"),
-    ("--columns", "columns"),
-    ("--delimiter", "delimiter"),
-    ("--header", "has_header"),
-    ("--null-value", "null_values"),
-    ("--max-field", "max_field_bytes"),
-    ("--allow-duplicate-keys", "allows_duplicate_keys"),
-    ("--encoding", "encoding"),
-    ("--text-record", "text_record"),
-    ("--table", "table"),
-    ("--query", "query"),
-    ("--labels", "labels"),
-    ("--audio", "audio"),
-    ("--audio-rate", "audio_rate"),
-)
 
-
-def check_options(options: ConvertOptions) -> None:
+def check_options(options: ConvertRequest) -> None:
     """Checks what can be told without looking at the inputs.
 
     Raises:
@@ -49,7 +32,7 @@ def check_options(options: ConvertOptions) -> None:
             why="it must be at least 1",
             next_step="Give --num-shards 1 or more, or leave it out and give --shard-size",
         )
-    if options.num_shards is None and options.shard_bytes < KiB:
+    if options.num_shards is None and (options.shard_bytes or 0) < KiB:
         raise UsageError(
             f"a shard size of {options.shard_bytes} bytes is too small",
             why="it must be at least 1 KiB",
@@ -72,18 +55,18 @@ def check_source_options(options: SourceOptions) -> None:
         raise UsageError("--header and --columns exclude each other", next_step="Drop one of them")
     if options.table is not None and options.query is not None:
         raise UsageError("--table and --query exclude each other", next_step="Drop one of them")
-    usual = SourceOptions()
-    for option, field in _SOURCE_OPTIONS:
-        formats = formats_with(field)
-        is_given = getattr(options, field) != getattr(usual, field)
-        if is_given and options.format not in formats:
+    for field in options_of(SourceOptions):
+        # Without a format that names it, an option has a meaning for all.
+        formats = formats_with(field.name)
+        is_given = getattr(options, field.name) != field.default
+        if formats and is_given and options.format not in formats:
             raise UsageError(
-                f"{option} has no meaning for {options.format} files",
+                f"--{field.key} has no meaning for {options.format} files",
                 next_step=f"It is for {', '.join(formats)}; drop it, or say with --format what the files are",
             )
 
 
-def choose_level(options: ConvertOptions) -> CompressionLevel | None:
+def choose_level(options: ConvertRequest) -> CompressionLevel | None:
     """Returns the level of compression, None where nothing is compressed.
 
     Raises:
@@ -99,7 +82,7 @@ def choose_level(options: ConvertOptions) -> CompressionLevel | None:
     return None
 
 
-def _check_assignment(options: ConvertOptions) -> None:
+def _check_assignment(options: ConvertRequest) -> None:
     asked = (
         ("--group-by", bool(options.group_by)),
         ("--split-column", options.split_column is not None),
@@ -115,7 +98,7 @@ def _check_assignment(options: ConvertOptions) -> None:
         )
 
 
-def _check_bad_row_options(options: ConvertOptions) -> None:
+def _check_bad_row_options(options: ConvertRequest) -> None:
     if options.max_bad is None:
         return
     BadLimit(options.max_bad)

@@ -8,15 +8,11 @@ from typing import Any
 
 import msgspec
 
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import Recipe
-from shardkit.conversion.request import fields_of
+from shardkit.conversion.request import ConvertRequest, RecipeOptions, fields_of
 from shardkit.dataset.manifest import Manifest
 from shardkit.errors import UsageError
 from shardkit.transforms.options import TransformOptions, split_reference
-
-# Values that the recipe holds in another form, or that check_against_recipe takes from elsewhere.
-_HELD_OTHERWISE = frozenset({"splits", "shard_bytes"})
 
 
 def recipe_of(manifest: Manifest, where: str) -> Recipe:
@@ -53,8 +49,8 @@ def recipe_of(manifest: Manifest, where: str) -> Recipe:
 
 
 def check_against_recipe(
-    options: ConvertOptions, recipe: Recipe, given: Collection[str] | None = None
-) -> ConvertOptions:
+    options: ConvertRequest, recipe: Recipe, given: Collection[str] | None = None
+) -> ConvertRequest:
     """Returns the options with everything as the recipe holds it, but for what may differ.
 
     Args:
@@ -65,13 +61,13 @@ def check_against_recipe(
     Raises:
         UsageError: If one contradicts the recipe.
     """
-    defaults = type(options)(inputs=(), destination="")
+    defaults, written = ConvertRequest(inputs=(), destination=""), msgspec.to_builtins(recipe)
     for field in fields_of("content"):
         name, path = field.key, field.path
         asked, held = _value(options, path), _value(recipe, path)
         if asked != held and (asked != _value(defaults, path) if given is None else name in given):
             is_there = held is not None and held is not False and held != ()
-            told = f"--{name}{_shown(held)}" if is_there else f"no --{name}"
+            told = f"--{name}{_shown(field.write(written))}" if is_there else f"no --{name}"
             raise UsageError(
                 f"--{name} contradicts the dataset that is appended to",
                 why=f"it was made with {told}",
@@ -86,35 +82,25 @@ def check_against_recipe(
             )
     return msgspec.structs.replace(
         options,
-        source=msgspec.structs.replace(
-            recipe.source, **_chosen(options.source, defaults.source, recipe.source, "source")
-        ),
-        splits=_splits(recipe),
-        shard_bytes=recipe.shard_bytes or defaults.shard_bytes,
-        transforms=_with_places(recipe.transforms, options.transforms),
-        **{name: getattr(recipe, name) for name in _held_names()},
-        **_chosen(options, defaults, recipe, ""),
+        **{name: getattr(recipe, name) for name in RecipeOptions.__struct_fields__}
+        | _chosen(options, defaults, recipe, "")
+        | {
+            "source": msgspec.structs.replace(
+                recipe.source, **_chosen(options.source, defaults.source, recipe.source, "source")
+            ),
+            "transforms": _with_places(recipe.transforms, options.transforms),
+        },
     )
-
-
-def _held_names() -> set[str]:
-    return {f.stored_name for f in fields_of("content") if not f.option.part} - _HELD_OTHERWISE
 
 
 def _chosen(own: Any, default: Any, held: Any, part: str) -> dict[str, Any]:
     """Returns the limits of a part: what the user asks for, or else what the recipe holds."""
-    names = [f.stored_name for f in fields_of("limit") if f.option.part == part]
+    names = [f.name for f in fields_of("limit") if f.part == part]
     return {n: getattr(held if getattr(own, n) == getattr(default, n) else own, n) for n in names}
-
-
-def _splits(recipe: Recipe) -> tuple[tuple[str, float | None], ...]:
-    return tuple((s.name, None if recipe.split_column is not None else s.fraction) for s in recipe.splits)
 
 
 def _value(holder: Any, path: str) -> Any:
     """Returns an option as it can be compared: files by what is called in them, for their hashes are checked later."""
-    if path == "splits" and isinstance(holder, Recipe):
-        return _splits(holder)
     found = attrgetter(path)(holder)
     if path == "transforms.map_path" and found is not None:
         return split_reference(found)[1]
@@ -131,12 +117,10 @@ def _with_places(held: TransformOptions, own: TransformOptions) -> TransformOpti
     )
 
 
-def _shown(value: Any) -> str:
-    if value is True:
+def _shown(written: Any) -> str:
+    if written is True:
         return ""
-    items = value if isinstance(value, tuple) else (value,)
-    pairs = (item if isinstance(item, tuple) else (item,) for item in items)
-    return " " + ",".join("=".join(str(part) for part in pair if part is not None) for pair in pairs)
+    return f" {','.join(map(str, written))}" if isinstance(written, list) else f" {written}"
 
 
 def _refusal(where: str, why: str, next_step: str) -> UsageError:

@@ -6,13 +6,13 @@ import glob
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from pathlib import Path
 
 from shardkit.conversion.extracted import Extracted
+from shardkit.conversion.option_forms import BadLimit
 from shardkit.conversion.plan import Plan
 from shardkit.dataset.rejected_rows import RejectedRecord, encode_record
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError
 from shardkit.file_types import format_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RejectedRow
@@ -21,36 +21,6 @@ from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
 MAX_SAMPLES = 3
-
-
-class BadLimit:
-    """How many rows may be bad: a number, or a share of all rows.
-
-    Args:
-        text: Such as `100` or `0.1%`.
-
-    Raises:
-        UsageError: If it is neither.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text.strip()
-        digits = self.text.removesuffix("%")
-        is_share = digits != self.text
-        try:
-            value = Fraction(digits)
-        except (ValueError, ZeroDivisionError):
-            value = Fraction(-1)
-        if "/" in digits or value < 0 or (is_share and value > 100) or (not is_share and value.denominator != 1):
-            raise UsageError(
-                f"--max-bad {self.text!r} is no limit", next_step="Give a number of rows, or a share such as 0.1%"
-            )
-        self._share = value / 100 if is_share else None
-        self._number = value
-
-    def is_exceeded(self, num_bad: int, num_rows: int) -> bool:
-        """Returns whether there are more bad rows than allowed; exact at the border."""
-        return num_bad > (self._number if self._share is None else self._share * num_rows)
 
 
 def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:

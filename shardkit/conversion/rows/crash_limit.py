@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
+from shardkit.conversion.option_forms import BadLimit
 from shardkit.conversion.plan import Plan
-from shardkit.conversion.rows.bad_rows import MAX_SAMPLES, BadLimit
+from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.conversion.rows.crash_records import load_crash_record, num_crashed
 from shardkit.conversion.rows.read_rows import name_crashed
 from shardkit.errors import BadInputError

@@ -17,9 +17,10 @@ from PIL import Image
 import shardkit
 from shardkit.cleaning.decide import plan_cleaning
 from shardkit.cleaning.inventory import take_inventory
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.inputs.append_check import NothingNew
+from shardkit.conversion.option_forms import SplitShare
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.dataset.append_info import appended_to, statistics_file
 from shardkit.dataset.documents import InputInfo
 from shardkit.dataset.open import list_versions, open_dataset
@@ -30,7 +31,9 @@ from tests.support.in_process import read_rows, run_plan
 
 pytestmark = pytest.mark.full
 
-SPLITS = (("train", 0.7), ("validation", 0.2), ("test", 0.1))
+SPLITS = tuple(
+    SplitShare(name=name, fraction=fraction) for name, fraction in (("train", 0.7), ("validation", 0.2), ("test", 0.1))
+)
 HEADER = "id,x,word,group\n"
 
 
@@ -292,7 +295,7 @@ def test_types_are_those_of_the_dataset_whatever_new_files_look_like(convert, da
     convert(data)
     # Integers where floats were, and numbers where words were.
     (data / "b.csv").write_text("id,x,word,group\n1,2,3,\n2,4,4,\n")
-    plan = prepare(ConvertOptions(inputs=(str(data),), destination=str(data.parent / "dataset"), append=True))
+    plan = prepare(ConvertRequest(inputs=(str(data),), destination=str(data.parent / "dataset"), append=True))
     assert not any("looks like" in note for note in plan.notes), "a column without values is of no type"
     dataset = run_plan(plan.plan)
     new = [r for r in read_rows(dataset, "train") if r["group"] is None]
@@ -418,7 +421,7 @@ def test_the_slower_of_two_is_told_to_run_again_and_appends_to_the_other(convert
     first = convert(data, splits=SPLITS)
 
     def planned(name):
-        return prepare(ConvertOptions(inputs=(str(data / name),), destination=first.url, append=True)).plan
+        return prepare(ConvertRequest(inputs=(str(data / name),), destination=first.url, append=True)).plan
 
     more(data)
     slow, fast = planned("b.csv"), planned("later/c.csv")

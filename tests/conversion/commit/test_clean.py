@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.engines.local import run_local
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.verify.shards import verify_dataset
@@ -149,7 +149,7 @@ def wait_until_free(destination):
 
 
 def test_a_conversion_that_holds_its_work_folder_is_left_alone(tmp_path, source):
-    plan = prepare(ConvertOptions(inputs=(str(source),), destination=str(tmp_path / "out"), num_shards=2)).plan
+    plan = prepare(ConvertRequest(inputs=(str(source),), destination=str(tmp_path / "out"), num_shards=2)).plan
     with work_folder(plan):
         (tmp_path / "out" / plan.data_path).mkdir(parents=True)
         (tmp_path / "out" / plan.data_path / "train-00000-of-00002.tfrecord.gz").write_bytes(b"x")
@@ -183,7 +183,7 @@ def test_every_version_that_is_left_is_whole(tmp_path_factory, source, steps):
     small = source / "0.csv"
     newest = None
     for step, argument in steps:
-        options = ConvertOptions(
+        options = ConvertRequest(
             inputs=(str(small),),
             destination=str(destination),
             num_shards=2,

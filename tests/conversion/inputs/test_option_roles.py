@@ -1,10 +1,7 @@
-"""What the roles of options say about fingerprints and appends."""
-
-import msgspec
+"""What the roles of options say about recipes, fingerprints and appends."""
 
 from shardkit.conversion import plan
-from shardkit.conversion.convert_options import ConvertOptions
-from shardkit.conversion.request import fields_of, option_fields
+from shardkit.conversion.request import ConvertRequest, RecipeOptions, fields_of, option_fields, parse_request
 
 
 def test_the_limits_are_those_that_a_fingerprint_leaves_out():
@@ -15,15 +12,21 @@ def test_the_limits_are_those_that_a_fingerprint_leaves_out():
     assert plan._blank_limits("source") == {"include": (), "exclude": (), "labels": None}
 
 
-def test_defaults_are_those_of_the_structs_that_hold_the_values():
-    options = ConvertOptions(inputs=(), destination="")
-    held = {"": options, "source": options.source, "features": options}
-    for field in option_fields():
-        holder = held.get(field.option.part)
-        if field.name in getattr(holder, "__struct_fields__", ()):
-            assert getattr(holder, field.name) == field.default, field.name
-    in_recipe = {f.stored_name for f in option_fields() if f.is_in_recipe and not f.option.part}
-    assert in_recipe == set(plan.Recipe.__struct_fields__) & set(msgspec.structs.asdict(options)) - {
-        "source",
-        "transforms",
-    }
+def test_the_recipe_holds_what_is_no_matter_of_the_run():
+    # Features come from a file, and the recipe holds them otherwise.
+    held = {f.path for f in option_fields() if f.option.role != "run"} - {"schema_path"}
+    assert held == {f.path for f in fields_of("content", "limit", "run")}
+    assert set(plan.Recipe.__struct_fields__) - set(RecipeOptions.__struct_fields__) == {
+        "labels_sha256", "source_features",
+    }  # fmt: skip
+
+
+def test_options_that_are_not_typed_are_the_defaults():
+    flags = {f.typed_name: False for f in option_fields() if f.is_flag and f.default is False}
+    assert parse_request(flags, ("a.csv",), "out") == ConvertRequest(inputs=("a.csv",), destination="out")
+
+
+def test_the_option_that_names_columns_wins_over_its_flag():
+    assert parse_request({"dedup_all": False, "dedup": None}).dedup is None
+    assert parse_request({"dedup_all": True, "dedup": None}).dedup == ()
+    assert parse_request({"dedup_all": True, "dedup": "a, b"}).dedup == ("a", "b")

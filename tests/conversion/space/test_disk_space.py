@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardkit.conversion.convert_options import ConvertOptions
 from shardkit.conversion.plan import save_plan
 from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.space.disk_space import estimate_sizes, space_needs
 from shardkit.conversion.space.size_sample import measure_expansion
 from shardkit.conversion.work_folder import work_folder
@@ -58,7 +58,7 @@ def shards_of(destination):
 
 
 def plan_of(inputs, destination, **options):
-    return prepare(ConvertOptions(inputs=(str(inputs),), destination=str(destination), **options)).plan
+    return prepare(ConvertRequest(inputs=(str(inputs),), destination=str(destination), **options)).plan
 
 
 def needed_bytes(tables, tmp_path, **options):

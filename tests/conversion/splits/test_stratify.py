@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.conversion.layout_math import SplitShare
+from shardkit.conversion.option_forms import SplitShare
 from shardkit.conversion.splits import stratify
 from shardkit.conversion.splits.stratify import StrataWriter, StratumPositions, classes_of, mark_strata, merge_classes
 from shardkit.errors import StorageError
