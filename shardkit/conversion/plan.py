@@ -34,7 +34,6 @@ WORK_DIR = "work"
 # Libraries whose output is what examples and shards consist of.
 _MAKE_BYTES = ("isal", "pillow", "tokenizers", "zlib-ng")
 
-
 # Recipes of 0.1.0 hold these always. A later option is in a recipe only where it is not the default, so that datasets
 # keep their fingerprints when an option is added: nothing is added here.
 _ALWAYS_HELD = frozenset({

@@ -56,7 +56,7 @@ def folder(tmp_path_factory):
 SHAPES = [
     {"shard_bytes": MiB},
     {"shard_bytes": 512 * 1024, "compression": "none"},
-    {"num_shards": 7, "splits": (("train", 0.8), ("test", 0.2))},
+    {"num_shards": 7, "splits": (SplitShare(name="train", fraction=0.8), SplitShare(name="test", fraction=0.2))},
     {"shard_bytes": 2 * MiB, "shuffle": False},
 ]
 

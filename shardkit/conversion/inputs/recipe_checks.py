@@ -85,10 +85,11 @@ def check_against_recipe(
         **{name: getattr(recipe, name) for name in RecipeOptions.__struct_fields__}
         | _chosen(options, defaults, recipe, "")
         | {
-            "source": msgspec.structs.replace(
-                recipe.source, **_chosen(options.source, defaults.source, recipe.source, "source")
-            ),
-            "transforms": _with_places(recipe.transforms, options.transforms),
+            part: msgspec.structs.replace(held, **_chosen(getattr(options, part), getattr(defaults, part), held, part))
+            for part, held in (
+                ("source", recipe.source),
+                ("transforms", _with_places(recipe.transforms, options.transforms)),
+            )
         },
     )
 

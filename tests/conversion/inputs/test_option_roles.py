@@ -2,6 +2,7 @@
 
 from shardkit.conversion import plan
 from shardkit.conversion.request import ConvertRequest, RecipeOptions, fields_of, option_fields, parse_request
+from shardkit.sources.options import SourceOptions
 
 
 def test_the_limits_are_those_that_a_fingerprint_leaves_out():
@@ -19,6 +20,18 @@ def test_the_recipe_holds_what_is_no_matter_of_the_run():
     assert set(plan.Recipe.__struct_fields__) - set(RecipeOptions.__struct_fields__) == {
         "labels_sha256", "source_features",
     }  # fmt: skip
+
+
+def test_an_option_that_is_added_changes_no_recipe_and_no_fingerprint_until_it_is_given(monkeypatch):
+    new = {"seed", "table", "max_row_seconds"}
+    monkeypatch.setattr(plan, "_ALWAYS_HELD", plan._ALWAYS_HELD - new)
+    usual, given = plan.Recipe(), plan.Recipe(seed=7, source=SourceOptions(table="t"))
+    held = plan.stored_recipe(usual)
+    assert not new & {*held, *held["source"]}
+    assert plan.stored_recipe(given) == held | {"seed": 7, "source": held["source"] | {"table": "t"}}
+    names = {plan.fingerprint((), (), r) for r in (usual, plan.Recipe(max_row_seconds=1.0))}
+    assert len(names) == 1
+    assert plan.fingerprint((), (), given) not in names
 
 
 def test_options_that_are_not_typed_are_the_defaults():
