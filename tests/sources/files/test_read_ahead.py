@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.encoding import gzip_files
 from shardkit.encoding.gzip_files import GzipStream
 from shardkit.sources.files import read_ahead as module
-from shardkit.sources.files import streams
 from shardkit.sources.files.read_ahead import read_ahead
 
 
@@ -79,7 +79,7 @@ def test_gzip_members_are_read_one_after_the_other(members, compressed_bytes, si
         gzip.compress(part, level) + bytes(num_zeros) for part, (_, _, level) in zip(parts, members, strict=True)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "_COMPRESSED_BYTES", compressed_bytes)
+        patch.setattr(gzip_files, "COMPRESSED_BYTES", compressed_bytes)
         assert read_all(GzipStream(io.BytesIO(packed)), sizes) == b"".join(parts)
         with pytest.raises((EOFError, zlib.error)):
             read_all(GzipStream(io.BytesIO(packed[: len(packed) - num_zeros - 1])), sizes)

@@ -155,7 +155,9 @@ def run(*args, **environment):
 @pytest.mark.full
 def test_no_secret_is_printed(server, tmp_path):
     done = run("doctor", f"{server.url}/{tmp_path.name}", "--rounds", "1", "--json")
-    assert done.returncode == 0, done.stderr
+    # Without a proxy moto lets two writers win now and then, which the report says.
+    assert done.returncode == 0 or server.name == "moto", done.stderr
+    assert json.loads(done.stdout)["store"]["findings"]
     assert not any(secret in done.stdout + done.stderr for secret in server.secrets)
 
 
