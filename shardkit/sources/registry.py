@@ -114,7 +114,7 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if not known:
         raise next(kind.error for _, kind in looked if kind.error is not None)
     if options.tolerates_bad_rows:
-        # Files that are what they are called tell what the others were meant to be.
+        # Files whose content fits their name show the format of the others.
         known = [(file, kind) for file, kind in known if kind.fault is None] or known
     first, first_format = known[0][0], known[0][1].format or ""
     for file, kind in known[1:]:
@@ -154,13 +154,13 @@ def _suffix_in(file: RawFile) -> str:
 
 
 class _Kind(NamedTuple):
-    # What a file is, in spite of which name, or why it is nothing that is read.
+    # The format of a file, the name that it contradicts, or why it cannot be read.
     format: str | None
     fault: str | None = None
     error: DamagedFileError | UsageError | None = None
 
     def refusal(self, format: str) -> str | None:
-        # What may be damage is left to reading, which tells more.
+        # Possible damage is left to reading, whose error says more.
         if isinstance(self.error, UsageError) and file_types.UNKNOWN not in self.error.what:
             return self.error.what
         return self.fault if self.format not in (None, format) else None

@@ -179,7 +179,7 @@ class MapStep:
             found = found if of_sample is None else of_sample
         self._has_told = found is not None
         if found is None:
-            # Without a word on columns they are as before; every batch is checked for that.
+            # A function that names no columns keeps them; every batch is checked for that.
             return before
         _names_of(found)
         return tuple(self._feature(field, before) for field in found.schema if not _is_ours(field.name))

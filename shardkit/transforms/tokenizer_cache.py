@@ -121,7 +121,7 @@ class WordTokens:
         return TokenIds(np.concatenate([p.lengths for p in parts]), np.concatenate([p.values for p in parts]))
 
     def _part(self, data: _Bytes, ends: npt.NDArray[np.int32]) -> TokenIds | None:
-        # None where most words are new: to make ids of each takes longer than of the whole text.
+        # Returns None where most words are new: ids of each word take longer than those of the whole text.
         starts = np.flatnonzero(self._word_starts(data, ends))
         bounds = np.append(starts, len(data)).astype(np.int32)
         words = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(data)])

@@ -108,7 +108,7 @@ def check_has_columns(columns: Sequence[ArrayColumn], features: Features, file: 
 def _rejected(
     parts: Sequence[ArrayPart], row: int, number: int, error: BadValueError, split: InputSplit, file: RawFile
 ) -> RejectedRow:
-    # As an array, for some values make no Python object.
+    # Bytes of the array, because some values make no Python object.
     raw = b"".join(part.values[row : row + 1].tobytes() for part in parts)[:MAX_RAW_BYTES]
     bad = bad_value_error(error, place(file, row=number))
     return rejected_row(bad, file_index=split.file_start, position=f"row {number}", first_byte=None, raw=raw)

@@ -197,7 +197,7 @@ def _check(column: ArrayColumn, where: str) -> None:
 
 
 def _bytes(flat: Array) -> pa.Array:
-    # As NumPy has it: zeros at the end fill the field, those inside are values.
+    # As in NumPy, zeros at the end fill the field, and zeros inside are values.
     table = flat.view(np.uint8).reshape(len(flat), flat.dtype.itemsize)
     inside, offsets = _without_padding(table)
     return _binary(table[inside], offsets)

@@ -162,8 +162,8 @@ class _ArrowFile(Container):
 def _mapped_batches(
     split: InputSplit, file: RawFile, layout: Layout, wanted: pa.ipc.IpcReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    # Of a mapped batch only the rows at hand are in memory. What is small is read, as a mapped file that is cut off
-    # by another process ends this one.
+    # Only the rows at hand of a mapped batch are in memory. Small batches are read, because a mapped file that another
+    # process cuts off ends this one.
     with pa.memory_map(str(storage.local_path(file.path))) as mapped:
         if layout.schema.offset:
             reader = pa.ipc.open_file(mapped, options=wanted)

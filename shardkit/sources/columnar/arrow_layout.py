@@ -102,7 +102,7 @@ def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, max_exp
     """
     yield _read_metadata(raw, layout.schema)
     before = layout.batches[start].offset if start < len(layout.batches) else 0
-    # Those of a stream may replace each other; those of a file stand anywhere.
+    # Dictionaries of a stream may replace each other; dictionaries of a file stand anywhere.
     is_file = layout.schema.offset > 0
     dictionaries = [b for b in layout.dictionaries if is_file or b.offset < before]
     later = [b for b in layout.dictionaries if not is_file and b.offset > before]
@@ -266,7 +266,7 @@ def _check_body(message: Message, body: bytes, max_expansion: int) -> None:
 
 
 def _held_bytes(message: Message, body: bytes) -> int:
-    # What the buffers take up once they are decompressed.
+    # Size of the buffers after they are decompressed.
     if not message.is_compressed:
         return message.body_bytes
     total = 0

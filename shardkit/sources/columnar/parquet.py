@@ -196,7 +196,7 @@ class _ParquetFile(CountedContainer):
         return all(position < len(g.columns) and g.columns[position].num_nulls == 0 for g in self._groups)
 
     def _leaves(self) -> dict[str, range]:
-        # Where each column is stored; nothing where that is not sure.
+        # The stored columns of each column; empty where that is not sure.
         leaves: dict[str, range] = {}
         start = 0
         for column in flatten_schema(self._parquet.schema_arrow, place(self._file)):

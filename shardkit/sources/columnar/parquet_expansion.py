@@ -27,7 +27,7 @@ _PAGE_DATA, _PAGE_DATA_V2, _DATA_NUM_VALUES = 5, 8, 1
 _HEADER_BYTES = 4 * KiB
 # Longer headers, which hold the least and the greatest value, are refused by Arrow itself.
 _MAX_HEADER_BYTES = 16 * MiB
-# In memory; a text counts as its place in a dictionary.
+# Bytes of a value in memory; a text counts as its place in a dictionary.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "INT96": 8, "DOUBLE": 8, "BYTE_ARRAY": 4}
 _MAX_TEXT_BYTES = 256 * MiB
 _PROBED_ROWS = 64
@@ -119,7 +119,7 @@ def expanding_texts(
 
 
 def _page_at(raw: BinaryIO, position: int, stop: int) -> tuple[Page, int] | None:
-    # With the length of its header.
+    # Returns the page with the length of its header.
     num_bytes = _HEADER_BYTES
     while True:
         raw.seek(position)

@@ -28,7 +28,7 @@ from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_fe
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.units import format_size
 
-# With so many splits all workers are busy, and reading some rows in vain to reach others would only cost.
+# With so many splits all workers are busy, and smaller splits would only read some rows in vain to reach others.
 _ENOUGH_SPLITS = 4
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)

@@ -100,7 +100,7 @@ def _cast_values(values: pa.Array, feature: Feature) -> CastColumn:
 
 
 def _refuse_wrapping(values: pa.Array, feature: Feature) -> None:
-    # Of all casts without loss, these two are not checked by Arrow.
+    # Arrow checks all casts without loss but these two.
     type_, wanted = values.type, feature.value_type
     if pa.types.is_date32(wanted) and pa.types.is_timestamp(type_):
         seconds = pc.cast(values, pa.timestamp("s", type_.tz), safe=False).view(pa.int64())

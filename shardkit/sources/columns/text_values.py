@@ -12,7 +12,7 @@ from shardkit.features import Feature
 _SPACE = r"[ \t]*"
 _DAY = r"(1[0-9]{3}|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
-# By how a dtype begins: texts that fit whatever else is declared, and those that may fit at all.
+# By the start of a dtype: texts that fit in any case, and texts that may fit.
 _SURE = {
     "int64": r"^-?[0-9]{1,18}$",
     "int32": r"^-?[0-9]{1,9}$",

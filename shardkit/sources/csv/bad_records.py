@@ -197,7 +197,7 @@ class _Sieve:
         return self._parse(numbers, self._parser) is not None
 
     def _places_not_utf8(self) -> Iterable[tuple[int, int]]:
-        # Of each record that is not, the first place.
+        # Returns the first bad place of each record that is not UTF-8.
         if is_utf8(self._data):
             return
         starts, ends = self._records.starts.tolist(), self._records.ends.tolist()

@@ -222,7 +222,7 @@ def _header_columns(
 
 
 def _with_all_names(written: tuple[str, ...]) -> tuple[str, ...]:
-    # As data frames write their index: a column without a name.
+    # Data frames write their index as a column without a name.
     names = []
     for position, name in enumerate(written, start=1):
         made = f"unnamed_{position}"

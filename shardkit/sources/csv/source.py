@@ -219,7 +219,7 @@ def _refuse_headerless(file: RawFile, dialect: Dialect, options: SourceOptions) 
         return
     evidence = _named(head.evidence, dialect)
     if dialect.columns[0] in dialect.unnamed and count_from_zero(list(evidence)):
-        # As data frames without names are written with their index.
+        # Data frames without names are written with their index like this.
         return
     if are_numbers(evidence):
         why = "are numbers, as values are"
@@ -262,7 +262,7 @@ class _Head(NamedTuple):
     evidence: dict[str, Evidence]
 
 
-# Asked for the features, and for the notes of what a column is text for.
+# Cached: it is asked for the features, and for the notes on columns of text.
 @functools.lru_cache(maxsize=64)
 def _read_evidence(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, Evidence]:
     return _read_head(file, dialect, options).evidence
@@ -330,7 +330,7 @@ def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head
 
 @functools.lru_cache(maxsize=1)
 def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> _Head:
-    # Asked twice of the first file, for the features and for the notes.
+    # Cached: it is asked twice for the first file, for the features and for the notes.
     table = pacsv.read_csv(
         pa.BufferReader(data),
         pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
@@ -356,7 +356,7 @@ def _attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileErr
 
 
 def _undamaged(found: list[_T | DamagedFileError], options: SourceOptions) -> list[_T | None]:
-    # None for damaged files, which tolerance leaves to reading, unless all of them are.
+    # Returns None for damaged files, which tolerance leaves to reading, unless all files are damaged.
     damage = [item for item in found if isinstance(item, DamagedFileError)]
     if damage and (not options.tolerates_bad_rows or len(damage) == len(found)):
         raise damage[0]

@@ -186,7 +186,7 @@ _HEADS = _Heads()
 
 
 class _Place:
-    # Where a member lies in its archive, which is opened once more is read of it than is remembered.
+    # The place of a member in its archive, which is opened when the remembered bytes are not enough.
     def __init__(self, archive: RawFile, start: int, open_archive: OpenArchive) -> None:
         self._archive = archive
         self._start = start
@@ -245,7 +245,7 @@ class _MemberStream(io.RawIOBase):
             return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
         if not num_bytes:
             return b""
-        # One byte more than there should be tells whether there are more.
+        # One byte more is asked for, to find a member that is too long.
         wanted = min(num_bytes, self._num_bytes - self._num_read + 1)
         data = self._inflate(wanted) if self._inflater is not None else self._read_stored(wanted)
         self._num_read += len(data)

@@ -129,7 +129,7 @@ def _zip_member(file: RawFile, entry: ZipEntry) -> RawFile:
 
 
 def _with_compression(file: RawFile) -> RawFile:
-    # As in folders, images are not opened for it.
+    # Images are not opened for this, as in folders.
     if has_image_suffix(file.name) or file.num_bytes == 0:
         return file
     try:

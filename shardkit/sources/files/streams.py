@@ -255,7 +255,7 @@ class GuardedStream:
 
 
 class _Bz2Stream:
-    # As `bz2.BZ2File`, which passes over what follows the last stream, whatever it is.
+    # Like `bz2.BZ2File`, it passes over any bytes after the last stream.
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
         self._stream = bz2.BZ2Decompressor()

@@ -32,7 +32,7 @@ from shardkit.sources.files.streams import (
 _REMOTE_THREADS = 32
 _AHEAD_FILES = 64
 _HEAD_FILES = 1024
-# Not every system has them.
+# Some systems lack these functions.
 _advise = getattr(os, "posix_fadvise", None)
 _read_at = getattr(os, "preadv", None)
 _NO_WAITING = getattr(os, "RWF_NOWAIT", None)

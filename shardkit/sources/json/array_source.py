@@ -180,7 +180,7 @@ def _find_cuts(file: RawFile, options: SourceOptions, split_bytes: int) -> Itera
 
 
 def _count_elements(file: RawFile, options: SourceOptions, stop: int) -> int:
-    # Only for messages: all up to the split is read again.
+    # Used for messages only, because it reads the file again up to the split.
     if not stop:
         return 0
     return sum(len(elements.starts) for elements in _read_elements(file, options, _SCAN_BYTES, stop=stop))

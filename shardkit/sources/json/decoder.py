@@ -41,7 +41,7 @@ LINE_ERRORS = (
 _ABSENT = msgspec.Raw(b"null")
 _TREE = dict[str, Any]
 _CAST_TOGETHER = 256
-# Of lines that become Python objects at a time: they stay in the cache until they are columns.
+# Lines that become Python objects at a time. The objects stay in the processor's cache until they are columns.
 _PIECE_BYTES = 256 * KiB
 
 
@@ -106,7 +106,7 @@ class RowDecoder:
         try:
             row = self._decoder.decode(line)
         except msgspec.ValidationError:
-            # Of a key that stands twice, the value that does not count may not fit.
+            # Where a key stands twice, the value that does not count may not fit.
             if not self._allows_duplicate_keys or repeated_key(line) is None:
                 raise
             row = self._decoder.decode(with_last_values(line))

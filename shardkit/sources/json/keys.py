@@ -109,7 +109,7 @@ def _as_written(number: str) -> msgspec.Raw:
 
 
 def _skip_spaces_back(data: bytes, stop: int) -> int:
-    # Where the white space begins that stands before `stop`.
+    # Returns the start of the white space before `stop`.
     step = 64
     while stop > 0:
         piece = data[max(0, stop - step) : stop]

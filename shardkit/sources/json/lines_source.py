@@ -141,7 +141,7 @@ def _beginning(file: RawFile, features: Features) -> _Beginning:
 
 
 def _first_objects(file: RawFile, head: bytes, start: int) -> Iterator[dict[str, object]]:
-    # Of the whole sample only if the head does not tell enough.
+    # Reads the whole sample only if the head is not enough.
     if len(head) < _BEGINNING_BYTES:
         yield from (row for _, row in _parsed_rows(head[start:], file))
         return

@@ -14,7 +14,7 @@ from shardkit.sources.columns.dropped_columns import check_dropped, without_keys
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, why_no_name
 
 Row = dict[str, Any]
-# With the place where each stands.
+# Rows with their places.
 Rows = list[tuple[str, Row]]
 
 _EXACT_INTEGER = 2**53

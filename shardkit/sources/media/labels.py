@@ -127,7 +127,7 @@ def _load(
     vocabulary: tuple[str, ...] | None,
     files: _Names,
 ) -> FileLabels:
-    # Asked for again by every split.
+    # Cached, because every split asks for it again.
     columns, where = _read(found, options, vocabulary), str(options.labels)
     if isinstance(columns, LabelTable):
         check_header(files.names, columns.key, where)

@@ -29,7 +29,7 @@ from shardkit.sources.sqlite.rows import ChunkFitter, read_chunks
 from shardkit.sources.sqlite.tables import Rows, find_rows, value_columns
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
-# Of a log, of a journal, of a journal that is done with, and of the index of a log.
+# First bytes of a log, a journal, a finished journal, and the index of a log.
 _COMPANION_HEADS = (b"\x37\x7f\x06", b"\xd9\xd5\x05\xf9", bytes(8), b"\x18\xe2\x2d\0", b"\0\x2d\xe2\x18")
 
 

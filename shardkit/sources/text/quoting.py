@@ -223,7 +223,7 @@ def _line_ends(data: Text) -> Positions:
     values = as_array(data)
     is_newline = values == NEWLINE
     is_end = is_newline | (values == RETURN)
-    # Of a return and a line feed, the line feed ends the line.
+    # Where a line feed follows a return, the line feed ends the line.
     is_end[:-1] &= ~(is_newline[1:] & (values[:-1] == RETURN))
     return np.flatnonzero(is_end) + 1
 
@@ -267,7 +267,7 @@ def _shifted(words: Words) -> Words:
 
 
 def _positions(words: Words) -> Positions:
-    # Of the bits that are set.
+    # Returns the positions of the bits that are set.
     filled = np.flatnonzero(words)
     bits = np.flatnonzero(_flags(words[filled], 64 * len(filled)))
     positions: Positions = filled[bits >> 6] * 64 + (bits & 63)

@@ -251,7 +251,7 @@ class _SplitReader:
         return rejected_row(error, file_index=index, position=position, first_byte=first_byte, raw=raw)
 
     def _line(self, line: int) -> int:
-        # Of a line of the present part, 1-based in the file. What lies before the split is counted if need be.
+        # The number in the file, from 1 on, of a line of the present part. Lines before the split are counted once.
         if self._first_line is None:
             self._first_line = line_at(self._file, Lines(), self._split.start) if self._split.start else 1
         return self._first_line + self._num_lines + line

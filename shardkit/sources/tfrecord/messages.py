@@ -186,7 +186,7 @@ def _varint(record: bytes, position: int) -> tuple[int, int]:
 
 
 def _sequence_class() -> Any:
-    # As `encoding.example` declares its messages: maps as entries, keys as bytes, float32 values as their bits.
+    # Declared like the messages of `encoding.example`: maps as entries, keys as bytes, float32 values as their bits.
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="shardkit/sequence_example.proto", package="shardkit.sequence", syntax="proto3"

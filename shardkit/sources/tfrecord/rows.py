@@ -262,7 +262,7 @@ class BlockDecoder:
         yield DecodedBlock(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows, rounded, [])
 
     def _problem_of(self, raw: bytes) -> str | None:
-        # None where nothing is wrong but a name without a kind, which is known from now on.
+        # Returns None if the only fault is a name without a kind, which is known from now on.
         try:
             record = parse(raw)
         except NotExampleError as error:

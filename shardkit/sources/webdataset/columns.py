@@ -155,7 +155,7 @@ def _is_integer(blob: bytes) -> bool:
 
 
 def _json_features(extension: str, values: list[tuple[str, bytes]]) -> list[Feature]:
-    # None unless all are objects with the same keys, whose values go together.
+    # Returns none unless all are objects with the same keys, whose values go together.
     observer = ShapeObserver()
     rows: list[tuple[str, dict[str, Any]]] = []
     try:
