@@ -324,7 +324,7 @@ class CommitDataset(_PlannedTransform):
 
 
 def _pack(plan: Plan, segments: list[Segment]) -> bytes:
-    # Without what all paths share: the runner keeps every segment in memory, and there are runs x groups.
+    # Paths lose their common start: the runner keeps every segment in memory, and there are runs x groups.
     base = f"{plan.work_path()}/"
     return msgspec.msgpack.encode([msgspec.structs.replace(s, path=s.path.removeprefix(base)) for s in segments])
 

@@ -19,7 +19,7 @@ from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES,
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 from shardkit.storage import files as storage
 
-# Where workers share no disk: what a store refused may be mended by the next try, and must not hide what never is.
+# For workers that share no disk: the next try may mend an error of a store, which must not hide a lasting error.
 PASSING_FILE = "passing-failure.json"
 FAILURE_FILES = (FAILURE_FILE, PASSING_FILE)
 NO_MEMORY = "there is not enough memory"

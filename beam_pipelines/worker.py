@@ -22,7 +22,7 @@ from shardkit.units import MiB
 
 _GC_OBJECTS = 50_000
 
-# Of <malloc.h>; see mallopt(3).
+# The constants of <malloc.h>; see mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 

@@ -129,7 +129,7 @@ def text_kind(head: bytes) -> str:
 
 def suffix_of(name: str) -> str:
     """Returns the extension of a file with its dot, in lower case, empty if it has none."""
-    # As PurePosixPath has it, which takes ten times as long; there may be a million names.
+    # PurePosixPath gives the same, but takes ten times as long; there may be a million names.
     stem, dot, suffix = name.rpartition(".")
     is_suffix = suffix and stem and stem[-1] != "/" and "/" not in suffix
     return f"{dot}{suffix}".lower() if is_suffix else ""

@@ -233,7 +233,7 @@ def begin(
     reporter.say(f"resumed after step {restored.step:,}")
     for text in () if before is None else notes_on_changes(before, record):
         reporter.note(text)
-    # Of an epoch that was stopped before it was validated, there may be a line without its checkpoint.
+    # An epoch that was stopped before its validation may have a line without its checkpoint.
     last_step = restored.step - 1 if restored.sums[0] else restored.step
     lines = [line for line in folder.read_metrics() if line.step <= last_step]
     if (num_missing := last_step // steps_per_epoch - len(lines)) > 0:

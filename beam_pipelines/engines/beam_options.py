@@ -22,7 +22,7 @@ def parsed_options(flags: Sequence[str]) -> PipelineOptions:
     """
     said = io.StringIO()
     try:
-        # Of options that cannot be parsed, Python's parser tells the standard error and ends the process.
+        # For options that it cannot parse, Python's parser prints to standard error and ends the process.
         with redirect_stderr(said):
             options = PipelineOptions(list(flags))
             # They are looked at when they are first asked for.

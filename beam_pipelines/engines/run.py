@@ -48,7 +48,7 @@ _CANCEL_S = 5.0
 _MIN_LOOK_S, _MAX_LOOK_S = 1.0, 15.0
 _KEPT = "Nothing was committed; finished parts are kept"
 _MISSING_MODULE = re.compile(r"No module named '(shardkit|beam_pipelines)[.\w]*'")
-# Of Beam, that name a cluster.
+# Flags of Beam that name a cluster.
 _DASK_FLAGS = {"dask_client_address", "dask_scheduler_file"}
 # The job of this process; there is one at most.
 _running: list[Any] = []

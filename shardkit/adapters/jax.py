@@ -126,7 +126,7 @@ def _exceeds_32_bits(column: np.ndarray[Any, Any]) -> bool:
 
 def _columns(batch: Batch, num_rows: int | None) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     for name, column in batch.items():
-        # Only functions on batches make such.
+        # Only functions on batches make lists, texts and columns of other lengths.
         is_array = not isinstance(column, Ragged) and column.dtype.kind in "biufc"
         if isinstance(column, Ragged) or not is_array or (num_rows is not None and len(column) != num_rows):
             kind = "lists" if isinstance(column, Ragged) else f"{column.dtype} {list(column.shape)}"

@@ -34,7 +34,7 @@ MAX_WINDOW_EXAMPLES = 16_384
 
 _COUNT_MARK = "shardkit-count"
 _COUNT_MESSAGE = re.compile(re.escape(f"[{_COUNT_MARK}]") + r" \[(.*)\] \[(\d+)\] \[(\d+)\]", re.DOTALL)
-# Of the client of gs:// that TensorFlow has.
+# Message of TensorFlow's client of gs://.
 _NO_ANSWER = re.compile(r"executing an HTTP request")
 _READABLE = ("file", "gs")
 

@@ -202,7 +202,7 @@ def _to_tensor(column: Any) -> Value:
 
 
 def _can_pin(*, is_loader_worker: bool) -> bool:
-    # Asked no sooner than here: a process that has asked for CUDA devices cannot fork others that use them.
+    # CUDA is asked here and not before: a process that has asked for devices cannot fork others that use them.
     if is_loader_worker:
         raise UsageError(
             "a worker of a DataLoader cannot pin memory",

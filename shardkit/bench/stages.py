@@ -21,7 +21,7 @@ from shardkit.reading.batch import Batch, BatchMaker
 from shardkit.reading.epoch_plan import SplitPlan
 from shardkit.reading.order import EpochOrder, OrderOptions, Worker
 
-# Of a block, then of a batch, in the order in which they are done.
+# The stages of a block, then those of a batch, in their order.
 BLOCK_STAGES = ("read", "inflate", "scan")
 BATCH_STAGES = ("order", "decode", "columns")
 

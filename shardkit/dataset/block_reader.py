@@ -27,7 +27,7 @@ from shardkit.units import MiB
 
 T = TypeVar("T")
 _Outcome = tuple[list[T], Exception | None]
-# Of a run that came from a store, each block's records lie in what came: a copy would take as long as its CRC32C.
+# Records of a block from a store are a view of the answer: a copy would take as long as the CRC32C.
 Framed = bytes | bytearray | memoryview
 
 _REQUEST_BYTES = 4 * MiB

@@ -156,7 +156,7 @@ class _RowGroups:
 
     def block_examples(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
         each, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        # Of the other columns nothing is needed, and there may be thousands of blocks a shard.
+        # The other columns are not read, because a shard may have thousands of blocks.
         names = ["num_examples", "block_num_examples"]
         for index, first, last in self._spans(start, stop):
             column = self._read_group(index, names)["block_num_examples"].chunk(0).slice(first, last - first)

@@ -88,7 +88,7 @@ class LocalBlocks:
         _keep_freed_memory()
         self._dataset = dataset
         self._tail = tail
-        # One value, which is there or not: an interrupt may come between any two statements.
+        # A single value, because an interrupt may come between any two statements.
         self._open: _OpenShard | None = None
 
     def read(self, run: Sequence[BlockRef]) -> Iterator[Stored]:
@@ -275,7 +275,7 @@ def _cut(answer: Stored, start: int, ref: BlockRef) -> Stored:
 
 
 def _key(ref: BlockRef) -> str:
-    # With the CRC32C, so that no index, whatever it states, has another's blocks removed as damaged.
+    # The CRC32C is in the key, so that a wrong index cannot make the cache remove blocks of another as damaged.
     return f"{ref.sha256} {ref.block_index} {ref.num_bytes} {ref.crc32c}"
 
 

@@ -43,17 +43,17 @@ _ORDER_ROW_BYTES = 48
 # Rows of a shard as an object, with its blocks.
 _SHARD_OBJECT_BYTES = 1000
 _BLOCK_OBJECT_BYTES = 150
-# Of the statistics of a feature in one input split: 103 kB of distinct integers, 88 of texts, 12 of floats, 0.3 of
-# classes were measured.
+# Statistics of a feature in one input split: measured were 103 kB of distinct integers, 88 of texts, 12 of floats and
+# 0.3 of classes.
 _STATISTICS_BYTES = 48 * 1024
 # The result of an input split, as an object: a few numbers and words by file.
 _EXTRACTED_BYTES = 2 * 1024
 _REQUEST_BYTES = 5 * MiB
 # A segment is read in three pieces: keys, sizes, records.
 _SEGMENT_READS = 3
-# Of the index of a run in a store: its size, and the end of it.
+# The index of a run in a store takes two reads: its size, and its end.
 _INDEX_READS = 2
-# So many groups, buckets and shards are laid out one by one, unless that were too few groups to tell of the others.
+# So many groups, buckets and shards are laid out one by one, unless they are too few to estimate the others.
 _GROUPS_LAID_OUT = 64
 _FEW_GROUPS = 8
 _KEY_RANGES_A_GROUP = 32
@@ -174,7 +174,7 @@ def part_of(workload: Workload, num_datasets: int) -> Workload:
     if number <= 1:
         return workload
     num_files = -(-workload.num_files // number)
-    # Of files that stay whole, one part may have one more than the others, and what is in it.
+    # With files that stay whole, one part may have one file more than the others.
     times, divisor = (1, number) if workload.is_cut else (num_files, workload.num_files)
     known = workload.num_input_splits
     return msgspec.structs.replace(

@@ -293,7 +293,7 @@ def _finding(workload: Workload, setting: Setting, check: _Check) -> Finding:
 
 
 def _in_bytes(number: int) -> str:
-    # Of sizes that are almost the same, rounded ones tell no difference.
+    # Exact, because two sizes that are almost the same look equal when they are rounded.
     return format_number(number, "byte")
 
 

@@ -49,7 +49,7 @@ class Engine(NamedTuple):
 
 
 _FN_API = Limit(2**31 - 100, "Beam 2.77, data_plane.py: a buffer of the Fn API is smaller than 2 GiB")
-# Of 1 GiB: 4.1 GiB in one process, 6.9 with several.
+# Measured with 1 GiB: 4.1 GiB in one process, 6.9 with several.
 _FN_API_FACTOR = 6.9
 
 ENGINE: dict[EngineName, Engine] = {

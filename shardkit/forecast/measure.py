@@ -22,7 +22,7 @@ from shardkit.sources.base import InputSplit
 from shardkit.storage import files as storage
 from shardkit.units import MiB
 
-# Of each of so many places.
+# So many places are measured, each up to these limits.
 _NUM_PLACES = 4
 _MOST_ROWS = 20_000
 _MOST_BYTES = 8 * MiB

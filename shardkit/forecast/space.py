@@ -9,10 +9,10 @@ from shardkit.statistics.frequencies import MAX_VALUE_BYTES, MAX_VOCABULARY_BYTE
 # A row in the spool: its key and its size. A key range in the index of a run: four numbers.
 # Beside features and files: the recipe, versions, the rest.
 # Name and counts of an input file, in JSON with its indentation; names of 60 bytes.
-# Of a manifest at most: the recipe, versions, the rest.
+# The most bytes of a manifest's recipe, versions and the rest.
 _RECIPE_BYTES = 8 * 1024
 _SPLIT_BYTES = 256
-# Of a feature its description, and all that its statistics can say but values.
+# The description of a feature, and its statistics without values.
 _DESCRIBED_BYTES = 1536
 # The JSON around a value, with the indentation: with its count, and alone.
 _TOP_VALUE_BYTES = 100

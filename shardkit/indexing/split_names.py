@@ -65,7 +65,7 @@ def assign_splits(names: Sequence[str], globs: Sequence[tuple[str, str]]) -> tup
     Raises:
         UsageError: If a split cannot have that name, or a glob fits no file.
     """
-    # Only for the names.
+    # Called for its check of the names only.
     parse_shares([SplitShare(name=split) for split in dict.fromkeys(split for split, _ in globs)], (DEFAULT_SPLIT,))
     chosen: dict[str, str] = {}
     untold: list[str] = []

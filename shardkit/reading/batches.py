@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 # A thread that makes a batch does not wait for another one that has just begun its block.
 _STEPS_AHEAD = 4
-# Of a small split in a store, thousands would fit into the bytes that may be loaded ahead.
+# Thousands of steps of a small split in a store would fit into the bytes that may be loaded ahead.
 _STORE_STEPS_AHEAD = 1024
 
 # Handing a batch of half a MiB over to another thread, and back, takes a fifth of the time of making it.

@@ -109,7 +109,7 @@ class BucketPlan:
             block = parts.pop(place.bucket, None) if place.is_last else parts.get(place.bucket)
             if not parts:
                 self._parts[place.place] = _USED_UP
-        # Of two threads, the one with the last rows of a part may be ahead of the one with those before.
+        # The thread with the last rows of a part may be ahead of the thread with the rows before.
         return self._split(place.place, [place.bucket])[place.bucket] if block is None else block
 
     def _load_into(self, loading: Future[Parts], place: int) -> None:

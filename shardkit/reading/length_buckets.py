@@ -18,7 +18,7 @@ TooLong = Literal["error", "drop"]
 MAX_BOUNDARIES = 64
 MAX_CHOSEN = 32
 MAX_WASTE = 0.09
-# One that is filled up takes the memory of all its rows, however few examples there are.
+# A batch that is filled up takes the memory of all its rows, however few examples there are.
 MAX_BATCH_EXAMPLES = 2**26
 NO_BUCKET = 255
 """Of an example that is longer than the last boundary."""

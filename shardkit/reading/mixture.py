@@ -211,8 +211,8 @@ class MixturePlan:
         self._num_steps = num_steps
         self._source_feature = source_feature
         lanes_each = sources[0].order.num_lanes // sources[0].order.num_turns // worker.num_workers
-        # Of a source with a small share not every step needs the block that a lane is in. Kept as they are stored, for
-        # small sources are in several epochs at once.
+        # With a small share of a source not every step needs the block that a lane is in. Blocks are kept as they are
+        # stored, because small sources are in several epochs at once.
         self._load = lru_cache(2 * lanes_each * len(sources))(self._load_stored)
 
     @property

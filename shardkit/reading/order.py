@@ -327,7 +327,7 @@ class EpochOrder:
         rows: list[Rows] = list(parts)
         found = [rows[start:end] for start, end in pairwise([0, *ends])]
         goes_on = np.flatnonzero(stops - firsts > self._sizes[places])
-        # From the last one on, so that those before it stay where they are.
+        # Backwards, so that the positions of earlier rows stay valid.
         for i, step in zip(
             goes_on.tolist()[::-1], np.searchsorted(ends, goes_on, side="right").tolist()[::-1], strict=True
         ):

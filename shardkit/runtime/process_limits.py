@@ -101,7 +101,7 @@ def _free_in_system() -> int | None:
 
 
 def _free_in_group() -> int | None:
-    # Of <https://docs.kernel.org/admin-guide/cgroup-v2.html>: the limit of a container.
+    # The limit of a container; see <https://docs.kernel.org/admin-guide/cgroup-v2.html>.
     with contextlib.suppress(OSError, ValueError):
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         if limit != "max":

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Of what is waited for at the end of the interpreter, only users' functions and a disk that hangs take longer.
+# How long the end of the interpreter waits. Only users' functions and a disk that hangs take longer.
 _EXIT_S = 10.0
 _EXIT_POLL_S = 0.005
 
@@ -188,7 +188,7 @@ class StopEvent:
                 self._wakes.get(timeout=left)
             except queue.Empty:
                 break
-            # For the next one that waits.
+            # Wakes the next thread that waits.
             self._wakes.put(None)
         return self._is_set
 

@@ -14,7 +14,7 @@ from shardkit.errors import UsageError, missing_extra, suggest
 from shardkit.storage.locations import protocol_of, redact
 from shardkit.storage.options import hide_secrets, options_for
 
-# Of each protocol the extra and the package that it takes.
+# The extra and the package that each protocol needs.
 _EXTRAS = {
     "hdfs": ("hdfs", "hdfs_native"),
     **dict.fromkeys(["http", "https"], ("http", "aiohttp")),

@@ -118,7 +118,7 @@ def walk_files(folder: str) -> list[tuple[str, int, float]]:
 
 
 def _matches(folder: str, pattern: str, circles: list[tuple[str, str]]) -> Iterator[str]:
-    # Of the library's `**`, links to folders above it make a million paths.
+    # Python's `**` follows links to folders above it, which makes a million paths.
     before, mark, after = _cut(pattern)
     found = glob.glob(before, root_dir=folder) if before else [""]  # noqa: PTH207 - Path.glob finds hidden files
     for match in found:

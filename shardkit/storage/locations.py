@@ -14,7 +14,7 @@ _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALLOWED_PROTOCOLS = frozenset({"file", "memory", "s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 _NO_BUCKET = re.compile(r"(?:s3|gs|gcs|az|abfss?|hdfs|https?):(?:/?(?:[^/]|$)|/+$)", re.IGNORECASE)
 _WITH_PASSWORD = re.compile(r"(?:s3|gs|gcs|az|abfss?)://[^/]*:[^/]*@", re.IGNORECASE)
-# Of requests that clients show without their host.
+# Secret parameters of requests that clients show without their host.
 _SECRET_PARAMETER = re.compile(
     r"([?&][\w-]*(?:token|signature|sig|secret|password|credential|key)[\w-]*=)[^\s&'\")]+", re.IGNORECASE
 )

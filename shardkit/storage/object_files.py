@@ -22,7 +22,7 @@ def open_object(path: str) -> BinaryIO:
         FileNotFoundError: If it is missing.
         StorageError: If the store kept failing; so does reading.
     """
-    # Of a listing some clients remember what was no object of that name, and sizes of what was replaced since.
+    # Some clients remember from a listing that an object is missing, or the size of one that was replaced since.
     client_of(path).invalidate_cache()
     file = patiently(lambda left_s: client_of(path).open(path, "rb"), path)
     num_bytes = getattr(file, "size", None)

@@ -19,7 +19,7 @@ from shardkit.errors import UsageError
 
 VARIABLE = "SHARDKIT_STORAGE_OPTIONS"
 EVERY_STORE = "*"
-# Of each name that options can be given under, the protocols that are meant.
+# The protocols of each name that options can be given under.
 STORES = {
     "s3": ("s3",),
     "gs": ("gs", "gcs"),

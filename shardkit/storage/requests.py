@@ -24,9 +24,9 @@ from shardkit.storage.locations import protocol_of, redact
 from shardkit.storage.options import hide_secrets
 from shardkit.storage.responses import failure_of, is_missing, is_passing
 
-# Of one request of a few bytes, or of a block.
+# Limit of one request of a few bytes, or of a block.
 TIMEOUT_S = 60.0
-# Of a bucket of a million objects.
+# Limit of a listing; a bucket may have a million objects.
 LISTING_TIMEOUT_S = 600.0
 # Outlasts an outage of a minute.
 DEADLINE_S = 120.0

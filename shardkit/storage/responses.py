@@ -22,12 +22,12 @@ _FINAL = (
     ValueError,
     AttributeError,
 )
-# Of client libraries that need not be installed.
+# Names of errors of client libraries that need not be installed.
 _FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"})
-# Likewise, before anything was asked.
+# Names of errors that they raise before the first request.
 _SETUP_NAMES = frozenset({"ProfileNotFound", "ConfigParseError", "ConfigNotFound", "AzureSigningError"})
 _REFUSED_STATUS = (401, 403)
-# Of those that blame the client: too slow, in conflict with another request, too early, too many.
+# Errors of the client that may pass: too slow, in conflict with another request, too early, too many.
 _PASSING_STATUS = (408, 409, 425, 429)
 
 

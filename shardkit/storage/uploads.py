@@ -17,7 +17,7 @@ from shardkit.units import MiB
 
 # The smallest part that S3 takes, and a multiple of what the others want.
 _PART_BYTES = 5 * MiB
-# Of these a client tells how to send a part of an object and then no more.
+# Stores whose client can send a part of an object and then stop.
 _GIVE_UP = frozenset({"s3", "gs", "gcs", "az", "abfs", "abfss"})
 
 

@@ -23,7 +23,7 @@ from train.optimization.step import evaluate_step, train_step
 from train.optimization.updater import Updater
 from train.reporting.metric_sums import Sums
 
-# Of each worker: one that it does, and one more, so that it does not have to wait for the chief.
+# Units of each worker: one that it does, and one more, so that it does not have to wait for the chief.
 NUM_PENDING = 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-# So that the workers end an epoch at about the same time, and a lost one costs little.
+# Many small units let the workers end an epoch at about the same time, and a lost worker costs little.
 WORK_UNITS_A_WORKER = 8
 MAX_STEPS_A_UNIT = 256
 # A run that is asked to stop ends the units that are under way, and then has to save.

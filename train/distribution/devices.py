@@ -119,7 +119,7 @@ def _parameter_servers(cluster: Cluster) -> Devices:
     """Returns the devices of the chief; for all others, one replica steps at a time."""
     # It computes nothing by itself, and the GPUs are for the workers.
     tf.config.set_visible_devices([], "GPU")
-    # That a worker is lost is the supervisor's to tell; TensorFlow does so in forty lines.
+    # The supervisor reports a lost worker; TensorFlow would print forty lines.
     tf.get_logger().setLevel("CRITICAL")
     wait_for_peers(cluster)
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())

@@ -50,5 +50,5 @@ def _mean(hidden: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTens
 
 
 def _greatest(hidden: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    # Of values that are never negative, so that padding is never the greatest.
+    # The values are never negative, so padding is never the greatest.
     return ops.max(ops.cast(hidden, "float32") * ops.cast(mask, "float32"), axis=1)

@@ -14,7 +14,7 @@ from train.distribution.devices import Devices
 from train.optimization.gradients import all_layers, reduce_gradients
 from train.options.config import Precision
 
-# Of few bytes, where one that met a busy machine takes many times as long; and of many, which take their time.
+# Repetitions for few bytes, where a busy machine makes some take many times as long; and for many, which take long.
 NUM_REPETITIONS, NUM_LARGE_REPETITIONS, LARGE_BYTES = 15, 3, 16 * MiB
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from beam_pipelines.engines.settings import flag_name
 from shardkit.errors import UsageError
 
-# Of each flag why it is refused, and what to do instead.
+# Why each flag is refused, and the next step.
 _REFUSED = {
     "dry_run": ("Beam would build the job and hand nothing over", "Give --dry-run before the --"),
     "job_name": ("shardkit looks for the job by its name", "Give --engine-option job-name=NAME"),

@@ -103,7 +103,7 @@ def build_wheel(checkout: Path, folder: Path) -> Path:
             shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         else:
             shutil.copy(path, source / name)
-    # With what builds it at hand, nothing is downloaded.
+    # Where setuptools is installed, nothing is downloaded.
     alone = ["--no-build-isolation"] if importlib.util.find_spec("setuptools") is not None else []
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *alone]
     built = subprocess.run(
