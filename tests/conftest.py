@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.examples import PROFILE, draws
 from tests.support.fast_tier import check_cpu_seconds, install_guard, is_fast, switch_guard
+from tests.support.skips import note_skip, unknown_skips
 
 # A runner that was started in the background has these ignored, and hands that on to every process the tests start.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -54,3 +55,25 @@ def pytest_runtest_call(item):
     if is_fast(item) and PROFILE == "dev":
         check_cpu_seconds(time.process_time() - start)
     return result
+
+
+def pytest_runtest_logreport(report):
+    """Keeps the skips of tests."""
+    note_skip(report)
+
+
+def pytest_collectreport(report):
+    """Keeps the skips of whole files."""
+    note_skip(report)
+
+
+def pytest_sessionfinish(session):
+    """Fails the run if it skipped what `tests/support/skips.py` does not name."""
+    if unknown_skips() and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Names these skips."""
+    for line in unknown_skips():
+        terminalreporter.write_line(f"SKIPPED, and not in tests/support/skips.py: {line}", red=True)
