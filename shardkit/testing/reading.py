@@ -30,6 +30,7 @@ class Reading(NamedTuple):
         identities: One a good row.
         file_indices: Position of the file of each good row.
         rejected: The bad rows of all splits in order.
+        notes: What the source says of the files.
     """
 
     files: tuple[RawFile, ...]
@@ -39,27 +40,40 @@ class Reading(NamedTuple):
     identities: list[int]
     file_indices: list[int]
     rejected: list[RejectedRow]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column, such as `int64[3]`."""
+        return {feature.name: feature.describe_type() for feature in self.features}
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The values of each column."""
+        return {feature.name: [row[feature.name] for row in self.rows] for feature in self.features}
 
 
-def read_folder(source: Source, folder: Path, options: SourceOptions, features: Features | None = None) -> Reading:
-    """Returns what a source reads of the files of a folder.
+def read_paths(
+    source: Source, paths: Sequence[Path], options: SourceOptions, features: Features | None = None
+) -> Reading:
+    """Returns what a source reads of some files and folders.
 
     Args:
         source: The source.
-        folder: Where the files are.
+        paths: The files and folders.
         options: How to read them.
         features: Of the columns; None infers them.
 
     Raises:
         AssertionError: If a split or a batch is not as the source must give it.
     """
-    files = list_inputs([str(folder)], options).files
+    files = list_inputs([str(path) for path in paths], options).files
     features = source.infer(files, options) if features is None else features
     notes = source.notes(files, options)
     assert all(isinstance(note, str) for note in notes), f"notes are sentences, not {notes!r}"
     splits = source.split(files, options)
     _check_splits(splits, files)
-    return read_splits(source, splits, files, features, options)
+    return read_splits(source, splits, files, features, options)._replace(notes=notes)
 
 
 def read_splits(

@@ -16,39 +16,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, UsageError
-from shardkit.features import arrow_schema
 from shardkit.sources import list_inputs
 from shardkit.sources.arrays.numpy_source import NumpySource
 from shardkit.sources.base import SourceOptions
+from shardkit.testing.reading import Reading
 from tests.support.examples import draws
+from tests.support.files.source_makers import read_all
 from tests.support.paths import DATA
 
 PROPERTY = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-class Found:
-    """Everything that a source read of some files."""
-
-    def __init__(self, *paths: Path, source: NumpySource | None = None, **options) -> None:
-        source, chosen = source or NumpySource(), SourceOptions(**options)
-        files = list_inputs([str(p) for p in paths]).files
-        self.features = source.infer(files, chosen)
-        self.splits = source.split(files, chosen)
-        self.columns = {f.name: [] for f in self.features}
-        self.identities, self.rejected = [], []
-        for split in self.splits:
-            for part in source.read(split, files, self.features, chosen):
-                assert part.batch.schema == arrow_schema(self.features)
-                part.batch.validate(full=True)
-                assert len(part.identities) == part.batch.num_rows
-                for name, column in zip(part.batch.schema.names, part.batch.columns, strict=True):
-                    self.columns[name] += column.to_pylist()
-                self.identities += part.identities.tolist()
-                self.rejected += part.rejected
-
-    @property
-    def types(self) -> dict[str, str]:
-        return {f.name: f.describe_type() for f in self.features}
+def read(*paths: Path, source: NumpySource | None = None, **options) -> Reading:
+    return read_all(source or NumpySource(), *paths, **options)
 
 
 def save(folder: Path, values, name: str = "a.npy") -> Path:
@@ -76,14 +56,14 @@ def test_numbers_are_kept_exactly(tmp_path, dtype, order):
     values = (raw % 2 == 1) if dtype == "b1" else raw.view(type_)
     if type_.kind == "f":
         values = np.where(np.isnan(values), type_.type(1.5), values).astype(type_)
-    found = Found(save(tmp_path, values, "x y.npy"))
+    found = read(save(tmp_path, values, "x y.npy"))
     assert found.types == {"x y": type_.newbyteorder("=").name}
     same(found.columns["x y"], values)
 
 
 def test_the_ends_of_uint64_are_kept(tmp_path):
     values = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
-    assert Found(save(tmp_path, values)).columns["a"] == [0, 2**63, 2**64 - 1]
+    assert read(save(tmp_path, values)).columns["a"] == [0, 2**63, 2**64 - 1]
 
 
 ARRAYS = hnp.arrays(
@@ -102,18 +82,18 @@ def test_any_array_and_any_cut(tmp_path, values, is_fortran, split_bytes, batch_
     expected = np.load(path)
     if values.dtype.kind == "U" and any("\ud800" <= code <= "\udfff" for text in values.flat for code in text):
         with pytest.raises(BadInputError, match="which is no character"):
-            Found(path, source=source)
+            read(path, source=source)
         return
-    found = Found(path, source=source)
+    found = read(path, source=source)
     same(found.columns["a"], expected)
     assert len(set(found.identities)) == len(values)
-    assert Found(path, source=NumpySource(split_bytes=split_bytes)).identities == found.identities
+    assert read(path, source=NumpySource(split_bytes=split_bytes)).identities == found.identities
     packed = tmp_path / "p.npy.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    same(Found(packed, source=source).columns["p"], expected)
+    same(read(packed, source=source).columns["p"], expected)
     for write in (np.savez, np.savez_compressed):
         write(tmp_path / "z.npz", a=np.asfortranarray(values) if is_fortran else values, b=np.arange(len(values)))
-        inside = Found(tmp_path / "z.npz", source=source)
+        inside = read(tmp_path / "z.npz", source=source)
         same(inside.columns["a"], expected)
         assert inside.columns["b"] == list(range(len(values)))
 
@@ -121,7 +101,7 @@ def test_any_array_and_any_cut(tmp_path, values, is_fortran, split_bytes, batch_
 def test_fortran_order_is_read_in_slabs(tmp_path, monkeypatch):
     monkeypatch.setattr("shardkit.sources.arrays.rows._SLAB_BYTES", 2000)
     values = np.asfortranarray(np.arange(3000).reshape(100, 5, 6))
-    found = Found(save(tmp_path, values), source=NumpySource(split_bytes=2000, batch_bytes=700))
+    found = read(save(tmp_path, values), source=NumpySource(split_bytes=2000, batch_bytes=700))
     assert found.types == {"a": "int64[5][6]"}
     same(found.columns["a"], values)
 
@@ -137,7 +117,7 @@ def test_structured_arrays_are_columns(tmp_path):
     values["vector"] = np.random.default_rng(0).random((50, 2, 3))
     values["in"]["v"] = 1.5
     values["raw"] = b"a\0b"
-    found = Found(save(tmp_path, values))
+    found = read(save(tmp_path, values))
     assert found.types == {
         "id": "int32", "name": "string", "vector": "float32[2][3]", "in/u": "int16", "in/v": "float32", "raw": "bytes",
     }  # fmt: skip
@@ -146,7 +126,7 @@ def test_structured_arrays_are_columns(tmp_path):
     same(found.columns["vector"], values["vector"])
     assert found.columns["raw"] == [b"a\0b"] * 50
     np.savez(tmp_path / "z.npz", t=values, n=np.arange(50))
-    assert list(Found(tmp_path / "z.npz").types)[:2] == ["t/id", "t/name"]
+    assert list(read(tmp_path / "z.npz").types)[:2] == ["t/id", "t/name"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +143,7 @@ def test_structured_arrays_are_columns(tmp_path):
 )
 def test_times(tmp_path, dtype, expected):
     values = np.array([0, 1000, 12_000, "NaT"], dtype=dtype)
-    found = Found(save(tmp_path, values))
+    found = read(save(tmp_path, values))
     assert found.types == {"a": expected}
     unit = "D" if expected == "date" else expected[-3:].strip("[]")
     back = np.array(found.columns["a"][:3], dtype=f"{np.dtype(dtype).kind}8[{unit}]")
@@ -188,13 +168,13 @@ def test_what_an_example_cannot_hold(tmp_path, values, message):
     path = tmp_path / "a.npy"
     np.save(path, values, allow_pickle=True)
     if message is None:
-        assert Found(path).types == {"x": "float32", "f1": "int32"}
+        assert read(path).types == {"x": "float32", "f1": "int32"}
         return
     with pytest.raises(UsageError, match=message):
-        Found(path)
+        read(path)
     np.savez(tmp_path / "a.npz", good=np.zeros(len(values)), a=values)
     with pytest.raises(UsageError, match=r"in a\.npz"):
-        Found(tmp_path / "a.npz")
+        read(tmp_path / "a.npz")
 
 
 def test_no_pickle_runs(tmp_path):
@@ -204,7 +184,7 @@ def test_no_pickle_runs(tmp_path):
 
     np.save(tmp_path / "a.npy", np.array([Hostile()], dtype=object), allow_pickle=True)
     with pytest.raises(UsageError, match="pickle"):
-        Found(tmp_path / "a.npy")
+        read(tmp_path / "a.npy")
     assert not (tmp_path / "ran").exists()
 
 
@@ -241,7 +221,7 @@ def test_damaged_arrays(tmp_path, content, message, is_compressed):
     path = tmp_path / "a.npy"
     path.write_bytes(gzip.compress(content) if is_compressed else content)
     with pytest.raises(DamagedFileError, match=message):
-        Found(path)
+        read(path)
     good = save(tmp_path, np.zeros(3, "f4"), "b.npy")
     files = list_inputs([str(path), str(good)]).files
     options = SourceOptions(tolerates_bad_rows=True)
@@ -256,7 +236,7 @@ def test_a_value_without_bytes(tmp_path):
     path = tmp_path / "a.npy"
     path.write_bytes(header("{'descr': '|S0', 'fortran_order': False, 'shape': (10000000000000000,)}"))
     with pytest.raises(UsageError, match="has no values"):
-        Found(path)
+        read(path)
 
 
 def zip_of(folder: Path, method: int = zipfile.ZIP_STORED, **arrays) -> Path:
@@ -270,57 +250,57 @@ def zip_of(folder: Path, method: int = zipfile.ZIP_STORED, **arrays) -> Path:
 
 def test_archives(tmp_path):
     with pytest.raises(UsageError, match=r"different lengths in a.npz: 'x' has 3, 'y' has 4"):
-        Found(zip_of(tmp_path, x=np.zeros(3), y=np.zeros(4)))
+        read(zip_of(tmp_path, x=np.zeros(3), y=np.zeros(4)))
     with pytest.raises(DamagedFileError, match="single value"):
-        Found(zip_of(tmp_path, x=np.zeros(3), y=np.float32(1)))
+        read(zip_of(tmp_path, x=np.zeros(3), y=np.float32(1)))
     with pytest.raises(DamagedFileError, match="compression has the number 12"):
-        Found(zip_of(tmp_path, zipfile.ZIP_BZIP2, x=np.zeros(3)))
+        read(zip_of(tmp_path, zipfile.ZIP_BZIP2, x=np.zeros(3)))
     with pytest.raises(DamagedFileError, match="empty"):
-        Found(zip_of(tmp_path))
+        read(zip_of(tmp_path))
     path = zip_of(tmp_path, x=np.arange(1000), y=np.arange(1000))
     content = path.read_bytes()
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("notes.txt", "x")
     with pytest.raises(UsageError, match=r"'notes.txt' is no array"):
-        Found(path)
+        read(path)
     path.write_bytes(content[:-30])
     with pytest.raises(DamagedFileError, match="cut off or damaged"):
-        Found(path)
+        read(path)
     flipped = bytearray(content)
     flipped[content.index(struct.pack("<q", 500)) + 1] ^= 1
     path.write_bytes(flipped)
     for tolerates in (False, True):
         with pytest.raises(DamagedFileError, match=r"a.npz: bad CRC-32"):
-            Found(path, tolerates_bad_rows=tolerates)
+            read(path, tolerates_bad_rows=tolerates)
     with zipfile.ZipFile(path, "w") as doubled:
         doubled.writestr("x.npy", b"x")
         with pytest.warns(UserWarning, match="Duplicate name"):
             doubled.writestr("x.npy", b"x")
     with pytest.raises(DamagedFileError, match="'x' is there 2 times"):
-        Found(path)
+        read(path)
 
 
 @pytest.mark.full
 def test_bombs_are_refused_by_name(tmp_path):
     path = zip_of(tmp_path, zipfile.ZIP_DEFLATED, x=np.zeros(10_000_000))
     with pytest.raises(BadInputError, match=r"more than 200 times as much.*--max-expansion"):
-        Found(path)
-    assert len(Found(path, max_expansion=2000).identities) == 10_000_000
+        read(path)
+    assert len(read(path, max_expansion=2000).identities) == 10_000_000
 
 
 def test_rows_that_are_too_large(tmp_path):
     with pytest.raises(BadInputError, match=r"the rows are too large in a\.npy: each has 80.0 KiB"):
-        Found(save(tmp_path, np.zeros((2, 10_240))), max_record_bytes=1000)
+        read(save(tmp_path, np.zeros((2, 10_240))), max_record_bytes=1000)
 
 
 def test_several_files_must_agree(tmp_path):
     first, second = save(tmp_path, np.zeros((2, 3), "<f4"), "1.npy"), save(tmp_path, np.ones((4, 3), ">f4"), "2.npy")
-    found = Found(first, second)
+    found = read(first, second)
     assert found.types == {"values": "float32[3]"}
     assert found.columns["values"] == [[0.0] * 3] * 2 + [[1.0] * 3] * 4
     third = save(tmp_path, np.ones((4, 2)), "3.npy")
     with pytest.raises(UsageError, match=r"'values' is float32\[3\] in 1.npy and float64\[2\] in 3.npy"):
-        Found(first, second, third)
+        read(first, second, third)
 
 
 def test_bad_text_is_a_bad_row(tmp_path):
@@ -329,17 +309,17 @@ def test_bad_text_is_a_bad_row(tmp_path):
     codes[3], codes[4] = 0xD800, 0x110000
     path = save(tmp_path, codes.view("U2"))
     with pytest.raises(BadInputError, match=r"column 'a' does not fit in a.npy, row 2: .*0xd800"):
-        Found(path)
-    found = Found(path, tolerates_bad_rows=True)
+        read(path)
+    found = read(path, tolerates_bad_rows=True)
     assert found.columns["a"] == ["ab", "gh"]
     assert [(r.position, len(r.raw)) for r in found.rejected] == [("row 2", 8), ("row 3", 8)]
-    whole = Found(save(tmp_path, values))
+    whole = read(save(tmp_path, values))
     assert found.identities == [whole.identities[0], whole.identities[3]]
 
 
 def test_marks_and_zeros_within_text_are_kept(tmp_path):
     values = np.array(["\ufeffa", "a\0b", "", "é😀"])
-    assert Found(save(tmp_path, values)).columns["a"] == values.tolist()
+    assert read(save(tmp_path, values)).columns["a"] == values.tolist()
 
 
 @pytest.mark.parametrize(
@@ -382,7 +362,7 @@ def check_mutation(folder: Path, rng: random.Random) -> str:
     path = folder / {"npy": "a.npy", "npz": "a.npz", "gz": "a.npy.gz"}[kind]
     path.write_bytes(gzip.compress(bytes(data)) if kind == "gz" else bytes(data))
     try:
-        found = Found(path, tolerates_bad_rows=True, source=NumpySource(split_bytes=50))
+        found = read(path, tolerates_bad_rows=True, source=NumpySource(split_bytes=50))
     except ShardkitError:
         return "refused"
     loaded = np.load(io.BytesIO(bytes(data)), allow_pickle=False)
@@ -395,9 +375,9 @@ def check_mutation(folder: Path, rng: random.Random) -> str:
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not there")
 def test_real_arrays():
     path = DATA / "numpy" / "example_nsynth_audio.npy"
-    found = Found(path)
+    found = read(path)
     assert found.types == {"example_nsynth_audio": "float32[64000]"}
     same(found.columns["example_nsynth_audio"], np.load(path))
     for name in ("cora", "citeseer"):
         with pytest.raises(UsageError, match=f"different lengths in {name}.npz"):
-            Found(DATA / "numpy" / f"{name}.npz")
+            read(DATA / "numpy" / f"{name}.npz")

@@ -12,45 +12,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError
-from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
+from shardkit.features import make_feature
 from shardkit.sources.text.source import TextSource, looks_like_table
+from shardkit.testing.reading import Reading
 from tests.support.examples import draws
+from tests.support.files.source_makers import read_all, write_file
 from tests.support.paths import DATA
 
 PROPERTY = settings(max_examples=draws(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(folder: Path, content: str | bytes, name: str = "a.txt") -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
+    return write_file(folder, content, name)
 
 
-class Found:
-    """Everything that a source read of some files."""
-
-    def __init__(self, *paths: Path, source: TextSource | None = None, features=None, **options) -> None:
-        source, chosen = source or TextSource(), SourceOptions(**options)
-        files = list_inputs([str(p) for p in paths]).files
-        self.features = features or source.infer(files, chosen)
-        self.notes = source.notes(files, chosen)
-        self.splits = source.split(files, chosen)
-        self.rows, self.identities, self.rejected = [], [], []
-        for split in self.splits:
-            for part in source.read(split, files, self.features, chosen):
-                assert part.batch.schema == arrow_schema(self.features)
-                part.batch.validate(full=True)
-                assert len(part.identities) == part.batch.num_rows
-                self.rows += part.batch.to_pylist()
-                self.identities += part.identities.tolist()
-                self.rejected += part.rejected
-
-    @property
-    def texts(self) -> list[str]:
-        return [row["text"] for row in self.rows]
+def read(*paths: Path, source: TextSource | None = None, **options) -> Reading:
+    return read_all(source or TextSource(), *paths, **options)
 
 
 def lines_of(content: bytes) -> list[bytes]:
@@ -69,32 +46,32 @@ def paragraphs_of(content: bytes) -> list[bytes]:
 
 def test_lines(tmp_path):
     text = "one\r\n\r\ntwo \n\n\x0bthree\x0c\x85\u2028still three\rand on\nlast"
-    found = Found(write(tmp_path, text))
-    assert found.texts == ["one", "two ", "\x0bthree\x0c\x85\u2028still three\rand on", "last"]
+    found = read(write(tmp_path, text))
+    assert found.columns["text"] == ["one", "two ", "\x0bthree\x0c\x85\u2028still three\rand on", "last"]
     assert found.features == (make_feature("text", "string", media_type="text"),)
     assert found.notes == ("empty lines are no rows: 2 of the first 6 of a.txt",)
 
 
 def test_paragraphs(tmp_path):
     text = "\n\none\r\ntwo\r\n\r\n\r\n  \nthree\n\n\nfour"
-    assert Found(write(tmp_path, text), text_record="paragraph").texts == ["one\r\ntwo", "  \nthree", "four"]
+    assert read(write(tmp_path, text), text_record="paragraph").columns["text"] == ["one\r\ntwo", "  \nthree", "four"]
 
 
 def test_files(tmp_path):
     write(tmp_path, "\ufeffa\r\nb\n\n", "x/1.txt")
     write(tmp_path, gzip.compress("zwölf".encode()), "x/2.txt.gz")
     write(tmp_path, "", "x/3.txt")
-    found = Found(tmp_path / "x", text_record="file")
+    found = read(tmp_path / "x", text_record="file")
     assert found.rows == [{"text": "a\r\nb\n\n", "filename": "1.txt"}, {"text": "zwölf", "filename": "2.txt.gz"}]
-    assert Found(tmp_path / "x" / "2.txt.gz", text_record="file").identities == found.identities[1:]
+    assert read(tmp_path / "x" / "2.txt.gz", text_record="file").identities == found.identities[1:]
 
 
 def test_many_files_are_cut_into_splits(tmp_path):
     for number in range(600):
         write(tmp_path, f"text {number}", f"x/{number:04}.txt")
-    found = Found(tmp_path / "x", text_record="file")
+    found = read(tmp_path / "x", text_record="file")
     assert len(found.splits) == 3
-    assert found.texts == [f"text {number}" for number in range(600)]
+    assert found.columns["text"] == [f"text {number}" for number in range(600)]
     assert len(set(found.identities)) == 600
 
 
@@ -112,12 +89,12 @@ PIECES = st.lists(st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r", b"a", b"bc d"
 def test_any_cut_gives_the_same_rows(tmp_path, pieces, has_mark, split_bytes, block_bytes, record):
     content = b"\xef\xbb\xbf" * has_mark + b"".join(pieces) + b"x"
     path = write(tmp_path, content)
-    found = Found(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=block_bytes))
+    found = read(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=block_bytes))
     expected = lines_of(content) if record == "line" else paragraphs_of(content)
-    assert [t.encode() for t in found.texts] == expected
+    assert [t.encode() for t in found.columns["text"]] == expected
     assert len(set(found.identities)) == len(expected)
     assert sum(s.num_bytes for s in found.splits) == len(content)
-    again = Found(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=77))
+    again = read(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=77))
     assert again.identities == found.identities
 
 
@@ -139,14 +116,14 @@ def test_bad_rows_end_the_conversion_or_are_rejected(tmp_path, content, message,
     path = write(tmp_path, content)
     source = TextSource(block_bytes=100)
     with pytest.raises(BadInputError, match=re.escape(message)):
-        Found(path, source=source, max_record_bytes=100, text_record=record)
-    found = Found(path, source=source, max_record_bytes=100, text_record=record, tolerates_bad_rows=True)
-    assert found.texts == ["good", "fine"]
+        read(path, source=source, max_record_bytes=100, text_record=record)
+    found = read(path, source=source, max_record_bytes=100, text_record=record, tolerates_bad_rows=True)
+    assert found.columns["text"] == ["good", "fine"]
     (rejected,) = found.rejected
     start = content.index(rejected.raw)
     assert rejected.first_byte == start
     assert rejected.position == f"line {content[:start].count(10) + 1}"
-    whole = Found(write(tmp_path, b"good\nsome\nfine\n".replace(b"\n", b"\n\n" if record == "paragraph" else b"\n")))
+    whole = read(write(tmp_path, b"good\nsome\nfine\n".replace(b"\n", b"\n\n" if record == "paragraph" else b"\n")))
     assert found.identities == [whole.identities[0], whole.identities[2]]
 
 
@@ -160,18 +137,18 @@ def test_a_bad_file_among_files_is_one_rejected_row(tmp_path):
     write(tmp_path, "fine", "x/7.txt")
     for name in ("2", "3", "4", "5", "6"):
         with pytest.raises(BadInputError, match=f"{name}.txt"):
-            Found(tmp_path / "x" / f"{name}.txt", text_record="file", max_record_bytes=1000)
+            read(tmp_path / "x" / f"{name}.txt", text_record="file", max_record_bytes=1000)
     features = (make_feature("text", "string"), make_feature("filename", "string"))
-    found = Found(tmp_path / "x", text_record="file", features=features, max_record_bytes=1000, tolerates_bad_rows=True)
-    assert found.texts == ["good", "fine"]
+    found = read(tmp_path / "x", text_record="file", features=features, max_record_bytes=1000, tolerates_bad_rows=True)
+    assert found.columns["text"] == ["good", "fine"]
     assert sorted(r.file_index for r in found.rejected) == [1, 2, 3, 4, 5]
-    assert found.identities[0] == Found(tmp_path / "x" / "1.txt", text_record="file").identities[0]
+    assert found.identities[0] == read(tmp_path / "x" / "1.txt", text_record="file").identities[0]
 
 
 def test_line_numbers_count_what_lies_before_the_split(tmp_path):
     content = b"".join(b"line %d\n\n" % i for i in range(1000)) + b"b\xe4d\n"
     with pytest.raises(BadInputError, match=f"line 2001: not UTF-8 at byte {len(content) - 3}"):
-        Found(write(tmp_path, content), source=TextSource(split_bytes=500, block_bytes=100))
+        read(write(tmp_path, content), source=TextSource(split_bytes=500, block_bytes=100))
 
 
 @pytest.mark.parametrize("record", ["line", "paragraph", "file"])
@@ -180,24 +157,24 @@ def test_line_numbers_count_what_lies_before_the_split(tmp_path):
 def test_other_encodings_are_named(tmp_path, record, name, tolerates_bad_rows):
     path = write(tmp_path, "text\n".encode(name))
     with pytest.raises(DamagedFileError, match=f"the text is {name.upper()}, not UTF-8.*--encoding.*{name}"):
-        Found(path, text_record=record, tolerates_bad_rows=tolerates_bad_rows)
+        read(path, text_record=record, tolerates_bad_rows=tolerates_bad_rows)
 
 
 def test_a_schema_may_ask_for_numbers(tmp_path):
     features = (make_feature("text", "int64"),)
     path = write(tmp_path, "1\ntwo\n3\n")
     with pytest.raises(BadInputError, match=r"column 'text' does not fit in a.txt, line 2: expected int64, got 'two'"):
-        Found(path, features=features)
-    found = Found(path, features=features, tolerates_bad_rows=True)
-    assert found.texts == [1, 3]
+        read(path, features=features)
+    found = read(path, features=features, tolerates_bad_rows=True)
+    assert found.columns["text"] == [1, 3]
     assert [(r.position, r.raw) for r in found.rejected] == [("line 2", b"two")]
 
 
 def test_empty_files_have_no_rows(tmp_path):
-    assert Found(write(tmp_path, "", "x/1.txt"), write(tmp_path, "a", "x/2.txt")).texts == ["a"]
+    assert read(write(tmp_path, "", "x/1.txt"), write(tmp_path, "a", "x/2.txt")).columns["text"] == ["a"]
     with pytest.raises(BadInputError, match="all input files are empty"):
-        Found(tmp_path / "x" / "1.txt")
-    assert Found(write(tmp_path, "\r\n\n")).texts == []
+        read(tmp_path / "x" / "1.txt")
+    assert read(write(tmp_path, "\r\n\n")).columns["text"] == []
 
 
 @pytest.mark.parametrize(
@@ -225,13 +202,13 @@ def test_recognizes(name, content, expected):
 def test_a_table_read_as_text_is_noted(tmp_path):
     path = write(tmp_path, "a;b\n1;2\n")
     assert looks_like_table(b"a;b\n1;2\n")
-    assert any("--format csv" in note for note in Found(path).notes)
+    assert any("--format csv" in note for note in read(path).notes)
 
 
 def test_memory_stays_small_for_a_line_without_end(tmp_path):
     path = write(tmp_path, b"x" * 3_000_000 + b"\nend\n")
-    found = Found(path, max_record_bytes=10_000, tolerates_bad_rows=True, source=TextSource(block_bytes=4096))
-    assert found.texts == ["end"]
+    found = read(path, max_record_bytes=10_000, tolerates_bad_rows=True, source=TextSource(block_bytes=4096))
+    assert found.columns["text"] == ["end"]
     assert [(len(r.raw) <= 20_000, r.first_byte) for r in found.rejected] == [(True, 0)]
 
 
@@ -259,14 +236,14 @@ def check_mutation(folder: Path, rng: random.Random, seeds: list[bytes]) -> str:
     record = rng.choice(["line", "paragraph"])
     source = TextSource(split_bytes=rng.choice([None, 20]), block_bytes=rng.choice([64, 1000]))
     try:
-        found = Found(path, text_record=record, source=source, max_record_bytes=80, tolerates_bad_rows=True)
+        found = read(path, text_record=record, source=source, max_record_bytes=80, tolerates_bad_rows=True)
     except ShardkitError:
         return "refused"
     if data.startswith(b"\x1f\x8b"):
         return "read"
     expected = (lines_of if record == "line" else paragraphs_of)(bytes(data))
     assert len(found.rows) + len(found.rejected) == len(expected)
-    assert [t.encode() for t in found.texts] == [t for t in expected if is_good(t)]
+    assert [t.encode() for t in found.columns["text"]] == [t for t in expected if is_good(t)]
     return "read"
 
 
@@ -283,7 +260,7 @@ def is_good(text: bytes) -> bool:
 @pytest.mark.parametrize("record", ["line", "paragraph"])
 def test_real_text(record):
     path = DATA / "text" / "tinyshakespeare" / "input.txt"
-    found = Found(path, text_record=record, source=TextSource(split_bytes=100_000))
+    found = read(path, text_record=record, source=TextSource(split_bytes=100_000))
     expected = (lines_of if record == "line" else paragraphs_of)(path.read_bytes())
-    assert [t.encode() for t in found.texts] == expected
+    assert [t.encode() for t in found.columns["text"]] == expected
     assert len(found.splits) > 5

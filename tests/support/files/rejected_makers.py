@@ -6,7 +6,8 @@ from pathlib import Path
 
 from shardkit.features import make_feature
 from shardkit.sources.csv.source import CsvSource
-from tests.support.files.source_makers import Read, read_all, write_file
+from shardkit.testing.reading import Reading
+from tests.support.files.source_makers import read_all, write_file
 
 FEATURES = (
     make_feature("i", "int64", nullable=True),
@@ -20,7 +21,7 @@ def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
     return write_file(folder, content, name)
 
 
-def read(path: Path, source=None, features=FEATURES, **options) -> Read:
+def read(path: Path, source=None, features=FEATURES, **options) -> Reading:
     """Returns what came of a file in tolerant mode."""
     return read_all(source or CsvSource(), path, features=features, tolerates_bad_rows=True, **options)
 
