@@ -26,6 +26,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.avro.source import AvroSource
 from shardkit.sources.base import SourceOptions
 from tests.support.examples import draws
+from tests.support.files.source_makers import parts_of, table_of
 from tests.support.paths import DATA
 
 UTC = datetime.UTC
@@ -46,18 +47,11 @@ def write(path: Path, schema, rows, **settings_) -> Path:
 
 
 def parts(path: Path, source=None, **options):
-    """Returns the features, the splits and the batches."""
-    source, settings_ = source or AvroSource(), SourceOptions(**options)
-    files = list_inputs([str(path)]).files
-    features = source.infer(files, settings_)
-    splits = source.split(files, settings_)
-    return features, splits, [p for s in splits for p in source.read(s, files, features, settings_)]
+    return parts_of(source or AvroSource(), path, **options)
 
 
 def read(path: Path, source=None, **options):
-    """Returns the features and the rows as one table."""
-    features, _, found = parts(path, source, **options)
-    return features, pa.Table.from_batches([p.batch for p in found], schema=arrow_schema(features))
+    return table_of(source or AvroSource(), path, **options)
 
 
 def flatten(row: dict, prefix: str = "") -> dict:

@@ -13,10 +13,9 @@ import pyarrow.feather as feather
 import pytest
 
 from shardkit.errors import BadInputError, DamagedFileError, UsageError
-from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
+from shardkit.features import make_feature
 from shardkit.sources.columnar.arrow_ipc import ArrowSource
+from tests.support.files.source_makers import parts_of, table_of
 
 TABLE = pa.table(
     {
@@ -50,18 +49,11 @@ def write(path: Path, table: pa.Table, *, stream: bool = False, rows: int | None
 
 
 def parts(path: Path, features=None, source=None, **options):
-    """Returns the features, the splits and the batches."""
-    source, settings_ = source or ArrowSource(), SourceOptions(**options)
-    files = list_inputs([str(path)]).files
-    features = features or source.infer(files, settings_)
-    splits = source.split(files, settings_)
-    return features, splits, [p for s in splits for p in source.read(s, files, features, settings_)]
+    return parts_of(source or ArrowSource(), path, features=features, **options)
 
 
 def read(path: Path, features=None, source=None, **options):
-    """Returns the features and the rows as one table."""
-    features, _, found = parts(path, features, source, **options)
-    return features, pa.Table.from_batches([p.batch for p in found], schema=arrow_schema(features))
+    return table_of(source or ArrowSource(), path, features=features, **options)
 
 
 @pytest.mark.parametrize("stream", [False, True])

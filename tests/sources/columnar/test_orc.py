@@ -12,10 +12,9 @@ import pytest
 
 from shardkit.errors import BadInputError, DamagedFileError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.orc import OrcSource
 from shardkit.sources.columnar.orc_footer import read_tail
+from tests.support.files.source_makers import parts_of, table_of
 
 NUM_ROWS = 3000
 TABLE = pa.table(
@@ -40,18 +39,11 @@ def write(path: Path, table: pa.Table = TABLE, **settings) -> Path:
 
 
 def parts(path: Path, features=None, source=None, **options):
-    """Returns the features, the splits and the batches."""
-    source, settings = source or OrcSource(), SourceOptions(**options)
-    files = list_inputs([str(path)]).files
-    features = features or source.infer(files, settings)
-    splits = source.split(files, settings)
-    return features, splits, [p for s in splits for p in source.read(s, files, features, settings)]
+    return parts_of(source or OrcSource(), path, features=features, **options)
 
 
 def read(path: Path, features=None, source=None, **options):
-    """Returns the features and the rows as one table."""
-    features, _, found = parts(path, features, source, **options)
-    return features, pa.Table.from_batches([p.batch for p in found], schema=arrow_schema(features))
+    return table_of(source or OrcSource(), path, features=features, **options)
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])

@@ -18,6 +18,7 @@ from shardkit.media.audio_headers import audio_type_of, fault_of
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.audio_source import AudioSource
+from tests.support.files.source_makers import read_all
 from tests.support.paths import DATA
 
 soundfile = pytest.importorskip("soundfile")
@@ -43,19 +44,11 @@ def write(folder: Path, name: str, content: bytes) -> Path:
 
 def read(folder: Path, source=None, **options):
     """Returns features by name, rows by file name, and what was rejected by file name."""
-    source, settings = source or AudioSource(), SourceOptions(**options)
-    files = list_inputs([str(folder)]).files
-    features = source.infer(files, settings)
-    rows, rejected = {}, {}
-    for split in source.split(files, settings):
-        for part in source.read(split, files, features, settings):
-            part.batch.validate(full=True)
-            assert [c.type for c in part.batch.columns] == [f.arrow_type for f in features]
-            assert len(part.identities) == len(part.file_indices) == part.batch.num_rows
-            rows |= {row.pop("filename"): row for row in part.batch.to_pylist()}
-            rejected |= {files[r.file_index].name: r for r in part.rejected}
-    assert len(rows) + len(rejected) == len(files)
-    return {f.name: f for f in features}, rows, rejected
+    found = read_all(source or AudioSource(), folder, **options)
+    rows = {row.pop("filename"): row for row in found.rows}
+    rejected = {found.files[row.file_index].name: row for row in found.rejected}
+    assert len(rows) + len(rejected) == len(found.files)
+    return {f.name: f for f in found.features}, rows, rejected
 
 
 def fails(folder: Path, kind=BadInputError, **options) -> str:

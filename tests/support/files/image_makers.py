@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from shardkit.errors import BadInputError
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.image_source import ImageSource
+from tests.support.files.source_makers import read_all
 
 
 def encoded(mode: str, format_: str, size: tuple[int, int] = (7, 5), **settings) -> bytes:
@@ -29,18 +28,9 @@ def write(folder: Path, name: str, content: bytes) -> Path:
 
 def read(*inputs: Path, source=None, **options):
     """Returns the features and all rows."""
-    source = source or ImageSource()
-    settings = SourceOptions(**options)
-    files = list_inputs([str(p) for p in inputs]).files
-    features = source.infer(files, settings)
-    rows = []
-    for split in source.split(files, settings):
-        for part in source.read(split, files, features, settings):
-            part.batch.validate(full=True)
-            for row, index in zip(part.batch.to_pylist(), part.file_indices.tolist(), strict=True):
-                assert row["filename"] == files[index].name
-                rows.append(row)
-    return {f.name: f for f in features}, rows
+    found = read_all(source or ImageSource(), *inputs, **options)
+    assert [row["filename"] for row in found.rows] == [found.files[index].name for index in found.file_indices]
+    return {f.name: f for f in found.features}, found.rows
 
 
 def fails(*inputs: Path, **options) -> str:

@@ -7,10 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardkit.features import arrow_schema
-from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.parquet import ParquetSource
+from tests.support.files.source_makers import parts_of, table_of
 
 
 def write(folder: Path, table: pa.Table | dict, name: str = "a.parquet", **settings) -> Path:
@@ -21,21 +19,9 @@ def write(folder: Path, table: pa.Table | dict, name: str = "a.parquet", **setti
 
 def read(*paths: Path, features=None, source=None, **options):
     """Returns the features and the rows as one table."""
-    source = source or ParquetSource()
-    settings = SourceOptions(**options)
-    files = list_inputs([str(p) for p in paths]).files
-    features = features or source.infer(files, settings)
-    batches = []
-    for split in source.split(files, settings):
-        for part in source.read(split, files, features, settings):
-            part.batch.validate(full=True)
-            batches.append(part.batch)
-    return features, pa.Table.from_batches(batches, schema=arrow_schema(features))
+    return table_of(source or ParquetSource(), *paths, features=features, **options)
 
 
 def read_parts(path: Path, features=None, source=None, **options):
     """Returns the batches."""
-    source, settings_ = source or ParquetSource(), SourceOptions(**options)
-    files = list_inputs([str(path)]).files
-    features = features or source.infer(files, settings_)
-    return [p for s in source.split(files, settings_) for p in source.read(s, files, features, settings_)]
+    return parts_of(source or ParquetSource(), path, features=features, **options)[2]
