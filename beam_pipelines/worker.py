@@ -1,6 +1,6 @@
-"""A worker process of the local runner: Beam's own, without its log, and never longer alive than the command.
+"""A worker process of the local runner: Beam's worker without its log. It ends with the command.
 
-Also what makes this process and the command itself lighter.
+The module also makes this process and the command lighter.
 """
 
 from __future__ import annotations

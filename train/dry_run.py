@@ -1,4 +1,4 @@
-"""What a run would do, shown without doing it: nothing is written, and no more is read than a run plans by."""
+"""Shows what a run would do. It writes nothing, and reads only the data that a run plans with."""
 
 from __future__ import annotations
 

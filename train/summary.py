@@ -1,4 +1,4 @@
-"""What a run says of itself before its first step and after its last."""
+"""The lines that a run prints before its first step and after its last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags of Beam: parsed before anything is handed over, and told of where Beam knows none of that name."""
+"""Flags of Beam: they are parsed before anything is handed over. A note or an error names unknown flags."""
 
 from __future__ import annotations
 

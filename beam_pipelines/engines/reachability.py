@@ -1,4 +1,4 @@
-"""Whether what an engine has to reach is there, asked before anything is read: Beam itself waits for it without end."""
+"""Checks the addresses and programs of an engine before anything is read: Beam itself would wait for them for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow: batches of the reader as tensors, for a loop of one's own or as a `tf.data.Dataset`.
+"""TensorFlow: batches of the reader as tensors, for a user's loop or as a `tf.data.Dataset`.
 
 Numbers lie where the reader decoded them: TensorFlow takes over aligned memory without a copy (DLPack), in a hundredth
 of the time that `tf.convert_to_tensor` takes for 3 MB.

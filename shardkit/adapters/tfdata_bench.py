@@ -1,9 +1,9 @@
-"""Stock tf.data as people write it for speed, to compare with: nothing of it is shardkit's but the list of files.
+"""Stock tf.data as people write it for speed, to compare with. Only the list of files comes from shardkit.
 
 Shards are read in turn and in parallel (`interleave` over `TFRecordDataset`, in any order that is fast, in chunks,
 because single records take more CPU time), batches are parsed as a whole (`parse_example`) and prefetched. Nothing is
-shuffled but the order of the shards; more would cost more. Where a feature is nullable, a default stands for nulls, and
-which ones they were is not told.
+shuffled but the order of the shards; more would cost more. Where a feature is nullable, a default stands for
+nulls, and nothing says where it does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured, and what follows from a rate: arithmetic without I/O and clock.
+"""The measurements to make, and the results from a rate: arithmetic without I/O and clock.
 
 The share of time that accelerators are busy is the accelerator utilisation (AU) of the MLPerf Storage benchmark: the
 time they compute, divided by the time it all takes.

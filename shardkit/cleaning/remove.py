@@ -1,9 +1,9 @@
 """Removes what a plan names. Manifests go first, oldest first, so that none ever names a file that is gone. Before the
 files go, two things are checked again: whether a new version needs them, and whether a conversion writes there now.
 
-A conversion of this host is kept out by its lock meanwhile. One of another host is seen by what it writes until then;
-if it begins again, after longer than the age that was asked for, while its own old files are being deleted, and
-commits them, its version lacks them.
+A lock keeps out a conversion of this host meanwhile. A conversion of another host shows itself by the files that it
+writes. If it was idle for longer than the wanted age, begins again while its old files are being deleted, and commits
+them, its version lacks them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Blocks of stores kept in a local folder, within a limit that all processes of a host share.
 
 One file a block, with its stored bytes. A file is written under one temporary name and renamed, while a lock is held
-that ends with its process, so at any time all files together are within the limit, and what a killed process left is
-written over by the next. Nothing here is trusted: readers compare a block with the CRC32C of the index.
+that ends with its process. So at any time all files together are within the limit, and the next process writes over
+the file of a killed one. Nothing here is trusted: readers compare a block with the CRC32C of the index.
 """
 
 from __future__ import annotations

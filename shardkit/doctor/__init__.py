@@ -1,4 +1,4 @@
 """What `shardkit doctor` finds out: whether the installation fits together, and whether a store keeps its promises.
 
-Pure functions judge what was seen (`store_guarantees`, `requirements`); the modules beside them look.
+Pure functions judge the findings (`store_guarantees`, `requirements`); the other modules collect them.
 """

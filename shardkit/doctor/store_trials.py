@@ -1,7 +1,7 @@
-"""A store is asked to keep its promises: what it says and what is read back are noted, and judged in `promises`.
+"""Trials of a store's promises: its answers and the bytes read back are noted. `store_guarantees` judges them.
 
 Everything goes through `shardkit.storage`, as conversions do, but for the conditional create, the ranges and the upload
-that is given up: there the store's own answer counts, not what shardkit makes of it.
+that is given up: there the store's own answer counts, without shardkit's retries.
 """
 
 from __future__ import annotations

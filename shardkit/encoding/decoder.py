@@ -1,4 +1,4 @@
-"""Framed records to Arrow columns of logical values: what `shardkit.encoding.encoder` does, backwards."""
+"""Framed records to Arrow columns of logical values: the reverse of `shardkit.encoding.encoder`."""
 
 from __future__ import annotations
 

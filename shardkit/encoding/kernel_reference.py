@@ -1,6 +1,6 @@
-"""What the compiled kernel computes, in Python: `scan`, `decode` and `gather` by NumPy and protobuf.
+"""The functions of the compiled kernel in Python: `scan`, `decode` and `gather` by NumPy and protobuf.
 
-It serves where the kernel was not built, and says what the kernel must do. Both follow protobuf's own parser, whatever
+It serves where the kernel was not built, and defines the kernel's results. Both follow protobuf's own parser, whatever
 the form of the bytes; see `encoding.example` for the messages. A record that is damaged is reported, never raised.
 Wire format: https://protobuf.dev/programming-guides/encoding, framing: https://www.tensorflow.org/tutorials/load_data/tfrecord.
 """

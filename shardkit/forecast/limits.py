@@ -1,4 +1,4 @@
-"""Limits of engines, of stores and of the format, each with where it stands."""
+"""Limits of engines, of stores and of the format, each with its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of what a conversion writes beside the shards."""
+"""Sizes of the files that a conversion writes beside the shards."""
 
 from __future__ import annotations
 

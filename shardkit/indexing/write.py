@@ -1,4 +1,4 @@
-"""The manifest of adopted files: what it says, whether it would say anything new, and its commit."""
+"""The manifest of adopted files: its content, whether it differs from the newest one, and its commit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One image written anew: upright, of another size, as JPEG or PNG. Nothing but pixels is kept.
+"""Writes one image anew: upright, of another size, as JPEG or PNG. Only its pixels are kept.
 
-What becomes of pixels that the wanted format cannot hold:
+Pixels that the wanted format cannot hold become:
 
     palette              colours, with alpha if the palette has any
     one bit              grey

@@ -1,6 +1,6 @@
 """Batches of rows that lie in several blocks: decoded together, where they lie.
 
-Nothing is decoded that is not delivered.
+Only rows that are delivered are decoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stored values as NumPy columns: what a batch is made of."""
+"""Stored values as NumPy columns, the parts of a batch."""
 
 from __future__ import annotations
 

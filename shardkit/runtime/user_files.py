@@ -1,4 +1,4 @@
-"""Code of the user, run as a module from bytes that were read before: what the file says now, and nothing else."""
+"""Runs a user's code as a module from bytes that were read before, without a cache of older code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The formats that shardkit reads, one entry each.
 
-Whatever depends on the format follows from its entry: which source reads it, how its files are recognized, what the
-help says and which options have a meaning. This module loads no source and no library, because the help needs it.
+The entry of a format decides which source reads it, how its files are recognized, what the help says and which options
+have a meaning. This module loads no source and no library, because the help needs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sources of other packages. Each call is checked, and an error names the source instead of shardkit."""
+"""Sources of other packages. Each call is checked, and an error blames the source instead of shardkit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user says a store's client is to be made with: parsed, handed to worker processes, and never shown.
+"""The user's options for a store's client: parsed, handed to worker processes, and never shown.
 
 They travel in an environment variable, as credentials do: neither a command line of a worker, nor a manifest, nor the
 graph of a job holds them.

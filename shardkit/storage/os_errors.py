@@ -1,4 +1,4 @@
-"""What the operating system says when something cannot be written, in the words of a user."""
+"""Errors of the operating system when something cannot be written, in the words of a user."""
 
 from __future__ import annotations
 

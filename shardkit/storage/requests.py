@@ -1,7 +1,7 @@
-"""Requests to stores: one with a time limit, or as many as it takes until a deadline.
+"""Requests to stores: one with a time limit, or several until a deadline.
 
-The clients' libraries ask again by themselves, some of them for seconds. What lasts longer, such as an outage or a
-store that is throttled, is outlasted here. Any number of threads ask for ranges through one pool of connections.
+The clients' libraries ask again by themselves, some of them for seconds. This module outlasts longer faults, such as an
+outage or a store that is throttled. Any number of threads ask for ranges through one pool of connections.
 """
 
 from __future__ import annotations

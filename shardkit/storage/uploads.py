@@ -1,4 +1,4 @@
-"""Uploads that are begun and not finished: what a killed writer leaves, and what a store keeps of it."""
+"""Unfinished uploads, which killed writers leave and stores keep."""
 
 from __future__ import annotations
 

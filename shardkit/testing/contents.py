@@ -1,4 +1,4 @@
-"""What may become of the bytes of a file: compressed, cut off, damaged; the same every time."""
+"""Changes of the bytes of a file: compressed, cut off, damaged; the same every time."""
 
 from __future__ import annotations
 

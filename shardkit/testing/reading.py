@@ -1,4 +1,4 @@
-"""All that a source reads of some files, each batch held to what `Source.read` promises."""
+"""Reads all rows of some files with a source, and checks each batch against the promises of `Source.read`."""
 
 from __future__ import annotations
 

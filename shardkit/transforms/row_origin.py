@@ -1,4 +1,4 @@
-"""Where a row came from, for people: told from its identity, since batches carry no row numbers."""
+"""Finds the origin of a row for messages from its identity, because batches carry no row numbers."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The words are those of `ByteLevel` in Hugging Face's tokenizers, matched one after the other by
 `'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`. A model makes the ids of each
-word by itself. Which characters are letters, numbers and spaces, the tokenizer is asked, once a character.
+word by itself. The tokenizer says which characters are letters, numbers and spaces; each is asked once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The outer loop of an asynchronous run: units are dealt out instead of steps taken."""
+"""The outer loop of an asynchronous run. It deals out units of batches to the workers."""
 
 from __future__ import annotations
 

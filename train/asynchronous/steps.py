@@ -1,7 +1,7 @@
 """Steps that each worker takes on its own against variables that parameter servers hold: Hogwild, as Recht et al. 2011.
 
-The chief deals out units of batches; a unit whose worker is lost goes to another one, whole. What such a worker had
-already done to the weights stays done.
+The chief deals out units of batches; a unit whose worker is lost goes to another one, whole. The changes
+that the lost worker made to the weights stay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which workers there are, where each one listens, and which of them this host starts. Pure.
 
-Told by, in this order: --hosts, `TF_CONFIG`, Slurm's environment. Without any of them all workers are on this host.
+The first of these decides: --hosts, `TF_CONFIG`, Slurm's environment. Without them all workers are on this host.
 """
 
 from __future__ import annotations

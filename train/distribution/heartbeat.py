@@ -1,6 +1,6 @@
 """Signs of life: a worker says how far it is, and how long it may be silent from now on.
 
-A frozen process says nothing, and neither does one that waits for ever while its other threads go on.
+A frozen process gives no sign, nor does one whose main thread waits for ever while its other threads go on.
 """
 
 from __future__ import annotations

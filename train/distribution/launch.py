@@ -1,4 +1,4 @@
-"""From what was typed to the processes of a run: whether there is a supervisor, and what it keeps running. Pure."""
+"""From the options to the processes of a run: whether there is a supervisor, and what it keeps running. Pure."""
 
 from __future__ import annotations
 

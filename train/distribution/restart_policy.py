@@ -1,6 +1,6 @@
-"""What to do when something happens to a worker: arithmetic on what is known, without processes or clocks.
+"""Decides the next step when something happens to a worker, from values alone, without processes or clocks.
 
-The shell around it (`train.distribution.supervisor`) asks `decide` for each event and does what it says.
+The shell around it (`train.distribution.supervisor`) calls `decide` for each event and takes the action.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The folder of a supervisor while it runs, in which workers leave their signs of life.
+"""The folder of a supervisor while it runs. Workers leave their signs of life there.
 
-Who is killed removes nothing, so the next supervisor does. A lock says whether the owner of a folder is there: it
-lasts as long as its process, and is seen by all who see the folder, even where process numbers mean something else.
+A killed supervisor leaves its folder, and the next one removes it. A lock shows whether the owner of a folder runs. It
+ends with its process, and every process that sees the folder sees it, even with other process numbers.
 """
 
 from __future__ import annotations

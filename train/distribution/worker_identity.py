@@ -1,4 +1,4 @@
-"""What the supervisor tells a worker about itself, and how a worker ends with its supervisor."""
+"""The identity that a supervisor gives to a worker, and the end of a worker whose supervisor has ended."""
 
 from __future__ import annotations
 

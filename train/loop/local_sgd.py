@@ -5,8 +5,8 @@ serves for collectives only.
 
 A sync averages the weights, the moving statistics of layers and the moving averages of the weights, and adds up the
 sums of the steps since the last one. The optimizer's memory and the loss scale stay each worker's own, so that a sync
-costs as much as the gradients of one step do. Each worker saves its own beside a checkpoint: as many workers go on
-exactly as they would have; another number of them goes on from the mean.
+costs as much as the gradients of one step do. Each worker saves its own state beside a checkpoint. The same
+number of workers goes on exactly; another number goes on from the mean.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Images that are stored as arrays of pixels: scaled, resized and shifted a batch at a time, in the input graph.
 
-Pictures of a few pixels are not cropped and recoloured as photos are, which would cost them what they show. Grey ones
-are not mirrored either: they are often digits and letters.
+Pictures of a few pixels are not cropped and recoloured like photos, because they would lose their content. Grey
+pictures are not mirrored either, because they are often digits and letters.
 """
 
 from __future__ import annotations

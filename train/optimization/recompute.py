@@ -1,4 +1,4 @@
-"""Activation recomputation: the backward pass computes blocks of a model again instead of remembering what they gave.
+"""Activation recomputation: the backward pass computes blocks of a model again instead of keeping their results.
 
 Keras's `RematScope` and `tf.recompute_grad` alone run a block twice with all that it does: dropout draws another mask
 the second time, so gradients are wrong, and batch normalization moves its statistics twice. Here the second run sees

@@ -1,4 +1,4 @@
-"""From what was typed to what will be done, as far as that needs neither TensorFlow nor the shards."""
+"""From the options to the request of a run, as far as that needs neither TensorFlow nor the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained model again, from the folder of its run alone: the record says what it is, a checkpoint has its weights."""
+"""Restores a trained model from the folder of its run: the record describes it, and a checkpoint has its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to bring shardkit to workers: looking at how it is installed, building a wheel, writing requirements."""
+"""Brings shardkit to workers: finds how it is installed, builds a wheel, writes requirements."""
 
 from __future__ import annotations
 

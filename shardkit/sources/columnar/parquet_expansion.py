@@ -1,4 +1,4 @@
-"""What a Parquet file becomes in memory, found out before it does.
+"""Finds the size of a Parquet file in memory before the file is read.
 
 Pages are compressed, runs of equal values are written once, and texts as places in a dictionary: a few bytes of a file
 may stand for gigabytes. Reading in small batches keeps all of that small but a single page, a single row of a list, and

@@ -1,9 +1,9 @@
-"""The records of a block of delimited text that do not fit, told apart from those that do.
+"""Finds the records of a block of delimited text that do not fit.
 
-What can be wrong is looked for in whole columns: the bytes, the number of fields, then the values of each column that
-Arrow refuses. A record counts as bad only once the parser itself refused it or a rule that the parser follows does,
-and what is left is parsed again as a whole. So the work grows with the block and with the number of different bad
-values, hardly with the number of bad records.
+Faults are searched in whole columns: the bytes, the number of fields, then the values of each column that Arrow
+refuses. A record counts as bad only if the parser itself or one of the parser's rules refuses it. The other records
+are parsed again as a whole. So the work grows with the block and with the number of different bad values, hardly with
+the number of bad records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Members of archives, read where they lie: nothing is ever extracted.
 
 A member of a plain tar, or one that a ZIP archive stores, is a range of bytes. A deflated one is decompressed by
-itself. What lies in a compressed tar is reached by decompressing all in front of it; so the place where reading
+itself. To reach a member of a compressed tar, all bytes in front of it are decompressed. So the place where reading
 stopped is kept open, and the head of a member that was looked at is remembered. Members that are asked for in the order
 of the archive then cost one pass over it, however often each is opened.
 """

@@ -1,7 +1,7 @@
 """Files read whole, or their first bytes: many small ones cost little more than their bytes.
 
-What the system holds of local files in memory is taken at once. The rest is announced to it, and read after others were
-handled: without that, a cold disk is waited for once a file. Files in an object store are fetched on threads.
+Bytes of local files in the system's cache are read at once. The rest is announced to the system, and read after other
+files: otherwise each file would wait for a cold disk. Files in an object store are fetched on threads.
 """
 
 from __future__ import annotations

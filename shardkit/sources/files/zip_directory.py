@@ -1,4 +1,4 @@
-"""The directory of a ZIP archive, read strictly: what does not add up is refused before any member is read.
+"""Reads the directory of a ZIP archive strictly: an inconsistent one is refused before any member is read.
 
 The form is that of https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT. Members are located by the directory
 alone; two that overlap, or claim more than the archive holds, are the signs of a bomb.

@@ -1,4 +1,4 @@
-"""The lines of a block of JSON that do not fit, told apart from those that do."""
+"""Finds the lines of a block of JSON that do not fit."""
 
 from __future__ import annotations
 
