@@ -103,7 +103,7 @@ def run(
     def check_weights(step: int) -> None:
         found = find_not_finite(model.trainable_variables)
         if agree.any(found is not None):
-            with heartbeat.busy("search for what is no number", START_LIMIT_S):
+            with heartbeat.busy("search for the inputs that are no numbers", START_LIMIT_S):
                 first = max(checkpoints.last_saved or 0, step - setup.plan.steps_per_epoch)
                 bad = find_bad_batch(setup.plan, setup.input, setup.devices.worker_index, first, step)
                 is_elsewhere = agree.any(bad is not None) and bad is None

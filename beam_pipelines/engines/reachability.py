@@ -123,9 +123,9 @@ def _check_dask(address: str) -> None:
         try:
             identity = asyncio.run(_identity(address))
         except Exception as error:  # Another service may answer anything.
-            raise _no_answer("scheduler of Dask", address, "what listens there does not answer as one") from error
+            raise _no_answer("scheduler of Dask", address, "the program there does not answer as one") from error
         if identity.get("type") != "Scheduler":
-            raise _no_answer("scheduler of Dask", address, f"what listens there is a {identity.get('type')}")
+            raise _no_answer("scheduler of Dask", address, f"the program there is a {identity.get('type')}")
 
 
 async def _identity(address: str) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def stop_job() -> None:
 
 @contextmanager
 def _quiet_threads() -> Iterator[None]:
-    # Threads that talk to workers complain when those are gone; the command says itself what became of the job.
+    # Threads that talk to workers complain when those are gone; the command itself reports the end of the job.
     if os.environ.get("SHARDKIT_DEBUG"):
         yield
         return
@@ -259,7 +259,7 @@ def _cancel(result: Any) -> None:
 def _ended_early(name: str) -> StorageError:
     return StorageError(
         f"{name} says that the job is over, and there is no dataset",
-        why="most often what hands out its work has ended, such as a scheduler",
+        why="most often a part that hands out its work has ended, such as a scheduler",
         state=_KEPT,
         next_step="See whether it lives, then run the same command again to go on",
     )

@@ -81,7 +81,7 @@ def scratch_folder(root: str) -> Iterator[Scratch]:
         try:
             state = "All that the doctor wrote is removed again" if scratch.remove() else "Nothing was written"
         except ShardkitError:
-            state = f"What the doctor wrote could not be removed: delete {storage.redact(scratch.url)}"
+            state = f"Files of the doctor could not be removed: delete {storage.redact(scratch.url)}"
         if isinstance(error, ShardkitError):
             raise error.with_state(state) from error
         error.add_note(state)
@@ -89,7 +89,7 @@ def scratch_folder(root: str) -> Iterator[Scratch]:
     try:
         scratch.remove()
     except ShardkitError as error:
-        left = f"What the doctor wrote could not be removed: delete {storage.redact(scratch.url)}"
+        left = f"Files of the doctor could not be removed: delete {storage.redact(scratch.url)}"
         raise error.with_state(left) from error
 
 

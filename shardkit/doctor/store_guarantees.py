@@ -12,7 +12,7 @@ from shardkit.units import format_count, format_number
 
 State = Literal["kept", "broken", "not checked"]
 Sight = Literal["right", "old", "missing", "wrong", "seen"]
-"""What a reader met: what it should, what was there before, nothing, anything else, or what should not be there."""
+"""What a reader met: the expected file, the one from before, nothing, another one, or one that should not be there."""
 
 
 class Promise(NamedTuple):
@@ -35,45 +35,45 @@ _NO_DATASETS = "Do not write datasets there; use another store, or another gatew
 PROMISES = {
     "exclusive_create": Promise(
         "of writers who create one file, one wins",
-        "Two writers were both told that they had won: concurrent conversions to one place may lose a commit",
+        "Two writers both got the answer that they had won: concurrent conversions to one place may lose a commit",
         _ONE_AT_A_TIME,
     ),
     "refused_create": Promise(
         "a file that is there is not created again",
-        "A file that must not be replaced was: a conversion may replace what another one committed",
+        "A file that must not be replaced was: a conversion may replace the commit of another one",
         _ONE_AT_A_TIME,
     ),
     "large_exclusive_create": Promise(
         "of writers who create one file of 6 MiB, one wins",
-        "Two writers of a large file were both told that they had won: concurrent conversions with manifests of that "
-        "size may lose a commit",
+        "Two writers of a large file both got the answer that they had won: concurrent conversions with such manifests "
+        "may lose a commit",
         _ONE_AT_A_TIME,
     ),
     "read_after_write": Promise(
-        "what was written is read at once",
-        "What was written was not read right after: a dataset may look damaged or missing for a while",
+        "a written file is read at once",
+        "A written file was not read right after: a dataset may look damaged or missing for a while",
         _NO_DATASETS,
     ),
     "list_after_write": Promise(
-        "what was written is listed at once",
-        "What was written was not listed right after: a new version of a dataset may not be seen, and a conversion may "
+        "a written file is listed at once",
+        "A written file was not listed right after: a new version of a dataset may not be seen, and a conversion may "
         "take its number",
         "Let one conversion at a time write to a destination there, and wait between them; better, use another store",
     ),
     "overwrite": Promise(
-        "what was replaced is read anew at once",
-        "What was replaced was still read as it had been: a shard that was put right may look damaged for a while",
+        "a replaced file is read anew at once",
+        "A replaced file was still read with its old content: a shard that was put right may look damaged for a while",
         "After a conversion that replaces damaged shards, wait before the dataset is read; better, use another store",
     ),
     "ranges": Promise(
         "a range has the bytes and the length that were asked for",
         "Ranges came back short or with other bytes: blocks of shards cannot be read by themselves",
-        "Read datasets from another store; what is read here is refused by its checksum or its length",
+        "Read datasets from another store; wrong bytes from this one are refused by checksum or length",
     ),
     "range_past_end": Promise(
         "a range over the end stops at the end",
         "A range over the end of a file had bytes that are not in the file, or lacked some that are",
-        "Read datasets from another store; what is read here is refused by its checksum or its length",
+        "Read datasets from another store; wrong bytes from this one are refused by checksum or length",
     ),
     "large_put": Promise(
         "a file in several parts arrives whole",
@@ -87,8 +87,8 @@ PROMISES = {
         "Run `shardkit verify` after every conversion there; better, use another store",
     ),
     "delete": Promise(
-        "what was deleted is gone at once",
-        "What was deleted was still there right after: `shardkit clean` has to be run again until nothing is left",
+        "a deleted file is gone at once",
+        "A deleted file was still there right after: `shardkit clean` has to be run again until nothing is left",
         "Leave a while between deleting and listing there",
     ),
     "lock": Promise(
@@ -96,7 +96,7 @@ PROMISES = {
         "Two processes were both given one lock: two equal conversions to one place may disturb each other",
         "Keep the intermediate files on another file system with --work-dir",
     ),
-    "power_cut": Promise("what was written survives a power cut", "", ""),
+    "power_cut": Promise("a written file survives a power cut", "", ""),
     "other_places": Promise("other hosts and regions see the same", "", ""),
 }
 
@@ -178,7 +178,7 @@ def judge_races(promise: str, races: Sequence[Race]) -> Finding:
     if several:
         result = f"two or more won in {several} of {format_number(len(races), 'round')}"
     elif others:
-        result = f"what the winner wrote was not there in {others} of {format_number(len(races), 'round')}"
+        result = f"the winner's file was not there in {others} of {format_number(len(races), 'round')}"
     else:
         result = f"{num_writers} writers, one winner in every round"
         unclear = sum(not race.winners for race in races)

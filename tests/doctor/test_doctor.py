@@ -239,7 +239,7 @@ def test_the_verdict_names_every_breach_and_each_advice_once():
     ]
     verdict = give_verdict([kept, *broken])
     assert not verdict.keeps_promises
-    assert verdict.sentences[0].startswith("Two writers were both told that they had won: concurrent conversions")
+    assert verdict.sentences[0].startswith("Two writers both got the answer that they had won: concurrent conversions")
     assert len(verdict.sentences) == 5
     assert len(set(verdict.sentences)) == 5
 

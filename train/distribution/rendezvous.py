@@ -195,7 +195,7 @@ class _Meeting:
         try:
             greeting = await _read(reader)
             if greeting is None:
-                return "what answers is no worker that waits for others"
+                return "another program answers than a worker that waits"
             writer.write(_encode(self._own))
             await writer.drain()
             if self._fits(greeting, index) and await _read_line(reader) == _AGREED:
@@ -276,7 +276,7 @@ def _listen(address: str) -> socket.socket:
             f"port {port} of this host is in use" if is_in_use else f"this host cannot listen on port {port}",
             where=address,
             why=None if is_in_use else (error.strerror or str(error)).lower(),
-            next_step="End what listens there, or choose another port with --hosts",
+            next_step="End the program that listens there, or choose another port with --hosts",
         ) from error
     return listener
 

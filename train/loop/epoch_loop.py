@@ -173,7 +173,7 @@ class EpochLoop(ABC):
 
     def _checked(self, sums: Sums, num_steps: int) -> Sums:
         if not np.isfinite(sums).all():
-            with self._heartbeat.busy("search for what is no number", START_LIMIT_S):
+            with self._heartbeat.busy("search for the inputs that are no numbers", START_LIMIT_S):
                 error = self._not_a_number(num_steps)
             raise error
         return sums

@@ -9,7 +9,7 @@ import msgspec
 from train.options.config import CacheChoice, Precision, ReaderChoice
 from train.reporting.metrics import EpochMetrics
 
-# Less of it is a cost, and what computes is still what a run waits for.
+# A smaller share is a cost, but the run still waits for the device most of the time.
 MAIN_SHARE = 0.25
 TOLERABLE_SHARE = 0.1
 USUAL_SYNC_EVERY = 8
@@ -78,7 +78,7 @@ def find_bottleneck(
         return None
     if max(waiting, communication) <= TOLERABLE_SHARE:
         busy = 1.0 - waiting - communication
-        return f"the device is the bottleneck, which is what one wants: it computes {busy:.0%} of the time"
+        return f"the device is the bottleneck, as it should be: it computes {busy:.0%} of the time"
     if waiting >= communication:
         what = "input is the bottleneck" if waiting >= MAIN_SHARE else "input costs time"
         return (

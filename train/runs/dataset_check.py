@@ -60,7 +60,7 @@ def check_dataset(wanted: Features, dataset: Dataset, split: str) -> None:
             )
         if (why := _difference(feature, own)) is not None:
             raise UsageError(
-                f"the feature {feature.name!r} is not what the model was trained on",
+                f"the feature {feature.name!r} differs from the one that the model was trained on",
                 where=where,
                 why=why,
                 next_step="Convert it with the recipe of the dataset that the run was trained on: convert --recipe",

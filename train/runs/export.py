@@ -111,7 +111,7 @@ def export(restored: RestoredModel, split: Split, target: Path) -> Exported:
     Raises:
         ConflictError: If `target` exists.
         UsageError: If the dataset does not suit, the folder cannot be written, or Keras cannot save or load the model.
-        DamageError: If what was loaded again gives other outputs; nothing is left then.
+        DamageError: If the model that was loaded again gives other outputs; nothing is left then.
     """
     check_target(target)
     check_dataset(restored.bundle.features, split.dataset, split.name)
@@ -123,7 +123,7 @@ def export(restored: RestoredModel, split: Split, target: Path) -> Exported:
         if wrong:
             name, difference = max(wrong.items(), key=lambda item: item[1])
             raise DamageError(
-                f"the exported model does not give what the trained one gives, by {name}",
+                f"the exported model gives other outputs than the trained one, by {name}",
                 why=f"the largest difference is {difference:.3g}, allowed are {MAX_DIFFERENCE:g}",
                 state="Nothing was exported",
                 next_step="See whether the model draws random numbers outside of training, or keeps a state",

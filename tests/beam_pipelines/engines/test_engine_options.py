@@ -194,7 +194,7 @@ def test_what_listens_there_and_is_something_else_is_not_waited_for(monkeypatch)
         address = f"127.0.0.1:{other.getsockname()[1]}"
         pool = (("environment-type", "EXTERNAL"), ("environment-config", address))
         for runner, values, words in (
-            ("dask", (("address", f"tcp://{address}"),), "no scheduler of Dask in .*: what listens there does not"),
+            ("dask", (("address", f"tcp://{address}"),), "no scheduler of Dask in .*: the program there does not"),
             ("portable", (("endpoint", address),), "no job service in .*: it does not speak gRPC"),
             ("portable", pool, "no worker pool in .*: it does not speak gRPC"),
         ):

@@ -131,7 +131,7 @@ def test_the_command_says_it_and_ends_with_1(behind, tmp_path):
         done = run("doctor", url, "--rounds", "5")
         told = run("doctor", url, "--rounds", "5", "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "Two writers were both told that they had won: concurrent conversions to one place may lose" in done.stdout
+    assert "Two writers both got the answer that they had won: concurrent conversions to one place" in done.stdout
     assert "one at a time" in done.stdout or "only one conversion at a time" in done.stdout
     assert "is removed again." in done.stdout
     assert told.returncode == 1
@@ -186,7 +186,7 @@ def test_a_store_that_goes_away_is_said_to_hold_the_rest(behind, tmp_path, monke
         url = f"{behind(address)}/{tmp_path.name}"
         with pytest.raises(StorageError) as caught:
             examine_store(url, num_rounds=NUM_ROUNDS)
-    assert caught.value.state.startswith(f"What the doctor wrote could not be removed: delete {url}/.shardkit-doctor-")
+    assert caught.value.state.startswith(f"Files of the doctor could not be removed: delete {url}/.shardkit-doctor-")
 
 
 class GoesAway(Fault):

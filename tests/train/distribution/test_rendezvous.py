@@ -112,7 +112,7 @@ def test_the_address_that_is_missing_is_named(ports, guest) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("answer", "words"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers is no worker"), (b"", "does not answer")]
+    ("answer", "words"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program answers"), (b"", "does not answer")]
 )
 def test_what_else_answers_is_not_taken_for_a_worker(ports, answer, words) -> None:
     addresses = ports.addresses[:2]

@@ -46,7 +46,7 @@ def test_the_largest_share_decides() -> None:
     assert find_bottleneck([], LOCAL) is None
     assert find_bottleneck([line(None)], LOCAL) is None
     busy = find_bottleneck([line(0.02)], LOCAL)
-    assert busy == "the device is the bottleneck, which is what one wants: it computes 98% of the time"
+    assert busy == "the device is the bottleneck, as it should be: it computes 98% of the time"
     waits = find_bottleneck([line(0.3, 0.2)], LOCAL)
     assert waits is not None
     assert waits.startswith("input is the bottleneck: 30% of the time the device waits for examples. What helps: ")
@@ -133,7 +133,7 @@ def test_a_run_ends_with_a_verdict_on_what_its_log_says(write, tmp_path) -> None
     if waiting > TOLERABLE_SHARE:
         assert f"{waiting:.0%} of the time the device waits for examples" in verdict
     else:
-        assert f"the device is the bottleneck, which is what one wants: it computes {1 - waiting:.0%}" in verdict
+        assert f"the device is the bottleneck, as it should be: it computes {1 - waiting:.0%}" in verdict
 
 
 def test_nobody_is_told_to_keep_what_is_read_once() -> None:
