@@ -69,10 +69,15 @@ class SourceContract:
         absent = dict(cls.leaves_out)
         if not cls.drops_columns:
             absent["test_a_dropped_column_is_the_only_one_that_is_gone"] = "the option has no meaning"
+        tests = {name: test for name, test in vars(SourceContract).items() if name.startswith("test_")}
         for name in absent:
-            if not hasattr(SourceContract, name):
+            if name not in tests:
                 raise TypeError(f"{cls.__name__} leaves out {name!r}, which is no test of SourceContract")
             setattr(cls, name, None)
+        for name in tests.keys() - absent.keys():
+            # A parent that left it out may stand between.
+            if getattr(cls, name) is None:
+                setattr(cls, name, tests[name])
 
     # Facts about the format, which a subclass gives.
 

@@ -3,7 +3,10 @@
 import importlib
 import inspect
 
+import pytest
+
 from shardkit.sources.formats import FORMATS
+from shardkit.testing import SourceContract
 from tests.support.files.format_contract import FormatContract
 from tests.support.paths import ROOT
 
@@ -19,6 +22,15 @@ def contracts():
 
 def test_every_format_keeps_the_contract():
     assert {contract.format for contract in contracts()} == set(FORMATS)
+
+
+@pytest.mark.parametrize("contract", list(contracts()), ids=lambda contract: contract.__name__)
+def test_every_test_is_there_that_has_a_meaning(contract):
+    tests = {name for name in dir(SourceContract) if name.startswith("test_")}
+    absent = {name for name in tests if getattr(contract, name) is None}
+    without_option = "drop_columns" not in FORMATS[contract.format].options
+    dropped = {"test_a_dropped_column_is_the_only_one_that_is_gone"} if without_option else set()
+    assert absent == dropped | set(contract.leaves_out)
 
 
 def test_what_a_format_leaves_out_has_a_reason():

@@ -172,6 +172,13 @@ def test_a_test_that_is_not_there_cannot_be_left_out():
     assert getattr(other, TESTS[0]) is None
 
 
+def test_what_a_parent_leaves_out_comes_back():
+    parent = type("Parent", (SourceContract,), {"leaves_out": {TESTS[0]: "it has no meaning"}})
+    child = type("Child", (parent,), {"leaves_out": {}, "drops_columns": True})
+    assert {name for name in TESTS if getattr(child, name) is not getattr(SourceContract, name)} == set()
+    assert getattr(parent, TESTS[0]) is None
+
+
 @pytest.mark.full
 def test_a_program_without_pytest_imports_it():
     code = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None; import shardkit.testing"
