@@ -43,7 +43,7 @@ def reported(plan_path: str, work_dir: str | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The longest message and its traceback must fit into what is reserved.
+        # The longest message and its traceback must fit into the reserved file.
         text = traceback.format_exc()[-FAILURE_RESERVE_BYTES // 8 :]
         folder = plan_path.rpartition("/")[0]
         content = msgspec.json.encode(Failure(error=_parts_of(error, work_dir or folder), traceback=text))

@@ -102,7 +102,7 @@ ENGINES: dict[str, Engine] = {
         title="a running Dask cluster, or a new one on this machine",
         text=(
             "Without an address, processes are started here, one for each of --workers, and ended with the conversion. "
-            "A worker that dies is replaced, and what it had in hand is done again.",
+            "A worker that dies is replaced, and its work is done again.",
             "Under Python 3.11 Dask's profiler locks a worker now and then; it is off in processes that are started "
             "here. Start the workers of another cluster with DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False.",
             _SHARED,

@@ -25,7 +25,7 @@ from shardkit.storage.options import VARIABLE
 _CONNECT_S = 10.0
 _DOCKER_S = 30.0
 _ADDRESS = re.compile(r"([\w.-]+):(\d+)")
-# Protocols of Dask that use a port. The port is checked for each; what listens there is asked over the first only.
+# Protocols of Dask that use a port. The port is checked for each; the program there is asked over the first only.
 _DASK_PORTS = ("tcp", "tls", "ws", "wss")
 _UNTOUCHED = "Nothing was read or written"
 

@@ -204,7 +204,7 @@ def _follow(result: Any, plan: Plan, stall_s: float) -> None:
         failure = read_failure(plan)
         if failure is not None and failure.error is not None:
             error = ShardkitError.from_dict(failure.error)
-            # The engine tries again what a store refused.
+            # The engine tries again after an error of a store.
             if not isinstance(error, StorageError):
                 _cancel(result)
                 raise error

@@ -32,7 +32,7 @@ WORK = "intermediate files of conversions that died"
 HANDED_OVER = "files that workers of such conversions handed over"
 ROWS = "rows that such conversions read from servers"
 UPLOADS = "unfinished uploads"
-DOCTOR = "what a doctor left that was killed"
+DOCTOR = "files of a killed shardkit doctor"
 
 LIVE, YOUNG, FOREIGN, AGELESS = "of a live conversion", "too young", "not of shardkit", "of unknown age"
 

@@ -48,7 +48,7 @@ def read_history(url: str | os.PathLike[str]) -> tuple[VersionInfo, ...]:
     """
     versions = list_versions(url)
     if not versions:
-        open_dataset(url)  # Says what there is instead.
+        open_dataset(url)  # Its error says what is there instead.
     return tuple(_read(url, version) for version in versions)
 
 

@@ -43,7 +43,7 @@ SHARD_TABLE_SCHEMA = pa.schema(
     ]
 )
 
-# A row group is what is read to get at one row. Of shards with many blocks it holds fewer.
+# To get at one row, its row group is read. A row group of shards with many blocks holds fewer shards.
 _GROUP_SHARDS = 65_536
 _GROUP_BLOCKS = 2**18
 _KEPT_BYTES = 256 * MiB

@@ -152,7 +152,7 @@ def inflate_sealed(data: Buffer, num_uncompressed_bytes: int, where: str) -> byt
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a block cannot be inflated", where=where, why=f"{why}, more than deflate can hold")
     try:
-        # The final byte is there only if what comes before ends where a block may start, and is no end itself.
+        # The final byte is there only if the bytes before end where a block may start, and are no end themselves.
         records: bytearray = deflate.deflate_decompress(data, num_uncompressed_bytes + 1)
     except deflate.DeflateError as error:
         raise DamageError("a block cannot be inflated", where=where, why=why) from error

@@ -99,7 +99,7 @@ def stored_values(stored: dict[str, Any], feature: Feature, where: str) -> Seque
         DamageError: If the kind or the number of values is not the feature's, or a required feature is absent.
     """
     found = stored.get(feature.name)
-    # A feature without a kind is what stock TensorFlow takes for an absent one.
+    # Stock TensorFlow takes a feature without a kind for an absent one.
     kind = found.WhichOneof("kind") if found is not None else None
     if kind is None:
         if not feature.nullable:

@@ -33,7 +33,7 @@ from shardkit.units import MiB, format_size
 # A segment as it is handed on, and as an object in the step that fetches it.
 _SEGMENT_BYTES = 50
 _SEGMENT_OBJECT_BYTES = 320
-# An input split as an element of the pipeline, and what a pipeline has besides.
+# An input split as an element of the pipeline, and the rest of a pipeline.
 _ELEMENT_BYTES = 24
 _GRAPH_BYTES = 256 * 1024
 # Python, Arrow and Beam in a worker.
@@ -124,7 +124,7 @@ def forecast(workload: Workload, setting: Setting) -> Forecast:
         request_bytes=_GRAPH_BYTES + num_input_splits * _ELEMENT_BYTES,
         num_input_requests=max(work.num_files, -(-work.num_bytes // _REQUEST_BYTES)),
         num_spool_requests=num_spool_requests,
-        # The manifest, its table, and what the statistics were made of.
+        # The manifest, its table, and the file of statistics.
         num_put_requests=num_shards * (1 if setting.compression == "gzip" else 2) + 3,
         shard_bytes=shard_bytes,
         manifest_bytes=manifest.document_bytes + manifest.statistics_bytes + work.num_files * manifest.file_bytes,

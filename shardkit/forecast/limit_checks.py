@@ -180,7 +180,7 @@ def _memory_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator
         ("the worker that lays out and commits needs more memory than it has", told.gather_bytes),
     ]
     if engine.memory_factor:
-        parts.append(("the runner holds what it shuffles in memory, and has too little", told.runner_bytes))
+        parts.append(("the runner holds shuffled data in memory, and has too little", told.runner_bytes))
     if engine.holds_key:
         parts.append(("the values of one key do not fit into a worker's memory", told.key_bytes))
     for what, needed in parts:
@@ -261,7 +261,7 @@ def _most_shard_bytes(setting: Setting) -> int:
 def _more_memory(setting: Setting, needed: int) -> Iterator[tuple[str, Setting]]:
     fewer = setting.num_workers * setting.worker_memory_bytes // needed
     if is_one_machine(setting) and setting.num_workers > 1:
-        # Threads share a process, and so what it takes by itself, in fours.
+        # Four threads share a process, and so the memory that it takes by itself.
         for number in sorted({max(1, fewer), max(1, fewer // 4 * 4), 1}, reverse=True):
             yield f"--workers {number}", msgspec.structs.replace(setting, num_workers=number)
     wanted = _round_up(int(needed * _SLACK), GiB)

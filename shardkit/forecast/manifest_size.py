@@ -133,7 +133,7 @@ def _of_more(known: FeatureStatistics, feature: Feature, column: pa.ChunkedArray
     if known.num_distinct is None:
         return more
     distinct = _distinct_of(column) if known.num_distinct <= NUM_COUNTED else _Values([], 0)
-    # Charikar et al. (2000): those that were met once stand for the square root of what was not met.
+    # Charikar et al. (2000): values that were met once stand for the square root of values that were not met.
     num_distinct = round(known.num_distinct + (math.sqrt(times) - 1) * distinct.num_single)
     is_counted = num_distinct <= NUM_COUNTED and len(distinct.values) > 0
     least = 1 if is_counted else max(_LEAST_SAMPLES * SAMPLE_STEP, more.num_values // _LEAST_SHARE)

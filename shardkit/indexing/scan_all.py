@@ -148,7 +148,7 @@ def _statistics(
     key = statistics_key(features)
     again = [s for s in files if not parts.has(s.file.name, key)]
     collected = pool.map(lambda s: scan.collect(s, features), again)
-    # Always in the order of the files, so that rounding does not depend on what was read again.
+    # Always in the order of the files, so that rounding does not depend on files that were read again.
     for scanned in files:
         name = scanned.file.name
         content = parts.get(name) if parts.has(name, key) else next(collected).content

@@ -252,7 +252,7 @@ class Field {
     return (bits & 0x7FFFFFFF) > 0x7F800000 ? bits | 0x00400000 : bits;
   }
 
-  // Rows come in order: what is behind a bit is not set yet.
+  // Rows come in order: the bits behind one are not set yet.
   void put_bit(size_t row, uint8_t bit) {
     uint8_t* const byte = values_.data() + (row >> 3);
     *byte = static_cast<uint8_t>(((row & 7) == 0 ? 0 : *byte) | bit << (row & 7));

@@ -1,4 +1,4 @@
-// Counts of numbers by value, or by the upper bits of their float64 patterns: what shardkit/key_counts.py says in NumPy.
+// Counts of numbers by value, or by the upper bits of their float64 patterns: see statistics/key_counts.py.
 
 #include "python.h"
 

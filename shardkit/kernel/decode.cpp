@@ -80,7 +80,7 @@ bool read_flags(PyObject* items, std::vector<uint8_t>* flags) {
   return true;
 }
 
-// Where a record lies, and the end of what may be read there.
+// Where a record lies, and the end of the bytes that may be read there.
 struct Place {
   Span bytes;
   const uint8_t* safe_end;
@@ -265,7 +265,7 @@ PyObject* to_python(Decoded* decoded, ValidityForm form) {
   return Py_BuildValue("(NN)", columns, problems.release());
 }
 
-// Records of one buffer or of several, and what keeps them.
+// Records of one buffer or of several, and the objects that keep them.
 class Places {
  public:
   // Adds the records of `frames` with the starts and lengths from `first` on, before `stop` or all if that is negative;

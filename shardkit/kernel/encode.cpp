@@ -196,7 +196,7 @@ class Encoder {
       store<uint32_t>(out + 8, masked(crc(out, 8, 0)));
       uint8_t* const record = out + kHeaderBytes;
       *record = 0x0A;
-      // The length of the features is what is left of the record after the tag and the length itself.
+      // The length of the features is that of the record without the tag and the length itself.
       uint64_t features = length - 2;
       while (sized(features) != length) --features;
       uint8_t* p = put_varint(record + 1, features);

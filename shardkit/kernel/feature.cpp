@@ -14,7 +14,7 @@ bool is_varints(Span run) {
   return size == 0;
 }
 
-// Lists of the same kind are joined, which is how protobuf merges them; another kind replaces what was there.
+// Lists of the same kind are joined, which is how protobuf merges them; another kind replaces the list.
 class FeatureMerge {
  public:
   bool add(ListKind kind, Span list) {

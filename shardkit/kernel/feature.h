@@ -21,7 +21,7 @@ struct Cell {
   ListKind kind;
   bool is_roomy = false;  // Whether at least `kRoom` bytes behind the list may be read.
 
-  // The end of what may be read.
+  // The end of the bytes that may be read.
   const uint8_t* safe_end() const { return begin + size + (is_roomy ? kRoom : 0); }
   Span span() const { return {begin, begin + size}; }
 

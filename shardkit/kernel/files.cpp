@@ -16,7 +16,7 @@ namespace {
 // So much is still in the cache when its checksum is computed.
 constexpr size_t kReadBytes = size_t{256} << 10;
 
-// Reads until the file or what is wanted ends; returns the bytes read, or -1 with errno set.
+// Reads the wanted bytes, or up to the end of the file; returns the bytes read, or -1 with errno set.
 Py_ssize_t read_whole(int descriptor, off_t start, size_t size, uint8_t* out, uint32_t* crc) {
   static const Crc32c crc32c_of = choose_crc32c();
   size_t done = 0;

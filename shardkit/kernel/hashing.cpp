@@ -1,4 +1,4 @@
-// 64-bit hashes of byte strings, and counts: what shardkit/frequencies.py defines in NumPy.
+// 64-bit hashes of byte strings, and counts: see statistics/frequencies.py.
 
 #include "python.h"
 

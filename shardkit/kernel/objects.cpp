@@ -33,7 +33,7 @@ uint64_t hash_of(const uint8_t* p, size_t size) {
   return hash >> 32;
 }
 
-// Makes objects. Categories repeat: what was made lately is given once more, in a quarter of the time.
+// Makes objects. Categories repeat, so recent objects are given once more, in a quarter of the time.
 class Maker {
  public:
   Maker(bool is_text, size_t num_values) : is_text_(is_text) {

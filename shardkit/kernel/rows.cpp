@@ -100,7 +100,7 @@ bool RecordParser::parse_features(Span bytes) {
 // Takes entries as the encoder writes them: of the next name or, where some are absent, of one soon after it, with a
 // short value. Returns the first other entry, or the end.
 const uint8_t* RecordParser::take_regular(Span entries) {
-  // Held apart: what is stored below is bytes, which might be anything for all that the compiler knows.
+  // Local copies: for the compiler the bytes that are stored below might alias the members.
   const uint8_t* const safe_end = safe_end_;
   const Slot* const slots = slots_.data();
   uint8_t* const states = states_.data();

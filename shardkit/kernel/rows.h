@@ -51,7 +51,7 @@ class Names {
   std::unordered_map<std::string_view, int> slots_;
 };
 
-// Where what is found of a name goes.
+// Where the entries of a name go.
 struct Slot {
   enum Mode : uint8_t { kCells, kFloat, kInt64 } mode = kCells;
   // One a record: cells, or numbers. Those of records without the feature are zero.
@@ -59,7 +59,7 @@ struct Slot {
   uint8_t* numbers = nullptr;
 };
 
-// What one record says of one name. A later entry replaces what an earlier one said.
+// The entry of one record for one name. A later entry replaces an earlier one.
 enum State : uint8_t { kUnset = 0, kFound = 1, kAbsent = 2, kUnfit = 3 };
 
 // kDamaged is no tf.train.Example, or refused; kComplete has every name; of kMixed, the states tell.

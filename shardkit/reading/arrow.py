@@ -58,7 +58,7 @@ def _values(values: Any, absent: Bools | None, feature: Feature) -> pa.Array:
         return found.cast(type_)
     if values.dtype.kind in "mM":
         counts = values.view(np.int64)
-        # Arrow looks at what a null hides, too, before it casts: the least int64.
+        # Arrow checks the value behind a null, too, before it casts: the least int64.
         counts = pa.array(counts if absent is None else np.where(absent, 0, counts), mask=absent)
         return (counts.cast(pa.int32()) if type_.bit_width == 32 else counts).cast(type_)
     return pa.array(values, type_, mask=absent)

@@ -259,7 +259,7 @@ def _files_of(item: _Looked) -> list[RawFile]:
 
 
 def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[RawFile]]:
-    # People pack a folder as often as what lies in it.
+    # People pack a folder as often as the files in it.
     folders = [m.name.split("/")[:-1] for m in members if not file_types.is_document_name(m.name, among_images=False)]
     shared = common_root(["/".join(["", *parts[:-1]]) for parts in folders if parts] or [""]).strip("/")
     if not shared or any(not parts for parts in folders):

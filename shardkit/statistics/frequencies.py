@@ -299,7 +299,7 @@ def _count_binary(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
 
 
 def _most_frequent(values: pa.Array, counts: npt.NDArray[np.int64]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    # Misra and Gries: what the first value left out counts is taken from all, so no estimate is too high.
+    # Misra and Gries: the count of the first value left out is taken from all, so no estimate is too high.
     if len(values) <= NUM_COUNTED:
         return values, counts
     kept = counts - np.partition(counts, -NUM_COUNTED - 1)[-NUM_COUNTED - 1]

@@ -14,7 +14,7 @@ _DENSE_RANGE = 65_536
 _EXACT_FLOAT = 1 << 53
 _PIECE = 32_768
 _NUM_GUESSED = 256  # Values that tell where the mean is, from all over: rows are often sorted.
-_FAR_SHARE = 0.5  # Of the sum of squares: what cancels then costs one bit.
+_FAR_SHARE = 0.5  # Share of the sum of squares: the loss by cancelling is one bit then.
 _LOW_WORD = np.uint64(0xFFFF_FFFF)
 _WRAP = (1 << 64) - 1
 

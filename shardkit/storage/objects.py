@@ -17,7 +17,7 @@ from shardkit.units import MiB
 
 # A store that is away is not waited for only to tidy up in it.
 _ABORT_TIMEOUT_S = 5.0
-# A slow uplink, in bytes a second: what is slower than that hangs.
+# A slow uplink, in bytes a second: a slower transfer counts as hung.
 _SLOWEST = 0.25 * MiB
 # s3fs keeps `max_concurrency` parts in memory: 64 MiB where its own choice takes twice the file.
 _PART_BYTES, _NUM_PARTS_AT_ONCE, _MOST_PARTS = 16 * MiB, 4, 9_000
@@ -189,7 +189,7 @@ def create_object(path: str, content: bytes) -> None:
             check_own(path, content, found)
             return
         if (found := _read_twice(path, content, left_s)) is None:
-            raise StorageError("the store contradicts itself", where=redact(path), why="what it took is not there")
+            raise StorageError("the store contradicts itself", where=redact(path), why="its new object is not there")
         check_own(path, content, found)
 
     patiently(request, path, is_written=True)

@@ -15,7 +15,7 @@ from shardkit.storage.requests import ask
 from shardkit.storage.responses import failure_of
 from shardkit.units import MiB
 
-# The smallest part that S3 takes, and a multiple of what the others want.
+# The smallest part that S3 takes, and a multiple of the smallest parts of the others.
 _PART_BYTES = 5 * MiB
 # Stores whose client can send a part of an object and then stop.
 _GIVE_UP = frozenset({"s3", "gs", "gcs", "az", "abfs", "abfss"})

@@ -308,7 +308,7 @@ def _are_alike(one: pa.Array, other: pa.Array) -> bool:
     return bool(np.isclose(values[0], values[1], rtol=1e-3, atol=1e-6, equal_nan=True).all())
 
 
-# A white PNG of one pixel: what opens images by their content takes it for any of them.
+# A white PNG of one pixel: code that opens images by their content takes it as any other image.
 _IMAGE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c63f8"
     "0f0001010100b138f6140000000049454e44ae426082"

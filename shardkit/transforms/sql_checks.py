@@ -188,7 +188,7 @@ def _expand(item: Node, table: str, features: Features) -> Iterator[tuple[Node, 
             raise no_such_column(features, name, OPTION)
     for key, feature in columns.items():
         if key in replaced:
-            # Its own alias is what stands behind AS, spelled as the user likes.
+            # Its own alias is the name behind AS, in the user's spelling.
             yield {**replaced[key], "alias": feature.name}, None
         elif key not in excluded:
             alias = renamed.get(key, "")

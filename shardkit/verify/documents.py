@@ -54,12 +54,12 @@ def _problems_of_counted(dataset: Dataset) -> Iterator[tuple[str, str]]:
     try:
         content = storage.read_bytes(storage.join(dataset.url, info.path), is_stored=True)
     except FileNotFoundError:
-        yield info.path, "what the statistics were made of is missing; nothing but --append needs it, and counts again"
+        yield info.path, "the file of statistics is missing; only --append needs it, and counts again"
     except NotRegularError as error:
-        yield info.path, f"what the statistics were made of cannot be read: {error.strerror}"
+        yield info.path, f"the file of statistics cannot be read: {error.strerror}"
     else:
         if hashlib.sha256(content).hexdigest() != info.sha256:
-            yield info.path, "what the statistics were made of is damaged: its SHA-256 is not the one of the manifest"
+            yield info.path, "the file of statistics is damaged: its SHA-256 is not the one of the manifest"
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:

@@ -195,7 +195,7 @@ def decide(state: State, event: Event) -> tuple[State, Action]:
                 return state, Finish(event.code, culprit=event.index, sentence=sentence)
             state = msgspec.structs.replace(state, bug_steps=state.bug_steps | {event.step})
     elif state.stopping is not None:
-        return state, Wait()  # The grace period ends what does not end by itself.
+        return state, Wait()  # The grace period ends workers that do not end by themselves.
     return _without_one(state, event) or _after_failure(state, event)
 
 

@@ -130,7 +130,7 @@ class StepLoop(EpochLoop):
             sums = sums + of_batch
             if is_stop_wanted:
                 break
-        # Several workers cannot agree on what comes after the last batch; the next step of training tells them.
+        # Several workers cannot agree on a stop after the last batch; the next step of training does it.
         return sums, is_stop_wanted or (self._stop.is_wanted and self._plan.num_workers == 1)
 
     def _check_end(self) -> None:
@@ -161,7 +161,7 @@ def distribute_steps(
             )
 
     def train(batch: Batch, is_stop_wanted: tf.Tensor) -> tf.Tensor:
-        # Workers must all stop after the same step; what one of them wants travels with the sums.
+        # Workers must all stop after the same step, so the wish of each travels with the sums.
         sums = train_step(backward, updater, objective, share_of_replica(batch))
         return tf.concat([sums, is_stop_wanted[tf.newaxis]], axis=0)
 

@@ -26,7 +26,7 @@ PRESENCE_SUFFIX = ".present"
 BuildModel = Callable[[Features, Mapping[str, FeatureStatistics], LabelSpec], keras.Model]
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-# Colours, and what TensorFlow and Keras put before the message.
+# Colours, and texts that TensorFlow and Keras put before the message.
 _DECORATION = re.compile(r"\x1b\[\d*m|\{\{function_node [^}]*\}\}|Exception encountered when calling [^\n]*")
 _LONGEST_REASON = 400
 _ARGUMENTS = "Arguments received by"

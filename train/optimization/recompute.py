@@ -76,7 +76,7 @@ def held_outputs(model: keras.Model) -> list[list[keras.KerasTensor]]:
     """
     graph, cuts = cut_in_blocks(model)
     outputs = [_tensors_of(call.result) for call in graph.calls]
-    # Neither what comes before the first cut nor what comes after the last one is computed again.
+    # Layers before the first cut and after the last one are not computed again.
     kept = [*outputs[: cuts[0].end], [cut.tensor for cut in cuts[1:]], *outputs[cuts[-1].end :]]
     # The last output of a block is that of its cut.
     blocks = [outputs[a.end : b.end - 1] for a, b in pairwise(cuts)]

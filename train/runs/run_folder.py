@@ -298,7 +298,7 @@ def check_same_run(before: RunRecord, now: RunRecord, folder: Path) -> None:
     Raises:
         UsageError: If what it trains differs; names the first difference.
     """
-    # Smaller steps are what mends a run that failed; nothing that is saved depends on them.
+    # Smaller steps mend a run that failed, and nothing that is saved depends on them.
     rate = now.optimizer.learning_rate
     before = msgspec.structs.replace(before, optimizer=msgspec.structs.replace(before.optimizer, learning_rate=rate))
     for name in _IDENTITY:

@@ -179,7 +179,7 @@ def _wait(watch: Watch, job: DataflowJob, plan: Plan, lost_s: float, stall_s: fl
 
 
 def _cancel_what_cannot_end_well(job: DataflowJob, plan: Plan) -> None:
-    # Dataflow tries four times what fails, and more workers are paid for meanwhile.
+    # Dataflow tries failed work four times, and more workers are paid for meanwhile.
     try:
         _raise_reported(plan)
     except StorageError:

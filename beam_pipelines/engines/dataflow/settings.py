@@ -197,7 +197,7 @@ DATAFLOW = Engine(
     title="Google Cloud Dataflow",
     text=(
         "The job is handed over and goes on without this command, which watches it. Inputs, the dataset and "
-        "--temp-location must be in stores that the workers can reach; what lies on this machine they cannot see.",
+        "--temp-location must be in stores that the workers can reach; they cannot see files of this machine.",
         "Workers get shardkit from an image (image), from a wheel (package), from the index if it was installed from "
         "there, or as a wheel that is built of this checkout; --dry-run says which, and why. They have the Python of "
         "this command, and the same versions of the libraries that make bytes.",

@@ -80,7 +80,7 @@ def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> 
         return []
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(f"{line}\n" for line in lines))
-    # Workers fetch what they lack: staging it from here would take source archives of everything.
+    # Workers fetch missing packages: to stage them from here would take source archives of everything.
     own = [f"--requirements_file={requirements}", "--requirements_cache=skip"]
     if packaging.kind == "index":
         return own

@@ -105,7 +105,7 @@ def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> t
         try:
             united = unite_columns(united, files[0].name, schema, file.name)
         except UsageError:
-            # A type of what was united so far need not be that of the first file: the two that differ are named.
+            # The type united so far may differ from that of the first file: the two that differ are named.
             for other, other_file in distinct[:number]:
                 unite_columns(other, other_file.name, schema, file.name)
             raise

@@ -125,6 +125,6 @@ def _out_of_range(column: pa.Array, feature: Feature) -> tuple[npt.NDArray[np.bo
     limits = np.iinfo(feature.dtype)
     values = column.fill_null(0).to_numpy(zero_copy_only=False)
     if pa.types.is_floating(column.type):
-        # Floats that are not whole; what only a float rounds to the limit is left to the search.
+        # Floats that are not whole; a value that only a float rounds to the limit is left to the search.
         return ~((values == np.rint(values)) & (np.abs(values) <= float(limits.max))), ""
     return (values < int(limits.min)) | (values > int(limits.max)), ""

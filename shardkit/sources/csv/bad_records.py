@@ -214,7 +214,7 @@ class _Sieve:
     def _bad_values(
         self, feature: Feature, texts: pa.Array, numbers: Positions
     ) -> Iterable[tuple[int, str, Exception | None]]:
-        # Numbers of records, what stands there, and the parser's error where it was asked.
+        # Numbers of records, their text, and the parser's error where it was asked.
         if is_unpadded(feature, self._leading_zeros):
             for place in np.flatnonzero(find_padded(texts).to_numpy(zero_copy_only=False)).tolist():
                 value = texts[place].as_py()

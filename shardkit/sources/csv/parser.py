@@ -169,7 +169,7 @@ def parsed_type(feature: Feature) -> pa.DataType:
     if feature.vocabulary is not None or pa.types.is_decimal256(feature.value_type):
         return pa.string()
     if feature.dtype in ("float16", "float32"):
-        # Through float64, so that what float32 rounds is noticed.
+        # Through float64, so that rounding to float32 is noticed.
         return pa.float64()
     return feature.arrow_type
 

@@ -271,7 +271,7 @@ def _read_evidence(file: RawFile, dialect: Dialect, options: SourceOptions) -> d
 def _find_odd_values(
     written: list[tuple[RawFile, Dialect]], columns: list[str], options: SourceOptions
 ) -> list[OddValue]:
-    # The file of each column in which it turns into text, with what the files before say of it.
+    # The file of each column in which it turns into text, with the evidence of the files before.
     turned: dict[str, tuple[int, Evidence]] = {}
     seen: dict[str, Evidence] = dict.fromkeys(columns, Evidence())
     for index, (file, dialect) in enumerate(written):
@@ -334,7 +334,7 @@ def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -
     table = pacsv.read_csv(
         pa.BufferReader(data),
         pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
-        # Rows that do not fit say nothing about types; reading them is what tells the user.
+        # Rows that do not fit say nothing about types; reading reports them.
         pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"),
         pacsv.ConvertOptions(
             column_types=dict.fromkeys(dialect.columns, pa.string()),

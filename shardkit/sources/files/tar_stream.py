@@ -184,7 +184,7 @@ class TarStream:
         while self._data_left:
             self.read(_PIECE_BYTES)
         if self._padding:
-            # Zeros as a rule; some writers leave there what their buffer held before.
+            # Zeros as a rule; some writers leave old bytes of their buffer there.
             padding = read_exactly(self._stream, self._padding)
             if len(padding) < self._padding:
                 raise TarDamageError(f"no end-of-archive mark: it is cut off at byte {self._position + len(padding):,}")

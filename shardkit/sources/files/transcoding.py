@@ -43,7 +43,7 @@ def find_encoding(name: str) -> str | None:
     try:
         found = codecs.lookup(name).name
         codecs.getincrementaldecoder(name)
-        # Refuses what is no encoding of text, such as rot13.
+        # Refuses codecs that are no encoding of text, such as rot13.
         "".encode(name)
     except (LookupError, ValueError):
         found = None

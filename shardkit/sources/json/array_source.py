@@ -165,7 +165,7 @@ def _in_place(good_records: GoodRecords, elements: Elements) -> GoodRecords:
 
 
 def _find_cuts(file: RawFile, options: SourceOptions, split_bytes: int) -> Iterator[int]:
-    # The last split takes what would be less than a quarter of one.
+    # The last split takes the rest if that is less than a quarter of a split.
     last_cut, cut = file.num_bytes - split_bytes // 4, 0
     scan_bytes = max(1, min(_SCAN_BYTES, split_bytes // 8))
     state = state_behind_element(read_head(file, _BEGINNING_BYTES).removeprefix(BOM))

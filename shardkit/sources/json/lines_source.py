@@ -186,7 +186,7 @@ def _head_rows(file: RawFile, options: SourceOptions) -> Rows:
 
 
 def _window_rows(file: RawFile) -> Iterator[Rows]:
-    # Keys that appear late would otherwise be unknown; reading tells what does not parse.
+    # Keys that appear late would otherwise be unknown; reading reports lines that do not parse.
     if not is_seekable(file) or file.num_bytes <= HEAD_BYTES + _NUM_WINDOWS * _WINDOW_BYTES:
         return
     for number in range(1, _NUM_WINDOWS + 1):

@@ -219,7 +219,7 @@ def _find_tokens(data: bytes, offset: int, level: int) -> _Tokens:
 
 
 def _check_gaps(data: bytes, offset: int, tokens: _Tokens, state: State) -> tuple[list[tuple[int, int]], State]:
-    # Elements that are no arrays or objects stand in what is between; there is one gap before each token.
+    # Elements that are no arrays or objects stand in the gaps; there is one gap before each token.
     kinds = tokens.kinds
     if not len(kinds):
         return [], state

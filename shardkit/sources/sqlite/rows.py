@@ -43,7 +43,7 @@ _MAX_EXACT = 2**53
 _NULL = type(None)
 _SHOWN_BYTES = 400
 _CLASSES: dict[Kind, tuple[type, ...]] = {"integer": (int,), "real": (int, float), "text": (bytes,), "blob": (bytes,)}
-_CORRECT = "Correct the row, make it what is wanted with --query and CAST, or leave such rows out with --on-bad-record"
+_CORRECT = "Correct the row, change its type with --query and CAST, or leave such rows out with --on-bad-record"
 
 
 class Chunk(NamedTuple):

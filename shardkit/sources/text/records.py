@@ -103,7 +103,7 @@ LINES, PARAGRAPHS = TextRule(_LINE_ENDS), TextRule(_PARAGRAPH_ENDS)
 
 def take_texts(data: npt.NDArray[np.uint8], records: Records) -> pa.Array:
     """Returns the bytes of the records, of the type `binary`."""
-    # Records and what lies between them alternate, so the positions are offsets as they are.
+    # Records and gaps alternate, so the positions are offsets as they are.
     offsets = np.empty(2 * len(records.starts), dtype=np.int32)
     offsets[::2], offsets[1::2] = records.starts, records.stops
     if not len(offsets):
@@ -173,7 +173,7 @@ def _find_cut(file: RawFile, rule: TextRule, start: int, num_bytes: int) -> int 
 
 
 class _Reader:
-    # Holds what was read and not yet handed over.
+    # Holds the bytes that were read and not yet handed over.
 
     def __init__(self, stream: ByteStream, offset: int, stop: int | None, block_bytes: int) -> None:
         self.buffer = bytearray(max(_MIN_BUFFER_BYTES, block_bytes))

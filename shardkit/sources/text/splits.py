@@ -96,7 +96,7 @@ def _part(whole: InputSplit, start: int, stop: int) -> InputSplit:
 
 
 def _find_cuts(file: RawFile, rule: RecordRule, options: SourceOptions, split_bytes: int) -> Iterator[int]:
-    # The last split takes what would be less than a quarter of one. Nothing but the ends of blocks is looked for:
+    # The last split takes the rest if that is less than a quarter of a split. Only the ends of blocks are searched:
     # lines are counted when a message needs their number.
     last_cut, cut = file.num_bytes - split_bytes // 4, 0
     with guard_unchanged(file):

@@ -234,7 +234,7 @@ def _head_shape(file: RawFile, options: SourceOptions) -> FileShape:
 def _head(
     file: RawFile, form: Form, options: SourceOptions, *, is_strict: bool = False
 ) -> Iterator[tuple[int, RecordBlock]]:
-    # Records of the head that are short enough, and the number of those before. Reading tells what is damaged.
+    # Records of the head that are short enough, and the number of those before. Reading reports damage.
     num_rows = num_bytes = 0
     limit = max_length(options)
     with open_records(file, form) as stream:
