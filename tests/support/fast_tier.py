@@ -27,6 +27,10 @@ class NotFastError(RuntimeError):
         super().__init__(f"a test of the fast tier {what}: mark it with @pytest.mark.full")
 
 
+class TookLongError(NotFastError):
+    """A test of the fast tier took too much CPU time."""
+
+
 class _Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -77,10 +81,10 @@ def check_cpu_seconds(seconds):
     """Fails a test of the fast tier that took too much CPU time.
 
     Raises:
-        NotFastError: If it took more than `CPU_LIMIT_S`, multiplied by how slow the machine is at the moment.
+        TookLongError: If it took more than `CPU_LIMIT_S`, multiplied by how slow the machine is at the moment.
     """
     if seconds > CPU_LIMIT_S and seconds > CPU_LIMIT_S * slowness():
-        raise NotFastError(f"took {seconds:.2f} s of CPU, more than {CPU_LIMIT_S:g} s")
+        raise TookLongError(f"took {seconds:.2f} s of CPU, more than {CPU_LIMIT_S:g} s")
 
 
 def _reference_s():
