@@ -276,7 +276,7 @@ class FirstPassSplits(_PlannedTransform):
 
 
 class MarkRows(_PlannedTransform):
-    """The positions of all input splits -> the same, as keys, once it is stored what becomes of their rows."""
+    """The positions of all input splits -> the same, as keys, after the fate of their rows is stored."""
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         step = _MarkRows(self._plan_path, min(1, self._num_threads))

@@ -41,7 +41,7 @@ class CountedProgress(Progress):
         self.flush()
 
     def flush(self) -> None:
-        """Hands over what was counted in threads of which Beam knows nothing; to be called from one that it knows."""
+        """Hands over counts of threads that Beam does not know. Must be called from a thread that it knows."""
         if get_current_tracker() is None:
             return
         with self._pending_lock:
@@ -57,7 +57,7 @@ def count(amounts: Mapping[str, int]) -> None:
 
 
 def totals_of(amounts: Iterable[tuple[str, int]]) -> tuple[Totals, int | None]:
-    """Returns what all workers counted, and the bytes of all shards, None before that is known.
+    """Returns the counts of all workers, and the bytes of all shards, None before they are known.
 
     Args:
         amounts: Names and values, one a step.

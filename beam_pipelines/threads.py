@@ -47,7 +47,7 @@ class ThreadedDoFn(beam.DoFn):
         return ()
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Yields all results, or raises what the first piece of work that failed raised."""
+        """Yields all results, or raises the error of the first piece of work that failed."""
         if self._num_threads:
             self._pool.shutdown()
         failures = [error for result in self._results if (error := result.exception()) is not None]

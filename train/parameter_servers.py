@@ -37,7 +37,7 @@ _NUM_MISSED = 3
 
 
 def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> NoReturn:
-    """Does what the chief says until it says farewell, and ends this process then.
+    """Serves the chief until it says farewell, and ends this process then.
 
     Args:
         request: What is wanted.
@@ -73,7 +73,7 @@ def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> 
 
 
 class Progress:
-    """How far the batches are that a worker was asked for. `step` counts those of training."""
+    """How many batches a worker was asked for. `step` counts those of training."""
 
     def __init__(self) -> None:
         self.step = 0

@@ -71,7 +71,7 @@ def make_record(
     schedule: Schedule,
     bucket_boundaries: tuple[int, ...] | None = None,
 ) -> RunRecord:
-    """Returns what the run trains, for its folder."""
+    """Returns the record of a run for its folder."""
     dataset = request.dataset
     return RunRecord(
         dataset=storage.redact(dataset.url),

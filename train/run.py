@@ -245,7 +245,7 @@ def begin(
 
 
 def weights_to_evaluate(setup: Setup) -> Callable[[], AbstractContextManager[None]]:
-    """Returns what makes the context in which all replicas validate the model that a checkpoint keeps."""
+    """Returns a maker of contexts in which all replicas validate the model that a checkpoint keeps."""
     if setup.local is not None:
         return setup.updater.averaged  # Each worker holds its own variables, which were averaged just before.
     share = sharing_of_first(setup.devices.strategy, setup.bundle.model)

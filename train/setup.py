@@ -112,7 +112,7 @@ def set_up(
 
 
 def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf.distribute.Strategy) -> Material:
-    """Returns what one worker learns from.
+    """Returns the label, the model and the batches of one worker.
 
     Args:
         request: What is wanted.
@@ -148,7 +148,7 @@ def make_steps(setup: Setup) -> Steps:
 
 
 def make_unit_steps(setup: Setup, num_workers: int) -> UnitSteps:
-    """Returns what deals out the units of an asynchronous run to so many workers."""
+    """Returns the steps that deal out units of an asynchronous run to so many workers."""
     return UnitSteps(
         setup.devices.strategy,
         setup.bundle.model,
@@ -188,7 +188,7 @@ class Source(NamedTuple):
 def make_input(
     request: Request, worker_index: int, plan: TrainPlan, bundle: ModelBundle, preparation: Preparation
 ) -> Source:
-    """Returns what reads the batches of this worker.
+    """Returns the source of this worker's batches.
 
     Raises:
         UsageError: If the examples cannot be kept where they are wanted.

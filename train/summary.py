@@ -24,7 +24,7 @@ from train.setup import Setup
 
 
 def describe(reporter: Reporter, setup: Setup) -> None:
-    """Prints what is about to happen, with its arithmetic."""
+    """Prints the plan of a run, with its arithmetic."""
     request, devices, plan, label, bundle, *_ = setup
     buckets = setup.buckets
     target = f"{label.name} (regression)"
@@ -81,7 +81,7 @@ def describe(reporter: Reporter, setup: Setup) -> None:
 
 
 def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], first_step: int, monitor: str) -> None:
-    """Prints what became of a run, and what would make it faster.
+    """Prints the result of a run, and advice to make it faster.
 
     Args:
         reporter: Told.
@@ -102,7 +102,7 @@ def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], f
 
 
 def _loss(setup: Setup) -> str | None:
-    """Returns what the loss minds beside the labels, None if nothing."""
+    """Returns label smoothing and class weights of the loss in words, None if there are none."""
     objective, label = setup.objective, setup.label
     if not isinstance(objective, Classification):
         return None
@@ -115,7 +115,7 @@ def _loss(setup: Setup) -> str | None:
 
 
 def circumstances(setup: Setup) -> Circumstances:
-    """Returns what decides how a run can be made faster."""
+    """Returns the facts that decide how a run can be made faster."""
     options, plan, reduce_in = setup.request.options, setup.plan, setup.updater.options.reduce_in
     return Circumstances(
         reader=options.reader,

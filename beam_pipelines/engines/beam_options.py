@@ -44,7 +44,7 @@ def refused_by_beam(words: str) -> UsageError:
 
 
 def check_typed(runner: RunnerName, typed: Sequence[str]) -> tuple[str, ...]:
-    """Returns what to say of flags whose names Beam's Python package does not know.
+    """Returns notes on flags whose names Beam's Python package does not know.
 
     An engine may know further options, and gets them as they are.
 

@@ -77,7 +77,7 @@ def stop_workers() -> None:
 
 @contextlib.contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Keeps what Beam logs from the user during the block."""
+    """Hides Beam's log from the user during the block."""
     # Important messages reach the command as errors; the rest is of no use to the user.
     previous = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -226,7 +226,7 @@ def _follow(result: Any, plan: Plan, stall_s: float) -> None:
 
 
 class _Watch:
-    """Brings here from time to time what workers without a shared disk tell of themselves."""
+    """Brings the signs of workers without a shared disk here from time to time."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -80,7 +80,7 @@ class UnitSteps:
         self._evaluate = _unit_function(strategy, evaluate, VALIDATION, spec, num_sums)
 
     def train(self, units: Iterable[Unit], is_stopped: Callable[[], bool]) -> Iterator[UnitResult]:
-        """Yields what became of units, in their order; all that were begun are done when it ends.
+        """Yields the results of units, in their order; all that were begun are done when it ends.
 
         Args:
             units: Of one epoch.
@@ -92,7 +92,7 @@ class UnitSteps:
         return self._run(self._train, units, is_stopped)
 
     def evaluate(self, units: Iterable[Unit], is_stopped: Callable[[], bool]) -> Iterator[UnitResult]:
-        """Yields what became of units of a pass over the validation split, as `train` does."""
+        """Yields the results of units of a pass over the validation split, as `train` does."""
         return self._run(self._evaluate, units, is_stopped)
 
     def _run(self, function: Any, units: Iterable[Unit], is_stopped: Callable[[], bool]) -> Iterator[UnitResult]:

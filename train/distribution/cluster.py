@@ -63,7 +63,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker writes what only one may write."""
+        """Whether this worker writes the files that only one may write."""
         return self.index == 0
 
     @property
@@ -89,7 +89,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return task_of(index, self.num_servers)
 
     def tf_config(self) -> str | None:
-        """Returns what TensorFlow wants in `TF_CONFIG`, None for a run of one worker."""
+        """Returns the text of `TF_CONFIG` for TensorFlow, None for a run of one worker."""
         if self.num_workers == 1:
             return None
         job, index = self.task
@@ -142,7 +142,7 @@ def task_of(index: int, num_servers: int) -> tuple[str, int]:
 
 
 def name_of(index: int, num_servers: int) -> str:
-    """Returns what a user calls a worker."""
+    """Returns the name of a worker for the user."""
     job, place_there = task_of(index, num_servers)
     return {CHIEF: "the chief", SERVER: f"parameter server {place_there}"}.get(job, f"worker {place_there}")
 
@@ -167,7 +167,7 @@ def place(
         num_servers: Parameter servers; `TF_CONFIG` has its own number of them.
 
     Raises:
-        UsageError: If what is said contradicts itself.
+        UsageError: If the settings contradict each other.
     """
     count = 1 if workers_per_host is None else workers_per_host
     num_more = 1 + num_servers if num_servers else 0

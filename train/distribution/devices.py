@@ -37,7 +37,7 @@ class Devices(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker writes what all of them share."""
+        """Whether this worker writes the files that all share."""
         return self.worker_index == 0
 
 

@@ -38,7 +38,7 @@ def import_quietly() -> None:
 
 @contextmanager
 def native_messages_in(log: Path) -> Iterator[None]:
-    """Sends what libraries write straight to the stderr descriptor to a file; what Python writes still shows.
+    """Sends output that libraries write to the stderr descriptor to a file; Python's output still shows.
 
     TensorFlow tells that another process is lost in forty lines, as often as it finds that out, at any log level.
     """
@@ -55,7 +55,7 @@ def native_messages_in(log: Path) -> Iterator[None]:
 
 @contextmanager
 def native_messages_hidden() -> Iterator[None]:
-    """Keeps what libraries write straight to the stderr descriptor from the user, unless the block fails.
+    """Hides output that libraries write to the stderr descriptor, unless the block fails.
 
     TensorFlow logs before its log level applies, so no setting silences that.
     """

@@ -29,7 +29,7 @@ _OF_ONE_HOST = frozenset(
 
 
 def plan_launch(options: TrainOptions, command: Sequence[str], environment: Mapping[str, str]) -> Orders | None:
-    """Returns what a supervisor is to keep running, None for a run of this process alone.
+    """Returns the orders for a supervisor, None for a run of this process alone.
 
     Args:
         options: As typed.
@@ -73,7 +73,7 @@ def with_version(command: Sequence[str], version: int) -> tuple[str, ...]:
 
 
 def run_identity(options: TrainOptions, fingerprint: str) -> dict[str, str]:
-    """Returns what all workers of a run must have in common, by the names that a user knows.
+    """Returns the values that all workers of a run must have in common, by the names that a user knows.
 
     Args:
         options: As typed.

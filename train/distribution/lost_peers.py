@@ -1,4 +1,4 @@
-"""The other workers, as TensorFlow knows them: how soon it notices that one is gone, and what it raises then."""
+"""The other workers, as TensorFlow knows them: how soon it notices that one is gone, and its errors then."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 def logging_about_peers(cluster: Cluster, folder: Path) -> AbstractContextManager[None]:
-    """Returns the context in which one of several runs: what TensorFlow has to tell of the others goes to a log.
+    """Returns the context in which one of several workers runs: TensorFlow's messages about others go to a log.
 
     Args:
         cluster: Of all.

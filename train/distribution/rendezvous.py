@@ -108,7 +108,7 @@ def check_greeting(own: Greeting, other: Greeting, expected: int | None) -> Shar
 
 
 def decode_greeting(line: bytes) -> Greeting | None:
-    """Returns what a line says, None if no worker wrote it."""
+    """Returns the greeting in a line, None if no worker wrote it."""
     try:
         greeting = msgspec.json.decode(line, type=Greeting)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -166,7 +166,7 @@ Action = Wait | Stop | Restart | Replace | GiveUp | Finish
 
 
 def decide(state: State, event: Event) -> tuple[State, Action]:
-    """Returns what is known after an event, and what is to be done about it."""
+    """Returns the state after an event, and the action to take."""
     if isinstance(event, Signalled):
         if state.stopping is not None:
             return state, Finish(128 + state.stopping)
@@ -213,7 +213,7 @@ def causes_first(events: Sequence[Event]) -> list[Event]:
 
 
 def describe(event: Event, num_servers: int = 0) -> str:
-    """Returns what happened to a worker, as the beginning of a sentence."""
+    """Returns the event of a worker in words, as the beginning of a sentence."""
     assert isinstance(event, WorkerEnded | WorkerFroze | StartFailed)
     who = name_of(event.index, num_servers)
     if isinstance(event, StartFailed):

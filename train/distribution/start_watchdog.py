@@ -106,7 +106,7 @@ def _find_loss(task: Task, *, is_over: bool) -> str | None:
 
 
 def overhear(address: str) -> bytes | None:
-    """Returns the first line of what answers there, None if nothing does."""
+    """Returns the first line of the answer there, None if there is none."""
     try:
         connection = socket.create_connection(parse_address(address, "the cluster"), timeout=_CALL_LIMIT_S)
     except OSError:

@@ -182,7 +182,7 @@ class _Supervisor:
         ]
 
     def _see_log(self, event: Event, members: Sequence[Member]) -> str:
-        """Returns where a worker said why it ended, nothing where it could not."""
+        """Returns where a worker wrote why it ended, nothing where it could not."""
         if not isinstance(event, WorkerEnded) or -event.code in _FROM_OUTSIDE:
             return ""
         log = _member(members, event.index).log
@@ -191,7 +191,7 @@ class _Supervisor:
         return "" if log is None else f"; see {log}"
 
     def _wait(self, worker_processes: WorkerProcesses) -> list[Event]:
-        """Returns what happened, after a while at most."""
+        """Returns the events, after a while at most."""
         before_s = time.monotonic()
         events: list[Event] = [Signalled(number) for number in self._signals(_POLL_S)]
         if time.monotonic() - before_s > _HELD_UP_S:

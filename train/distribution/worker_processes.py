@@ -148,7 +148,7 @@ class WorkerProcesses:
 
 
 class _Worker:
-    """One process and what is known of it."""
+    """One process and its signs of life."""
 
     def __init__(self, index: int, process: subprocess.Popen[bytes], watch: Watch) -> None:
         self.index = index

@@ -19,7 +19,7 @@ MAX_MEMORY_SHARE = 0.5
 
 
 def keep_examples(opened: Splits, names: Sequence[str], cache: CacheChoice, num_processes: int) -> str | None:
-    """Keeps splits as asked for; returns what the user should know.
+    """Keeps splits as asked for; returns a note for the user.
 
     Args:
         opened: The dataset.
@@ -52,6 +52,6 @@ def keep_examples(opened: Splits, names: Sequence[str], cache: CacheChoice, num_
 
 
 def cache_folder() -> Path:
-    """Returns the folder of this user for what can be fetched again."""
+    """Returns this user's folder for files that can be fetched again."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "shardkit" / "blocks"

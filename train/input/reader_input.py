@@ -190,7 +190,7 @@ class _Pass:
 
 
 def ahead(items: Iterator[T], num_ahead: int) -> Iterator[T]:
-    """Yields items that a thread makes, so many ahead; what making one raises is raised in its place."""
+    """Yields items that a thread makes, so many ahead. An error in making one is raised in its place."""
     end = object()
     with worker_threads(1, "shardkit-input") as thread:
         pending: deque[Future[Any]] = deque(thread.submit(next, items, end) for _ in range(num_ahead))

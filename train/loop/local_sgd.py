@@ -1,4 +1,4 @@
-"""Local SGD: workers step on their own shares of the batches and average what they learned now and then.
+"""Local SGD: workers step on their own shares of the batches and average their weights now and then.
 
 Variables are plain ones of each worker, made outside of the strategy, so that a step sees one replica. The strategy
 serves for collectives only.
@@ -90,7 +90,7 @@ class LocalSteps:
         return Steps(train, evaluate, train_locally, evaluate_locally)
 
     def states(self, folder: Path, meet: Callable[[int], None]) -> WorkerStates:
-        """Returns what saves and restores what each worker keeps, beside the checkpoints in a folder."""
+        """Returns the files of the state that each worker keeps, beside the checkpoints in a folder."""
         devices = self._devices
         state = self._updater.state
         return WorkerStates(folder, state, self._own, devices.num_workers, devices.worker_index, meet)

@@ -1,4 +1,4 @@
-"""A loss or weights that are no number: which batch it was, what is odd in it, how to look at it, how to go on."""
+"""A loss or weights that are no number: the batch, its odd values, how to look at it, how to go on."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def weights_not_finite(
 
 
 def look_at(batch: Batch, first_row: int = 0) -> list[Finding]:
-    """Returns what the inputs of a batch hold that are numbers with a fraction.
+    """Returns the findings in the inputs of a batch that are floats.
 
     Args:
         batch: As a model takes it.

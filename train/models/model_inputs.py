@@ -1,4 +1,4 @@
-"""What is trained and what it takes in: a model, its features, and how a parsed batch becomes its inputs."""
+"""A model, its features, and how a parsed batch becomes its inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from train.options.tabular_columns import TabularColumns, Value
 
 
 class ModelBundle(NamedTuple):
-    """A model and what makes its inputs.
+    """A model and the makers of its inputs.
 
     Attributes:
         features: Those that are read.
@@ -50,7 +50,7 @@ class ModelBundle(NamedTuple):
 
 
 def check_model(bundle: ModelBundle, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:
-    """Builds a user's model on one batch of zeros, checks what it gives, and returns what the user should know.
+    """Builds a user's model on one batch of zeros, checks its outputs, and returns notes for the user.
 
     Args:
         bundle: With the model.

@@ -23,7 +23,7 @@ from train.options.tabular_columns import (
 
 
 class InputMaker(tf.Module):
-    """A function that makes inputs, and the lookup tables that it uses: a SavedModel holds what a module holds."""
+    """A function that makes inputs, and its lookup tables. It is a module, so that a SavedModel holds the tables."""
 
     def __init__(
         self, function: Callable[[ParsedBatch], dict[str, tf.Tensor]], tables: Sequence[tf.lookup.StaticHashTable]

@@ -85,7 +85,7 @@ def model_path(reference: str) -> Path:
 
 
 def call_user_code(path: Path, call: Callable[[], Any], is_foreign: Callable[[Exception], bool] | None = None) -> Any:
-    """Calls code of the user and turns what it raises into an error that names its line.
+    """Calls code of the user and turns its error into one that names its line.
 
     Args:
         path: Of its file.

@@ -230,7 +230,7 @@ def _pack(gradient: Gradient, dtype: Precision) -> Gradient:
 
 
 def _unpack(packed: Gradient, gradient: Gradient, dtype: Precision) -> Gradient:
-    """Returns what came of a packed gradient in the gradient's own type."""
+    """Returns the sum of a packed gradient in the gradient's own type."""
     if not isinstance(gradient, tf.IndexedSlices) or dtype != "bfloat16":
         return tf.cast(packed, gradient.dtype)
     num_rows, row_shape = tf.shape(packed.indices)[0], gradient.values.shape[1:]

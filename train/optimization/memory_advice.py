@@ -1,4 +1,4 @@
-"""What to do when a device has not enough memory: a smaller batch, or the same one in more parts. Pure."""
+"""Advice for a device without enough memory: a smaller batch, or the same one in more parts. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def advise(
     *,
     is_training: bool,
 ) -> str:
-    """Returns what to do, with numbers.
+    """Returns the advice, with numbers.
 
     Args:
         global_batch_size: That did not fit.

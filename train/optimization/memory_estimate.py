@@ -1,4 +1,4 @@
-"""How much memory a step takes on one replica, as far as shapes tell; what libraries hold beside it is not in it."""
+"""Estimates the memory of a step on one replica from shapes, without the memory of libraries."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def estimate_memory(
     *,
     recompute: bool = False,
 ) -> MemoryEstimate:
-    """Returns what a step takes.
+    """Returns the memory of a step.
 
     Args:
         model: Built.

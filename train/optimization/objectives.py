@@ -1,4 +1,4 @@
-"""What a task minimises, and what it sums up for its metrics."""
+"""The loss of each task, and the sums for its metrics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Objective(Protocol):
     layout: SumsLayout
 
     def losses(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns what is minimised for each example, float32 `[n]`."""
+        """Returns the loss of each example, float32 `[n]`."""
         ...
 
     def weights(self, batch: Batch) -> tf.Tensor:
-        """Returns how much each example counts in what is minimised, float32 `[n]`."""
+        """Returns the weight of each example in the loss, float32 `[n]`."""
         ...
 
     def sums(self, batch: Batch, outputs: tf.Tensor) -> tf.Tensor:

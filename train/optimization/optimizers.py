@@ -44,7 +44,7 @@ class PlannedRate(keras.optimizers.schedules.LearningRateSchedule):
         return plan.peak * share
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the schedule was made from."""
+        """Returns the values that the schedule was made from."""
         plan = self.schedule
         return {
             "kind": plan.kind,

@@ -23,7 +23,7 @@ Forward = Callable[[Any], tf.Tensor]
 
 
 def recomputing(model: keras.Model) -> Forward:
-    """Returns the forward pass of training that remembers only what lies between blocks.
+    """Returns the forward pass of training that keeps only the tensors between blocks.
 
     Args:
         model: Functional or sequential. It is cut where one tensor alone goes on, into about as many blocks as the
@@ -84,7 +84,7 @@ def held_outputs(model: keras.Model) -> list[list[keras.KerasTensor]]:
 
 
 class Call(NamedTuple):
-    """One call of a layer, or of another operation, and what came of it."""
+    """One call of a layer, or of another operation, and its result."""
 
     layer: keras.Operation
     args: tuple[Any, ...]
@@ -110,7 +110,7 @@ class Cut(NamedTuple):
 def trace_calls(model: keras.Model) -> CallGraph | None:
     """Returns the calls of a model's layers, those of models inside of it too, on fresh inputs; None without a graph.
 
-    What a layer says of its input and output is of its first call, in this model or in another one.
+    The input and output of a layer are those of its first call, in this model or in another one.
     """
     if isinstance(model, keras.Sequential) and getattr(model, "inputs", None):
         model = keras.Model(model.inputs[0], model.outputs[0])
@@ -176,7 +176,7 @@ def _build_block(calls: Sequence[Call], start: keras.KerasTensor, end: Any) -> k
 
 
 def _replay(calls: Sequence[Call], start: Any, fresh: Any, end: Any, call: Callable[..., Any]) -> Any:
-    """Makes calls again, from other tensors in the place of `start`, and returns what came in the place of `end`."""
+    """Makes calls again, from other tensors in the place of `start`, and returns those in the place of `end`."""
     now = dict(zip(map(id, _tensors_of(start)), _tensors_of(fresh), strict=True))
 
     def renew(values: Any) -> Any:

@@ -1,7 +1,7 @@
-"""From gradients to weights: the loss scale, clipping, weight decay, the optimizer and what follows its step.
+"""From gradients to weights: the loss scale, clipping, weight decay, the optimizer, averages and pruning.
 
-Only public parts of Keras and TensorFlow: `Optimizer.apply` would add gradients up over replicas by itself, in float32,
-before anything could be known about their sum.
+The module uses public parts of Keras and TensorFlow only. It avoids `Optimizer.apply`, which would add gradients up
+over replicas by itself, in float32, before their sum can be checked.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Updater:
         average: tf.Variable | None,
         mask: tf.Variable | None,
     ) -> None:
-        """Updates a device's own copy of a variable and of what belongs to it."""
+        """Updates a device's own copy of a variable, of its average and of its mask."""
         num_updates = tf.convert_to_tensor(self.optimizer.iterations.value)
         decay = self.options.weight_decay
         if decay and not _NOT_DECAYED.search(variable.name):

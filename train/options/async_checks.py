@@ -1,4 +1,4 @@
-"""What goes with parameter servers and what does not. Pure."""
+"""Which options go with parameter servers and which do not. Pure."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def regression_label(feature: Feature, train_split: str, statistics: Mapping[str
 
 
 def notes_on_unlabelled(label: LabelSpec) -> list[str]:
-    """Returns what to tell the user of each split where examples have no usable label."""
+    """Returns a note on each split where examples have no usable label."""
     kind = "" if label.task == "classification" else " that is a finite number"
     return [
         f"1 example of {split} has no label{kind}; it has weight 0"
@@ -150,7 +150,7 @@ def notes_on_unlabelled(label: LabelSpec) -> list[str]:
 
 
 def note_on_unseen(label: LabelSpec) -> str | None:
-    """Returns what to tell the user where the train split lacks classes, None otherwise."""
+    """Returns a note where the train split lacks classes, None otherwise."""
     if not label.unseen:
         return None
     shown = ", ".join(map(repr, label.unseen[:MAX_NAMES_SHOWN])) + (", ..." if label.unseen[MAX_NAMES_SHOWN:] else "")
@@ -161,7 +161,7 @@ def note_on_unseen(label: LabelSpec) -> str | None:
 
 
 def note_on_classes(label: LabelSpec) -> str | None:
-    """Returns what to ask the user where most classes are numbers written as text, None otherwise."""
+    """Returns a note where most classes are numbers written as text, None otherwise."""
     names = [c for c in label.classes if isinstance(c, str)]
     odd = [name for name in names if not _is_number(name)]
     if len(names) < MIN_SUSPECT_CLASSES or len(odd) > len(names) * MAX_ODD_SHARE:

@@ -31,7 +31,7 @@ class SplitBuckets(NamedTuple):
     padding: float
 
     def request(self, num_groups: int) -> LengthBuckets:
-        """Returns what the reader is asked for.
+        """Returns the request for the reader.
 
         Args:
             num_groups: Parts of a global batch that workers share.

@@ -1,4 +1,4 @@
-"""When workers that step on their own average what they learned (local SGD), and what does not go with that. Pure."""
+"""When workers that step on their own average (local SGD), and which options exclude that. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model suits a dataset, and what suits the model where the user does not say. Pure, without TensorFlow."""
+"""The model for a dataset, and the defaults of the model. Pure, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def choose_model(wanted: str | None, features: Features, statistics: Mapping[str
 
 
 def choose_defaults(model: str, features: Features) -> Defaults:
-    """Returns what suits a model on these features."""
+    """Returns the defaults of a model on these features."""
     if not any(map(is_image, features)):
         if model == IMAGE:
             return _ARRAY_DEFAULTS

@@ -89,7 +89,7 @@ def choose_optimizer(options: TrainOptions, defaults: Defaults, global_batch_siz
 
 
 def scale_factor(scaling: Scaling, global_batch_size: int, default_batch_size: int) -> float:
-    """Returns what the learning rate is multiplied by for a batch of another size than the model's usual one."""
+    """Returns the factor of the learning rate for a batch of another size than the model's usual one."""
     ratio = global_batch_size / default_batch_size
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
 

@@ -1,4 +1,4 @@
-"""Which columns a tabular model takes, and in what form, from the statistics of the train split. Pure."""
+"""Which columns a tabular model takes, and their forms, from the statistics of the train split. Pure."""
 
 from __future__ import annotations
 

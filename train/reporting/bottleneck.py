@@ -1,4 +1,4 @@
-"""What held a run up, in words, and what to do about it. Pure."""
+"""The bottleneck of a run, in words, and advice. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def mean_share(epochs: Sequence[EpochMetrics], name: str, first_part: float = 1.
 def find_bottleneck(
     epochs: Sequence[EpochMetrics], circumstances: Circumstances, first_part: float = 1.0
 ) -> str | None:
-    """Returns what was the bottleneck and what helps; None if too little was measured to tell.
+    """Returns the bottleneck and advice; None if too little was measured.
 
     Args:
         epochs: That this process trained.

@@ -1,4 +1,4 @@
-"""Whether a dataset holds what a trained model reads. Pure but for the manifest that is given."""
+"""Checks that a dataset holds the features that a trained model reads. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From parsed columns to what a trained model says about them: no augmentation, no dropout."""
+"""From parsed columns to the outputs of a trained model: no augmentation, no dropout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model_inputs(bundle: ModelBundle, image_size: int, batch: ParsedBatch) -> An
 
 
 def model_outputs(bundle: ModelBundle, image_size: int, batch: ParsedBatch) -> tf.Tensor:
-    """Returns what the model gives for parsed columns, float32: logits `[n, classes]`, or numbers `[n]`."""
+    """Returns the model's outputs for parsed columns, float32: logits `[n, classes]`, or numbers `[n]`."""
     return tf.cast(bundle.model(model_inputs(bundle, image_size, batch), training=False), tf.float32)
 
 

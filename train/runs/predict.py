@@ -1,4 +1,4 @@
-"""What a trained model says about the examples of a split, in their stored order."""
+"""Predictions of a trained model for the examples of a split, in their stored order."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def chosen_version(options: TrainOptions, before: RunRecord | None) -> int | Non
 
 
 def newer_note(dataset: Dataset) -> str | None:
-    """Returns what to say of a version that was made since, None if there is none."""
+    """Returns a note on a version that was made since, None if there is none."""
     newest = list_versions(dataset.url)[-1]
     if newest <= dataset.version:
         return None

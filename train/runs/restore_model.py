@@ -35,7 +35,7 @@ _AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class RestoredModel(NamedTuple):
-    """A trained model and what its numbers mean.
+    """A trained model and the meaning of its outputs.
 
     Attributes:
         record: Of its run.
@@ -101,7 +101,7 @@ def restore_model(
 
 
 def choose_checkpoint(folder: RunFolder, which: str, monitor: str) -> tuple[int, str, tuple[str, ...]]:
-    """Returns the step and the path of a checkpoint that is whole, and what the user should know.
+    """Returns the step and the path of a checkpoint that is whole, and notes for the user.
 
     Args:
         folder: Of the run.

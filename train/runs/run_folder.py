@@ -192,7 +192,7 @@ class RunFolder:
 
 
 def read_trained(folder: RunFolder) -> tuple[RunRecord, ModelRecipe]:
-    """Returns the record of a run, and what its model was made from.
+    """Returns the record of a run, and the recipe of its model.
 
     Raises:
         UsageError: If there is no run, or its record says too little.
@@ -264,7 +264,7 @@ def promised_checkpoints(folder: Path) -> list[int]:
 
 
 def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
-    """Returns what to tell the user where the file of the model has changed, None otherwise."""
+    """Returns a note where the file of the model has changed, None otherwise."""
     then = None if before.recipe is None else before.recipe.model_sha256
     if then is None or now.recipe is None or then == now.recipe.model_sha256:
         return None
@@ -272,7 +272,7 @@ def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:
 
 
 def notes_on_changes(before: RunRecord, now: RunRecord) -> list[str]:
-    """Returns what to tell the user of what a run goes on with that is not as it began."""
+    """Returns notes on the options that differ from those that a run began with."""
     notes = []
     if before.num_epochs != now.num_epochs:
         notes.append(

@@ -55,7 +55,7 @@ class WorkerStates:
         self._meet(step)
 
     def paths(self, checkpoint: str, step: int) -> list[str]:
-        """Returns what a checkpoint is incomplete without."""
+        """Returns the files that a checkpoint needs to be complete."""
         if not self._own:
             return []
         name = "optimizer/num_workers/.ATTRIBUTES/VARIABLE_VALUE"

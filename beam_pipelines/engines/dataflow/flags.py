@@ -28,7 +28,7 @@ _FILES = frozenset({"setup_file", "extra_package", "extra_packages", "files_to_s
 
 
 def refused_flag(flags: Sequence[str], *, has_image: bool) -> UsageError | None:
-    """Returns what is wrong with the first flag that a job may not have, None if there is none.
+    """Returns the error for the first flag that a job may not have, None if there is none.
 
     Args:
         flags: Of Beam, as typed.

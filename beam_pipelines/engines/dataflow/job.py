@@ -75,7 +75,7 @@ class DataflowJob:
         return Look(state, *self._counted)
 
     def errors(self) -> list[str]:
-        """Returns the error messages of the job, the oldest first; none if they are not told."""
+        """Returns the error messages of the job, the oldest first; none if Dataflow gives none."""
         found: list[str] = []
         with suppress(Exception):
             page: str | None = None
@@ -167,7 +167,7 @@ def job_url(project: str, region: str, job_id: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what an exception says, on one line."""
+    """Returns the text of an exception, on one line."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:_MAX_SHOWN]
 

@@ -1,4 +1,4 @@
-"""How workers of Dataflow get shardkit: decided by pure functions over what the command runs from."""
+"""How workers of Dataflow get shardkit: decided by pure functions over the installation of the command."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def extras_for(urls: Iterable[str], recipe: Recipe) -> tuple[str, ...]:
 def requirements(
     packaging: Packaging, extras: Sequence[str], declared: Sequence[str], versions: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Returns the lines of what workers install beside shardkit itself, or, from an index, with it.
+    """Returns the lines of requirements that workers install beside shardkit, or, from an index, with it.
 
     Args:
         packaging: How they get shardkit.
@@ -174,7 +174,7 @@ def requirements(
 
 
 def packaging_rows(packaging: Packaging, lines: Sequence[str]) -> tuple[Chosen, ...]:
-    """Returns what a dry run shows of it beside the engine's own settings."""
+    """Returns the rows of a dry run about packaging, beside the engine's own settings."""
     rows = [("shardkit", packaging.describe(), packaging.why)]
     if lines:
         rows.append(("requirements", ", ".join(lines), "what it needs there, in the versions that make the same bytes"))

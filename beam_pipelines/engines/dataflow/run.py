@@ -72,12 +72,12 @@ class DataflowRun:
             )
 
     def clean_up(self) -> None:
-        """Removes what was made to be handed over."""
+        """Removes the files that were made to be handed over."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def progress(self) -> tuple[Totals, int | None]:
-        """Returns what the workers counted by the last look, and the bytes of all shards, None before that is known."""
+        """Returns the workers' counts at the last look, and the bytes of all shards, None before they are known."""
         latest = self._watch.latest if self._watch is not None else None
         return (latest.totals, latest.num_planned_bytes) if latest is not None else (Totals(), None)
 

@@ -108,7 +108,7 @@ def checked_settings(options: EngineOptions, facts: Facts) -> tuple[Chosen, ...]
 
 
 def check_values(chosen: Sequence[Chosen]) -> None:
-    """Checks what Beam would refuse in its own words, or not at all.
+    """Checks values that Beam would refuse in its own words, or not at all.
 
     Raises:
         UsageError: If a value cannot be.
@@ -137,7 +137,7 @@ def check_values(chosen: Sequence[Chosen]) -> None:
 
 
 def needs_dataflow(options: EngineOptions, facts: Facts) -> UsageError | None:
-    """Returns what keeps a job from being handed over: no client, or an option that is missing."""
+    """Returns the error that keeps a job from being handed over: no client, or an option that is missing."""
     typed = dict(options.values)
     for setting in _PLACE:
         if not (typed.get(setting.key) or setting.default(facts)):

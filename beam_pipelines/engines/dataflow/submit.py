@@ -41,7 +41,7 @@ class JobRequest(NamedTuple):
 
 
 def plan_request(options: EngineOptions, plan: Plan) -> JobRequest:
-    """Returns what a job will be made with.
+    """Returns the request for a job.
 
     Raises:
         UsageError: If something is missing, or workers could not get shardkit.

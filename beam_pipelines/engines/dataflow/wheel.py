@@ -26,7 +26,7 @@ _KERNEL = re.compile(r"shardkit/_kernel\..*so")
 
 
 def look_at_launcher() -> Launcher:
-    """Returns what the command runs from."""
+    """Returns the installation that the command runs from."""
     root = Path(shardkit.__file__).resolve().parent.parent
     is_checkout = all((root / name).exists() for name in _SOURCES)
     return Launcher(
@@ -50,7 +50,7 @@ def pinned_versions() -> Mapping[str, str]:
 
 
 def declared_requirements(packaging: Packaging) -> tuple[str, ...]:
-    """Returns what shardkit requires, a line of metadata each, as the sources or the wheel say it.
+    """Returns the requirements of shardkit, a line of metadata each, from the sources or the wheel.
 
     Raises:
         UsageError: If the wheel cannot be read.
@@ -66,7 +66,7 @@ def declared_requirements(packaging: Packaging) -> tuple[str, ...]:
 
 
 def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> list[str]:
-    """Makes what workers install and returns the flags by which Beam stages it.
+    """Makes the packages for workers and returns the flags by which Beam stages them.
 
     Args:
         packaging: How they get shardkit.
