@@ -157,7 +157,7 @@ class Source(Protocol):
         ...
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns what a user should know about how the files were understood, one sentence each."""
+        """Returns notes for the user on how the files were understood, one sentence each."""
         ...
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
@@ -225,7 +225,7 @@ def numbered(splits: Iterator[InputSplit]) -> list[InputSplit]:
 def rejected_row(
     error: BadInputError, *, file_index: int, position: str, first_byte: int | None, raw: bytes
 ) -> RejectedRow:
-    """Returns what becomes of a row that raised an error, where bad rows are tolerated."""
+    """Returns the rejected row of an error, where bad rows are tolerated."""
     return RejectedRow(
         file_index=file_index,
         position=position,
@@ -236,7 +236,7 @@ def rejected_row(
 
 
 def reason_of(error: BadInputError) -> str:
-    """Returns what is wrong, for callers that add the place."""
+    """Returns the fault in words, for callers that add the place."""
     return error.what if error.why is None else f"{error.what}: {error.why}"
 
 

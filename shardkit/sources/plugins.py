@@ -111,7 +111,7 @@ class PluginSource:
 
 
 def fault_of(rows: RowBatch, split: InputSplit, features: Features) -> str | None:
-    """Returns how a batch breaks what `Source.read` promises; None if it does not."""
+    """Returns how a batch breaks the promises of `Source.read`; None if it does not."""
     batch, schema = rows.batch, arrow_schema(features)
     if not isinstance(batch, pa.RecordBatch):
         return f"it gives a {type(batch).__name__}, expected a RecordBatch"

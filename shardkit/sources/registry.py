@@ -1,4 +1,4 @@
-"""Which source reads a set of files, by what is in them.
+"""Which source reads a set of files, by their content.
 
 A source is imported when it is asked for: all of them together would take longer than converting a small file.
 """
@@ -90,7 +90,7 @@ def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
 
 
 def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
-    """Returns the source that reads the files: the one that is asked for, or what their content says.
+    """Returns the source that reads the files: the wanted one, or the one for their content.
 
     Column names, a header and a delimiter ask for CSV. Where bad rows are tolerated, files that are of no format that
     is read, or something else than they are called, are refused as long as there are others.
@@ -192,7 +192,7 @@ def _format_of(head: bytes, file: RawFile) -> str:
 
 
 def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
-    """Returns what a file is in spite of its name, such as `is called .csv but is Parquet`; None if they agree.
+    """Returns how a file contradicts its name, such as `is called .csv but is Parquet`; None if they agree.
 
     Args:
         head: The first bytes as stored.

@@ -1,4 +1,4 @@
-"""NumPy arrays as columns: what feature an array makes, and its rows as Arrow has them, bit for bit."""
+"""NumPy arrays as columns: the feature of an array, and its rows as Arrow has them, bit for bit."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def check_same_columns(
 
 
 def field_of(values: Array, column: ArrayColumn) -> Array:
-    """Returns what a column holds of some rows of its array."""
+    """Returns the values of a column in some rows of its array."""
     for name in column.path:
         values = values[name]
     return values

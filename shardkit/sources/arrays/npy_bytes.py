@@ -59,7 +59,7 @@ class NpyHeader(NamedTuple):
 
 
 def parse_npy_header(data: bytes | memoryview) -> NpyHeader:
-    """Returns what the header says.
+    """Returns the header.
 
     Raises:
         NpyError: If it is none, or of an array that is not read.

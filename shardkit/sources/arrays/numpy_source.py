@@ -94,7 +94,7 @@ class NumpySource:
         return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
-        """Cuts stored arrays between rows; what is compressed or in an archive is one split a file."""
+        """Cuts stored arrays between rows; a file that is compressed or in an archive is one split."""
         filled = [(index, file) for index, file in enumerate(files) if file.num_bytes]
         listed = _on_threads([f for _, f in filled], lambda f: _try_listing(f, files, options))
         splits: list[InputSplit] = []

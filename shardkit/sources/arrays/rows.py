@@ -100,7 +100,7 @@ class OrderedRows:
 
 
 class HeldRows:
-    """Rows of an array that is held whole, because it lies by columns in what can only be read in order.
+    """Rows of an array that is held whole, because it lies by columns in a file that can only be read in order.
 
     Args:
         stream: Stands at the first value.

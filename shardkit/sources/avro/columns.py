@@ -70,7 +70,7 @@ class Piece(NamedTuple):
     first_row: int
 
     def after(self, num_rows: int, stop: int) -> Piece | None:
-        """Returns what is left behind some of them, None if nothing is.
+        """Returns the rest behind some of them, None if there is none.
 
         Args:
             num_rows: Done.
@@ -115,7 +115,7 @@ class ColumnDecoder:
         return cls(fields, stored)
 
     def decode(self, pieces: Sequence[Piece], stop_bytes: int = NO_STOP) -> tuple[pa.RecordBatch, Piece | None] | None:
-        """Returns rows as columns, and what is left of the piece in which it stopped; None if a row is unusual.
+        """Returns rows as columns, and the rest of the piece in which it stopped; None if a row is unusual.
 
         Decimals are text, and text may hold bytes that are no UTF-8.
 

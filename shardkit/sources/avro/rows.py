@@ -43,7 +43,7 @@ class RecordReader:
         return self._record
 
     def read(self, pieces: Iterable[Piece], stop_bytes: int = NO_STOP) -> tuple[list[Any], Piece | None]:
-        """Returns records, and what is left of the piece in which it stopped.
+        """Returns records, and the rest of the piece in which it stopped.
 
         Args:
             pieces: One after the other.

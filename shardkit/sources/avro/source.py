@@ -48,7 +48,7 @@ class AvroSource(ColumnarSource):
 
     @contextmanager
     def open_file(self, file: RawFile, options: SourceOptions) -> Iterator[Container]:
-        """Opens a file for what its header says; its blocks are read from front to back."""
+        """Opens a file and reads its header; its blocks are read from front to back."""
         yield _AvroFile(file, options)
 
 

@@ -71,7 +71,7 @@ class ArrowSource(ColumnarSource):
             yield _ArrowFile(file, raw, options)
 
     def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
-        """Returns what a batch that is too large means."""
+        """Returns the error for a batch that is too large."""
         if not isinstance(error, BatchTooLargeError):
             return None
         return DamagedFileError(

@@ -48,7 +48,7 @@ class Layout(NamedTuple):
 
 
 class BatchTooLargeError(ValueError):
-    """A batch that would take up more memory than is allowed; says what to do."""
+    """A batch that would take up more memory than is allowed; names the next step."""
 
 
 def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
@@ -79,7 +79,7 @@ def read_layout(raw: BinaryIO, num_bytes: int) -> Layout | None:
 
 
 def read_message(raw: BinaryIO, block: Block) -> Message:
-    """Returns what the message at a place announces.
+    """Returns the message at a place.
 
     Raises:
         ValueError: If none stands there, or it is damaged.
@@ -88,7 +88,7 @@ def read_message(raw: BinaryIO, block: Block) -> Message:
 
 
 def split_messages(raw: BinaryIO, layout: Layout, start: int, stop: int, max_expansion: int) -> Iterator[bytes]:
-    """Yields what makes a stream of some of the batches: schema, dictionaries, batches, in pieces.
+    """Yields a stream of some of the batches: schema, dictionaries, batches, in pieces.
 
     Args:
         raw: The file as it is stored, seekable.

@@ -59,7 +59,7 @@ class Block(NamedTuple):
 
 
 def parse_message(metadata: bytes) -> Message:
-    """Returns what a message announces.
+    """Returns the counts and sizes that a message announces.
 
     Raises:
         ValueError: If it is damaged.

@@ -46,7 +46,7 @@ class OrcSource(ColumnarSource):
             yield _OrcFile(file, raw, read_tail(raw, file.num_bytes), options.drop_columns)
 
     def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
-        """Returns what the error of a timestamp means that Arrow, which reads them all as nanoseconds, cannot hold."""
+        """Returns the error for a timestamp that Arrow, which reads all as nanoseconds, cannot hold."""
         found = re.search(r"ORC timestamp \((-?\d+)s", str(error))
         if found is None:
             return None

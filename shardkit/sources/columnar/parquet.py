@@ -67,7 +67,7 @@ class ParquetSource(ColumnarSource):
             yield _ParquetFile(file, raw, groups, open_in, options)
 
     def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
-        """Returns what the errors of encrypted files, of wrong schemas and of what Arrow itself writes mean."""
+        """Returns errors for encrypted files, wrong schemas, and columns that Arrow writes but cannot read."""
         if re.search("must be annotated|-annotated|child element", str(error)):
             what = "the schema of the Parquet file is not valid"
             return DamagedFileError(what, where=place(file), why=str(error).rstrip("."))

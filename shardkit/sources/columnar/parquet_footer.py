@@ -95,7 +95,7 @@ def parse_row_groups(footer: bytes) -> tuple[RowGroup, ...]:
 
 
 def codec_name(codec: int) -> str:
-    """Returns what a compression is called."""
+    """Returns the name of a compression."""
     return _CODECS[codec] if 0 <= codec < len(_CODECS) else f"number {codec} of an unknown compression"
 
 

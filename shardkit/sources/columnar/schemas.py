@@ -113,7 +113,7 @@ def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> t
 
 
 def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> list[_T]:
-    """Returns what a function says of each file; many at a time where the files are remote."""
+    """Returns the result of a function for each file; many at a time where the files are remote."""
     if len(files) < 2 or all(storage.is_local(f.path) for f in files):
         return [function(f) for f in files]
     with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
@@ -137,7 +137,7 @@ def cut_pieces(pieces: Sequence[tuple[int, int]], wanted_bytes: int) -> Iterator
 
 
 class RowFitter:
-    """Makes the rows of one split what the features ask for, and sets aside those that cannot be.
+    """Makes the rows of one split fit the features, and sets aside those that cannot fit.
 
     Args:
         split: Of one file.

@@ -39,7 +39,7 @@ class Container(ABC):
 
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
-        """Returns what the schema says; a column is not nullable where the file is known to hold no null in it."""
+        """Returns the columns of the schema; a column is not nullable where the file is known to hold no null in it."""
 
     @abstractmethod
     def cuts(self, split_bytes: int | None) -> Iterator[InputSplit]:
@@ -108,7 +108,7 @@ class ColumnarSource(ABC):
         """Opens a file; whatever is wrong with it may be raised as Arrow or the system does."""
 
     def explain(self, error: Exception, file: RawFile) -> ShardkitError | None:
-        """Returns what an error means where the format knows better than "damaged", else None."""
+        """Returns the meaning of an error where the format knows better than "damaged", else None."""
         return None
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:

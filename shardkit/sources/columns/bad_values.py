@@ -16,7 +16,7 @@ _MIN_ROWS = 8
 
 
 def cast_exactly(column: pa.Array, feature: Feature) -> CastColumn:
-    """Returns what `cast_column` does, and also refuses decimals of more digits than their type has.
+    """Returns the same as `cast_column`, and also refuses decimals of more digits than their type has.
 
     Raises:
         BadValueError: At the first row that does not fit.
@@ -41,7 +41,7 @@ def _is_valid(column: pa.Array) -> bool:
 
 
 def find_bad_values(column: pa.Array, feature: Feature) -> dict[int, BadValueError]:
-    """Returns what is wrong with each row that does not fit, by its position in the column."""
+    """Returns the fault of each row that does not fit, by its position in the column."""
     found: dict[int, BadValueError] = {}
     rows = np.arange(len(column), dtype=np.int64)
     for is_bad, got in (_nulls(column, feature), _out_of_range(column, feature)):

@@ -1,4 +1,4 @@
-"""Columns that a user does not want: they are left out before anything is asked of their types."""
+"""Columns that a user does not want: they are left out before their types are checked."""
 
 from __future__ import annotations
 

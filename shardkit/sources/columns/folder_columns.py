@@ -19,7 +19,7 @@ from shardkit.sources.columns.partitions import partition_features, partition_va
 
 
 def folder_column(value: str | None, feature: Feature, file: RawFile, num_rows: int) -> pa.Array:
-    """Returns what a folder says of so many rows.
+    """Returns the value of a folder for so many rows.
 
     Raises:
         UsageError: If it does not fit.
@@ -89,7 +89,7 @@ def with_folder_columns(features: Features, files: Sequence[RawFile], dropped: I
 
 
 class FolderColumns:
-    """Puts what the folders of a file say into its rows.
+    """Puts the values in the folders of a file into its rows.
 
     Args:
         file: The file.

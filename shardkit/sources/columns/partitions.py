@@ -19,7 +19,7 @@ _NAMED_DIFFERENCES = 10
 
 
 def partition_values(file: RawFile) -> dict[str, str | None]:
-    """Returns what the folders of a file say, by column; null where Hive writes it so.
+    """Returns the values in the folders of a file, by column; null where Hive writes it so.
 
     Raises:
         UsageError: If a column stands there twice, or a name or value is not UTF-8.

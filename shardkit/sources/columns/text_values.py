@@ -1,4 +1,4 @@
-"""Which texts fit a feature for sure, and which cannot, told for whole columns by how they are written."""
+"""Which texts fit a feature for sure, and which cannot, for whole columns by the form of the texts."""
 
 from __future__ import annotations
 

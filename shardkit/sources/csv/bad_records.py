@@ -41,7 +41,7 @@ def parse_good_records(
     max_field_bytes: int = MAX_FIELD_BYTES,
     leading_zeros: tuple[str, ...] = (),
 ) -> GoodRecords:
-    """Returns the rows of a block that fit, and what is wrong with each of the others.
+    """Returns the rows of a block that fit, and the fault of each of the others.
 
     Args:
         block: Says where it stands in the file.
@@ -144,13 +144,13 @@ class _Sieve:
                 self._add(number, _bad_value(feature, value, error))
 
     def check_each(self) -> None:
-        """Finds what no other check did, by parsing ever smaller parts."""
+        """Finds the bad records that no other check found, by parsing ever smaller parts."""
         rest = self._rest()
         for position in find_bad_records(lambda a, b: self._fits(rest[a:b]), 0, len(rest)):
             self._add(int(rest[position]), self._explain(int(rest[position])))
 
     def bad(self) -> Sequence[BadRecord]:
-        """Returns what was found, in the order of the records."""
+        """Returns the bad records, in their order."""
         numbers = sorted(self._problems)
         starts = self._records.starts[np.array(numbers, dtype=np.int64)]
         lines = self._rule.lines_before(self._data, starts).tolist()

@@ -16,7 +16,7 @@ def largest_expansion(num_stored_bytes: int, max_expansion: int) -> int:
 
 
 def expansion_error(where: str, num_stored_bytes: int, max_expansion: int) -> DamagedFileError:
-    """Returns the error for what becomes larger than it may."""
+    """Returns the error for a file that becomes larger than it may."""
     limit = format_size(largest_expansion(num_stored_bytes, max_expansion))
     return DamagedFileError(
         "the compressed content is too large",
@@ -27,7 +27,7 @@ def expansion_error(where: str, num_stored_bytes: int, max_expansion: int) -> Da
 
 
 class ExpansionGuard:
-    """Counts what a file becomes.
+    """Counts the decompressed bytes of a file.
 
     Args:
         file: The file, or the archive that it lies in.

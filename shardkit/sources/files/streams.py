@@ -1,4 +1,4 @@
-"""Raw files as streams of bytes, decompressed on the way, and the check that a file stayed what it was."""
+"""Raw files as streams of bytes, decompressed on the way, and the check that a file did not change."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False)
 
 
 def is_seekable(file: RawFile) -> bool:
-    """Whether what `open_stream` reads are the bytes as they are stored, so that reading may start anywhere."""
+    """Whether `open_stream` reads the bytes as they are stored, so that reading may start anywhere."""
     return file.compression is None and file.encoding is None
 
 
@@ -163,7 +163,7 @@ def read_head(file: RawFile, num_bytes: int) -> bytes:
 
 @contextmanager
 def guard_unchanged(file: RawFile) -> Iterator[None]:
-    """Checks, after the file was read, that it still is what was listed.
+    """Checks, after the file was read, that it is unchanged since it was listed.
 
     A file that changed explains whatever went wrong in it, so the change is reported rather than the damage.
 
@@ -205,7 +205,7 @@ def compare_listed(file: RawFile, num_bytes: int, version: str) -> None:
 
 
 def changed(file: RawFile, why: str) -> DamagedFileError:
-    """Returns the error that a file is no longer what was listed."""
+    """Returns the error that a file has changed since it was listed."""
     return DamagedFileError(
         "the file changed during conversion",
         where=place(file),

@@ -70,12 +70,12 @@ class TarHeader(NamedTuple):
 
 
 def kind_of(header: TarHeader) -> str:
-    """Returns what a header that is neither file nor folder describes, in words."""
+    """Returns the kind of a member that is neither file nor folder, in words."""
     return _NAMES_OF_KINDS.get(header.type_, f"of the unknown type {header.type_!r}")
 
 
 def parse_header(block: bytes) -> TarHeader:
-    """Returns what a header block says.
+    """Returns the header of a block.
 
     Raises:
         TarHeaderError: If its checksum is wrong or a number is none.

@@ -78,7 +78,7 @@ class TarStream:
         self._padding = 0
 
     def members(self) -> Iterator[TarMember]:
-        """Yields the members; what was not read of a member's data is passed over.
+        """Yields the members; unread data of a member is passed over.
 
         Raises:
             TarDamageError: At the first byte that does not belong, or if the archive has no end.

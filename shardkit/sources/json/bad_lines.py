@@ -59,7 +59,7 @@ class JsonSieve:
     def split_lines(
         self, data: bytes, offset: int, *, only_first: bool, offsets: Positions | None = None
     ) -> GoodRecords:
-        """Returns the rows of a block that fit, and what is wrong with each of the others.
+        """Returns the rows of a block that fit, and the fault of each of the others.
 
         Args:
             data: Whole lines.
@@ -113,7 +113,7 @@ class JsonSieve:
         return GoodRecords(*parsed, found)
 
     def explain(self, line: bytes, offset: int) -> Problem:
-        """Returns what is wrong with a line that does not fit.
+        """Returns the fault of a line that does not fit.
 
         Args:
             line: Its bytes.
@@ -156,7 +156,7 @@ class JsonSieve:
 
 
 def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonSieve]:
-    """Returns what decodes the lines of one file, and what tells them apart where that fails."""
+    """Returns the decoder of a file's lines, and the sieve that finds bad lines where it fails."""
     allows = options.allows_duplicate_keys
     dropped = options.drop_columns
     decoder = RowDecoder(features, modes, allows_duplicate_keys=allows, dropped=dropped)

@@ -100,7 +100,7 @@ def with_last_values(line: bytes) -> bytes:
 
 
 def count_keys(row: dict[str, Any]) -> int:
-    """Returns the number of keys of an object and of those inside it; lists hold none in what fits."""
+    """Returns the number of keys of an object and of those inside it; lists hold none in lines that fit."""
     return len(row) + sum([count_keys(value) for value in row.values() if type(value) is dict])
 
 

@@ -77,7 +77,7 @@ def why_no_name(key: str) -> str | None:
 
 
 class ShapeObserver:
-    """Gathers what rows look like, and says which features hold them."""
+    """Gathers the shapes of rows, and says which features hold them."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}

@@ -18,7 +18,7 @@ _TYPE_BYTES = 16
 
 @dataclass(frozen=True)
 class AudioSource(MediaSource):
-    """Audio files: WAV, FLAC, Ogg and what else of MP3 libsndfile reads.
+    """Audio files: WAV, FLAC, Ogg and MP3, as far as libsndfile reads them.
 
     Samples are float32 from -1 to 1, of several channels frame by frame; float64 where a schema says so.
     """
@@ -38,7 +38,7 @@ class AudioSource(MediaSource):
         return audio_type_of(head, name)
 
     def check_options(self, options: SourceOptions) -> None:
-        """Checks that what decodes is installed, and that a rate is asked for where it has a meaning.
+        """Checks that the decoder is installed, and that a rate is asked for where it has a meaning.
 
         Raises:
             UsageError: If not.
@@ -63,7 +63,7 @@ class AudioSource(MediaSource):
         return super().content_feature(media_type, options)
 
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
-        """Returns what the header of a file says, and its samples if they are asked for.
+        """Returns the header of a file, and its samples if they are asked for.
 
         Raises:
             AudioError: If it is no audio, damaged, or too long.

@@ -96,7 +96,7 @@ class MediaSource(ABC):
 
     @abstractmethod
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
-        """Returns what a file holds."""
+        """Returns the content of a file."""
 
     def check_options(self, options: SourceOptions) -> None:
         """Raises a UsageError if the options cannot be met."""
@@ -179,7 +179,7 @@ class MediaSource(ABC):
 
 
 def not_expected(head: bytes, expected: str) -> str:
-    """Returns what is wrong with a file of another kind, by its first bytes."""
+    """Returns the fault of a file of another kind, by its first bytes."""
     return f"content is {text_kind(head)}, not {expected}"
 
 
@@ -215,7 +215,7 @@ class _Reader:
         return self._rows.nothing()
 
     def read(self, start: int, stop: int) -> Iterator[RowBatch]:
-        """Yields some files; in several batches where what they hold takes up much more room than they do."""
+        """Yields some files; in several batches where their content takes up much more room than they do."""
         whole = read_whole_files(self._files[start:stop])
         content, bounds = memoryview(whole.data).cast("B"), whole.offsets.tolist()
 

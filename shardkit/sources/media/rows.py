@@ -16,7 +16,7 @@ from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 
 
 class WholeRows:
-    """Gathers what was read of some files.
+    """Gathers the content of some files.
 
     Args:
         files: All files.
@@ -48,7 +48,7 @@ class WholeRows:
     def batch(
         self, columns: Mapping[str, pa.Array], indices: Sequence[int], raw_of: Callable[[int], bytes]
     ) -> RowBatch:
-        """Returns the rows of some files, and hands over what was rejected so far.
+        """Returns the rows of some files, and hands over the rows rejected so far.
 
         Args:
             columns: By name of the feature; a value for each of the files.
@@ -75,7 +75,7 @@ class WholeRows:
         return self._rows(cast.batch, kept, cast.num_rounded)
 
     def nothing(self) -> RowBatch:
-        """Returns a batch without rows, which hands over what was rejected so far."""
+        """Returns a batch without rows, which hands over the rows rejected so far."""
         empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(self._features))
         return self._rows(empty, np.zeros(0, np.int64), {})
 

@@ -132,7 +132,7 @@ def quoted(name: str) -> str:
 
 @contextmanager
 def translated(file: RawFile) -> Iterator[None]:
-    """Turns what SQLite says into errors that a user understands.
+    """Turns errors of SQLite into errors that a user understands.
 
     Raises:
         DamagedFileError, StorageError: In place of SQLite's own.
@@ -161,13 +161,13 @@ def translated(file: RawFile) -> Iterator[None]:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error is about what is in the database, or the file, rather than about what was asked of it."""
+    """Whether an error is about the database or its file, rather than about the statement."""
     others = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG)
     return _code_of(error) & _PRIMARY_CODE in (*_DAMAGE_CODES, *_STORE_CODES, *others)
 
 
 def is_too_big(error: Exception) -> bool:
-    """Whether a value is larger than what may be read."""
+    """Whether a value is larger than the limit."""
     return _code_of(error) & _PRIMARY_CODE == sqlite3.SQLITE_TOOBIG
 
 

@@ -141,7 +141,7 @@ def _chunks(rows: Iterator[Row] | sqlite3.Cursor, batch_bytes: int) -> Iterator[
 
 
 class ChunkFitter:
-    """Makes rows of one split what the features ask for, and sets aside those that cannot be.
+    """Makes rows of one split fit the features, and sets aside those that cannot fit.
 
     Args:
         rows: What the rows are of.
@@ -326,7 +326,7 @@ def _is_plain_integer(feature: Feature) -> bool:
 
 
 def _array(values: Row, feature: Feature, kind: Kind) -> tuple[pa.Array, dict[int, BadValueError]]:
-    """Returns values of one kind as a column, and what is wrong with those that should be text and are not."""
+    """Returns values of one kind as a column, and the faults of those that should be text and are not."""
     allowed = _classes(feature, kind)
     if allowed == (int,):
         return pa.array(values, pa.int64()), {}

@@ -1,4 +1,4 @@
-"""SQLite databases: a table, or what a query gives. Splits are ranges of rowids."""
+"""SQLite databases: a table, or the rows of a query. Splits are ranges of rowids."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SqliteSource:
     batch_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether a file starts as a database does, or is what SQLite puts beside one."""
+        """Returns whether a file starts like a database, or like a file that SQLite puts beside one."""
         return head.startswith(MAGIC) or (_companion_of(name) is not None and head.startswith(_COMPANION_HEADS))
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
@@ -68,7 +68,7 @@ class SqliteSource:
         return infer_features(databases, lambda file: _inspect(file, options)[1], options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns which table is read where none was named, and what the order of a query is."""
+        """Returns notes on the table where none was named, and on the order of a query."""
         if options.query is not None:
             return ("the query is read as one part, in the order that it gives; ORDER BY makes that order sure",)
         databases = _databases(files)

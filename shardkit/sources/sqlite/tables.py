@@ -107,7 +107,7 @@ def value_columns(connection: sqlite3.Connection, rows: Rows, file: RawFile) -> 
 
 
 def kind_of(declared: str) -> Kind:
-    """Returns what values a declared type stands for, `open` if that is not sure.
+    """Returns the kind of values that a declared type stands for, `open` if that is not sure.
 
     SQLite takes any type with "int" in it, such as INTERVAL, for an integer, and keeps what is none.
     Source: https://www.sqlite.org/datatype3.html, section 3.1
@@ -138,7 +138,7 @@ def query_errors(rows: Rows, file: RawFile) -> Iterator[None]:
 
 
 def execute(connection: sqlite3.Connection, rows: Rows, sql: str, file: RawFile) -> Iterator[tuple[object, ...]]:
-    """Yields what a statement about the rows gives."""
+    """Yields the rows that a statement gives."""
     if rows.query is None:
         yield from connection.execute(sql)
         return

@@ -105,7 +105,7 @@ def iter_blocks(
     max_record_bytes: int,
     block_bytes: int = BATCH_BYTES,
 ) -> Iterator[TextBlock]:
-    """Yields what is left of a stream in blocks of whole records; the last record need not be ended.
+    """Yields the rest of a stream in blocks of whole records; the last record need not be ended.
 
     Args:
         stream: Stands at the start of a record.

@@ -44,7 +44,7 @@ class TextProblem(NamedTuple):
 
 
 def find_decoding_errors(texts: pa.Array, max_record_bytes: int) -> dict[int, TextProblem]:
-    """Returns what is wrong with each of some texts, by its position; in order, and empty if all are well.
+    """Returns the fault of each bad text, by its position; in order, and empty if all are well.
 
     Args:
         texts: Of the type `binary`, without nulls.
@@ -76,7 +76,7 @@ def find_decoding_errors(texts: pa.Array, max_record_bytes: int) -> dict[int, Te
 
 
 def too_long_fault(max_record_bytes: int) -> TextProblem:
-    """Returns what is wrong with a text that has too many bytes."""
+    """Returns the fault of a text that has too many bytes."""
     why = f"it has more than the {format_size(max_record_bytes)} that a record may have"
     return TextProblem("a text is too long", why, 0, "Check that it is text with line ends, or raise --max-record-size")
 

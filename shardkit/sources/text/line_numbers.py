@@ -38,7 +38,7 @@ class LineNumbers:
         return self._known[1]
 
     def leave(self, block: TextBlock) -> None:
-        """Goes on to what follows a block."""
+        """Goes on behind a block."""
         if self._known is not None and self._known[0] == block.offset:
             line = self._known[1] + self._rule.count_lines(block.data)
             self._known = block.offset + len(block.data), line

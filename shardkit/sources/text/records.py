@@ -116,7 +116,7 @@ def take_texts(data: npt.NDArray[np.uint8], records: Records) -> pa.Array:
 def read_parts(
     stream: ByteStream, rule: TextRule, *, offset: int, stop: int | None, max_record_bytes: int, block_bytes: int
 ) -> Iterator[TextPart]:
-    """Yields what is left of a stream in parts of whole records; the last record need not be ended.
+    """Yields the rest of a stream in parts of whole records; the last record need not be ended.
 
     A record that is too long is passed over with the memory of one that is not.
 

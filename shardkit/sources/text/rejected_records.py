@@ -1,4 +1,4 @@
-"""Records of text formats that do not fit: what is wrong with each, where they stand, and how they are found."""
+"""Records of text formats that do not fit: the fault of each, where they stand, and how they are found."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class GoodRecords(NamedTuple):
 
 
 class BatchMaker:
-    """Makes batches of the blocks of one split, and errors or rejected rows of what does not fit.
+    """Makes batches of the blocks of one split, and errors or rejected rows of bad records.
 
     Args:
         file: The file.

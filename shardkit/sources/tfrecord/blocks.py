@@ -55,7 +55,7 @@ class RecordBlock(NamedTuple):
     is_damaged: npt.NDArray[np.bool_]
 
     def record(self, row: int) -> bytes:
-        """Returns the bytes of one record, or what is there of them."""
+        """Returns the bytes of one record, or as many as are there."""
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])]
 
@@ -243,7 +243,7 @@ class _Frames:
         return data
 
     def skip(self, data: bytes, needed: int, offset: int) -> bytes:
-        """Passes over a frame that begins with `data`, and returns what `data` holds behind it."""
+        """Passes over a frame that begins with `data`, and returns the bytes of `data` behind it."""
         missing = needed - len(data)
         while missing > 0:
             part = self.take(min(missing, MiB))

@@ -53,7 +53,7 @@ class Seen(msgspec.Struct):
         return KIND_NAMES[self.kind]
 
     def united(self, other: Seen) -> Seen:
-        """Returns what both have seen together."""
+        """Returns both together."""
         leasts = [s.least for s in (self, other) if s.least is not None]
         return Seen(
             kind=self.kind,
@@ -257,7 +257,7 @@ def _different(first: FileShape, other: FileShape, why: str) -> UsageError:
 
 
 def features_of(shapes: list[FileShape]) -> Features:
-    """Returns the features that hold what all files hold, by name.
+    """Returns the features that hold the values of all files, by name.
 
     Raises:
         UsageError: If a feature list has steps of different sizes, or has the name of a feature of the context.

@@ -171,7 +171,7 @@ class TfrecordSource:
 
 
 class _SplitReader:
-    """Says where rows of a split stand, and what becomes of those that do not fit.
+    """Says where rows of a split stand, and rejects those that do not fit.
 
     Args:
         file, form, split, options: What is read.
@@ -187,7 +187,7 @@ class _SplitReader:
         self._rows_before: int | None = None
 
     def reject(self, block: RecordBlock, row: int, first_row: int, why: str) -> RejectedRow:
-        """Returns what becomes of a row of a block.
+        """Returns the rejected row of a block.
 
         Raises:
             BadInputError: If bad rows are not tolerated.

@@ -166,7 +166,7 @@ class _Batcher:
         return self._num_bytes >= self._batch_bytes or self.num_held >= _MAX_BATCH_ROWS
 
     def take(self) -> RowBatch:
-        """Returns a batch of what is held.
+        """Returns a batch of the held samples.
 
         Raises:
             BadInputError: If a value does not fit and that is not tolerated.
