@@ -90,7 +90,7 @@ def is_document_name(name: str, *, among_images: bool) -> bool:
 
 
 def foreign_format(head: bytes) -> str | None:
-    """Returns what a file is, in words, if it is nothing that shardkit reads; None if it may be."""
+    """Returns the format of a file, in words, if shardkit does not read it; None otherwise."""
     known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)
     if known is not None:
         return known
@@ -118,7 +118,7 @@ def format_of(head: bytes, name: str) -> str | None:
 
 
 def text_kind(head: bytes) -> str:
-    """Returns what a head is, in words, for a file that should have been an image."""
+    """Returns the kind of a head, in words, for a file that should have been an image."""
     if image_type_of(head) is not None:
         return "an image"
     start = head.removeprefix(_BOM).lstrip()[:100].lower()

@@ -42,7 +42,7 @@ def stable_order(keys: UInt64s) -> npt.NDArray[np.int64]:
 
 
 def assignment_draws(identities: UInt64s, seed: int) -> UInt64s:
-    """Returns what decides the split of each row: independent of its key, of all other rows, and uniform.
+    """Returns the numbers that decide the split of each row: independent of its key, of all other rows, and uniform.
 
     Args:
         identities: Stable names of the rows, or of classes of rows.

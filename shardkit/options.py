@@ -1,7 +1,7 @@
 """What an option of a conversion is: its flag, help and role, and how its value is written as text.
 
-Structs state options as annotations of their fields. What the code reads is what the command line and recipes are made
-of.
+Structs state options as annotations of their fields. The command line and recipes are made from the same annotations
+that the code reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Form:
         return text
 
     def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
-        """Returns what a recipe file says for a value of the stored recipe, None for nothing."""
+        """Returns the text of a recipe file for a value of the stored recipe, None for none."""
         return value
 
 
@@ -164,7 +164,7 @@ class OptionField(NamedTuple):
 
     @property
     def typed_name(self) -> str:
-        """How the parameter is called that holds what was typed."""
+        """Name of the parameter that holds the typed value."""
         return self.option.typed_as or self.name
 
     @property
@@ -191,7 +191,7 @@ class OptionField(NamedTuple):
         return tuple(map(self.option.form.parse, typed)) if self.is_repeated else self.option.form.parse(typed)
 
     def write(self, recipe: Mapping[str, Any]) -> Any:
-        """Returns what a recipe file says for it, None or an empty list for nothing.
+        """Returns its value in a recipe file, None or an empty list for none.
 
         Args:
             recipe: As the manifest holds it.

@@ -63,7 +63,7 @@ class DeviceBatches:
 def batches(
     split: BatchSource, *, global_batch_size: int | None = None, sharding: jax.sharding.Sharding, **settings: Any
 ) -> DeviceBatches:
-    """Returns what iterates over the global batches of a split.
+    """Returns an iterable of the global batches of a split.
 
     Args:
         split: What is read: a split, a mixture, or one of them with functions on its batches, which decide what comes

@@ -54,7 +54,7 @@ class TensorBatches:
 
 
 def batches(split: BatchSource, *, global_batch_size: int | None = None, **settings: Any) -> TensorBatches:
-    """Returns what iterates over a worker's batches.
+    """Returns an iterable of a worker's batches.
 
     Args:
         split: What is read: a split, a mixture, or one of them with functions on its batches. Those get text as bytes.
@@ -224,7 +224,7 @@ def _tfdata_dataset(split: BatchSource, batch_size: int | None, settings: dict[s
 
 
 def tensor_specs(features: Features, num_rows: int | None, padded: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns what the tensors of a batch are, by name, its mask left out.
+    """Returns the specs of a batch's tensors, by name, without its mask.
 
     Args:
         features: Those that are read.

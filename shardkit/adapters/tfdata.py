@@ -238,7 +238,7 @@ def damage_named(dataset: Dataset, split: str) -> Iterator[None]:
 
 
 def unreachable(error: tf.errors.OpError, dataset: Dataset) -> StorageError | None:
-    """Returns the error for what TensorFlow's own client of a store says without an answer; None for any other."""
+    """Returns the error where TensorFlow's own client of a store got no answer; None for any other error."""
     is_missing = isinstance(error, tf.errors.NotFoundError)
     if storage.is_local(dataset.url) or is_missing or not _NO_ANSWER.search(error.message):
         return None

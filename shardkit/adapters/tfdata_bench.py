@@ -47,7 +47,7 @@ def check_readable(dataset: Dataset) -> None:
 
 
 def open_tfdata(work: Work) -> Open:
-    """Returns what opens the dataset and yields parsed batches, eager tensors by feature name, without end."""
+    """Returns a function that yields parsed batches of the dataset, eager tensors by feature name, without end."""
 
     return lambda: _read(work, lambda files: tuned(files, work))
 

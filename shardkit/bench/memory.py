@@ -12,7 +12,7 @@ _STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """The most memory that this process takes from now on, beyond what it takes now."""
+    """The most memory that this process takes from now on, beyond the memory that it takes now."""
 
     def __init__(self) -> None:
         # Resets the system's peak, so that freed memory does not count.

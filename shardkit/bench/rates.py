@@ -69,7 +69,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(open_batches: Open, seconds: float) -> Window:
-    """Returns what was read in about so many seconds, after the first batch and a warm-up."""
+    """Returns the rates of about so many seconds, after the first batch and a warm-up."""
     opened = time.perf_counter()
     with closing(open_batches()) as batches:
         next(batches)

@@ -214,7 +214,7 @@ def run(
 
 
 def plan_work(dataset: Dataset, split: SplitInfo, options: BenchOptions) -> Work:
-    """Returns what every way to read has to do.
+    """Returns the work of every way to read.
 
     Raises:
         UsageError: If there is no such feature.
@@ -235,7 +235,7 @@ def plan_work(dataset: Dataset, split: SplitInfo, options: BenchOptions) -> Work
 
 
 def read_batches(work: Work, num_ahead: int = ReadingOptions().num_ahead) -> Batches:
-    """Yields batches of NumPy columns, epoch after epoch; text is left as bytes, which is what tf.data gives."""
+    """Yields batches of NumPy columns, epoch after epoch; text is left as bytes, as tf.data gives it."""
     split = open_splits(work.location, work.version)[work.split]
     reader = split.batches(
         global_batch_size=work.batch_size,

@@ -1,4 +1,4 @@
-"""Where the time of reading goes: a sample of blocks is read in one thread, by what the reader itself uses."""
+"""Where the time of reading goes: a sample of blocks is read in one thread, by the reader's own functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Stopwatch:
 
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
-        """Counts the time of what is done inside; a stage inside of it is not counted twice."""
+        """Counts the time of the block; a stage inside of it is not counted twice."""
         inside = self._num_cpu_s
         wall, cpu = time.perf_counter(), time.thread_time()
         try:

@@ -144,7 +144,7 @@ class CleanPlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan_cleaning(
     inventory: Inventory, *, now: float, older_than_s: float, keep_versions: int | None = None
 ) -> CleanPlan:
-    """Returns what may go.
+    """Returns the files that may go.
 
     Files of one conversion go together, when the youngest of them is old enough: a conversion that still writes there
     may need the older ones. The age of a version counts from the next version: until then it was the newest.

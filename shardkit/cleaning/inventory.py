@@ -24,7 +24,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
 def take_inventory(root: str, work_root: str, exchange_root: str | None = None) -> Inventory:
-    """Returns what lies at a dataset.
+    """Returns the files and versions at a dataset.
 
     Args:
         root: Of the dataset, normalized.

@@ -59,7 +59,7 @@ def remove(
     *,
     delete: Callable[[str], None] = storage.delete_file,
 ) -> Removed:
-    """Removes what a plan names.
+    """Removes the files that a plan names.
 
     Args:
         plan: Made from the inventory.

@@ -37,7 +37,7 @@ class StatisticsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def appended_to(manifest: Manifest) -> AppendedTo | None:
-    """Returns what a version was appended to, None if it is a conversion by itself.
+    """Returns the version that a version was appended to, None if it is a conversion by itself.
 
     Raises:
         DamageError: If it tells something else.
@@ -59,7 +59,7 @@ def statistics_file(manifest: Manifest) -> StatisticsFile | None:
 
 
 def extensions_of(base: AppendedTo | None, counted: StatisticsFile) -> dict[str, Json]:
-    """Returns what the extensions of a manifest hold of both."""
+    """Returns both as extensions of a manifest."""
     own: dict[str, Json] = {_COUNTED: msgspec.to_builtins(counted)}
     return own if base is None else own | {_APPENDED_TO: msgspec.to_builtins(base)}
 

@@ -52,7 +52,7 @@ class BlockCache:
         self._has_warned = False
 
     def get(self, key: str, num_bytes: int, tail: bytes) -> tuple[memoryview, int] | None:
-        """Returns what is kept under a key, None if nothing is, and marks it as used.
+        """Returns the block under a key, None if there is none, and marks it as used.
 
         Args:
             key: Any text.
@@ -74,7 +74,7 @@ class BlockCache:
             return None
 
     def remove(self, key: str) -> None:
-        """Removes what is kept under a key."""
+        """Removes the block under a key."""
         with suppress(OSError):
             self._path(key).unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ class BlockCache:
             raise
 
     def _make_room(self, num_bytes: int) -> int:
-        """Counts what is there and removes the least recently used where `num_bytes` more would be too many.
+        """Counts the kept blocks and removes the least recently used where `num_bytes` more would be too many.
 
         Returns:
             Bytes that are left.

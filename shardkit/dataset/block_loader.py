@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
 
 Fetched = Callable[[], Block]
-"""A block that is there as it is stored: gives what `BlockLoader.load` does, or raises it."""
+"""A block that was fetched as it is stored. It gives the result of `BlockLoader.load`, or raises its error."""
 
 
 class BlockLoader:

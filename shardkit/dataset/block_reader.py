@@ -135,7 +135,7 @@ class BlockReader:
 
 
 class OneReader:
-    """Reads blocks for one thread at a time: their stored bytes first, then what those hold."""
+    """Reads blocks for one thread at a time: their stored bytes first, then their records."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset

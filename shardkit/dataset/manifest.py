@@ -136,7 +136,7 @@ class SplitInfo(Document, frozen=True, kw_only=True):
 
 
 class ShardTableInfo(Document, frozen=True, kw_only=True):
-    """Where the shard table lies, relative to the dataset, and what it must hash to."""
+    """The path of the shard table, relative to the dataset, and its hash."""
 
     path: str
     num_rows: Count

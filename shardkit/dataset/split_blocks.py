@@ -1,4 +1,4 @@
-"""The blocks of a split as arrays: what positions and orders are computed from."""
+"""The blocks of a split as arrays, from which positions and orders are computed."""
 
 from __future__ import annotations
 

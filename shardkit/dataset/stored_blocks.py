@@ -47,7 +47,7 @@ class Fault(NamedTuple):
 
 
 def find_fault(ref: BlockRef, data: Stored) -> Fault | None:
-    """Returns what is wrong with the stored bytes of a block, None if they are those of the index."""
+    """Returns the fault of the stored bytes of a block, None if they are those of the index."""
     return _fault_of(ref, len(data), crc32c(data))
 
 
@@ -116,7 +116,7 @@ class LocalBlocks:
             yield data
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes the open file."""
         self._open = None
 
     def _read(self, ref: BlockRef) -> tuple[Stored, int]:
@@ -218,7 +218,7 @@ class RemoteBlocks:
         return faults[0] if faults else None
 
     def _request(self, run: Sequence[BlockRef]) -> Stored:
-        """Returns what the store answers when it is asked for blocks that lie side by side."""
+        """Returns the store's answer to a request for blocks that lie side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
         is_over = current_stop_event().is_set
@@ -265,7 +265,7 @@ class RemoteBlocks:
 
 
 def open_blocks(dataset: Dataset, tail: bytes) -> LocalBlocks | RemoteBlocks:
-    """Returns what reads the stored bytes of a dataset's blocks, each followed by `tail`."""
+    """Returns the reader of the stored bytes of a dataset's blocks, each followed by `tail`."""
     return LocalBlocks(dataset, tail) if storage.is_local(dataset.url) else RemoteBlocks(dataset, tail)
 
 

@@ -120,7 +120,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at_installation() -> Installation:
-    """Returns what is installed, by the packages' metadata: nothing is imported."""
+    """Returns the installed packages from their metadata, without imports."""
     try:
         found = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
@@ -148,7 +148,7 @@ def make_installation(
     version_of: Callable[[str], str | None],
     requires_of_others: Mapping[str, Iterable[str]],
 ) -> Installation:
-    """Returns what is installed. Pure.
+    """Returns the installation from its parts. Pure.
 
     Args:
         version: Of shardkit, None if it is not installed.

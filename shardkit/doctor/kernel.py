@@ -1,4 +1,4 @@
-"""Whether the compiled kernel is there, and gives what the reference in Python gives."""
+"""Checks that the compiled kernel is there, and that its results are those of the reference in Python."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at_machine() -> Machine:
-    """Returns what the machine gives this process."""
+    """Returns the resources that this process may use."""
     folder = tempfile.gettempdir()
     return Machine(
         num_cores=len(os.sched_getaffinity(0)),

@@ -32,7 +32,7 @@ class Requirement(NamedTuple):
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """Returns what a line of metadata requires; None if it holds under conditions that are not looked at."""
+    """Returns the requirement of a line of metadata; None if it has conditions that are not looked at."""
     match = _REQUIREMENT.match(text)
     if match is None:
         return None

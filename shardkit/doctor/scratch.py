@@ -44,7 +44,7 @@ class Scratch:
         self._is_written = True
 
     def remove(self) -> bool:
-        """Removes everything, what the store does not list as well, and returns whether there was anything.
+        """Removes all files, unlisted ones too, and returns whether there were any.
 
         Raises:
             StorageError, UsageError: If the store does not let go of it.

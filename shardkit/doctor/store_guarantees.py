@@ -166,7 +166,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_races(promise: str, races: Sequence[Race]) -> Finding:
-    """Returns what rounds of writers who create the same file say.
+    """Returns the finding from rounds of writers that create the same file.
 
     A round may have no winner, because a lost answer makes the client ask twice. Then the content of one of the
     writers has to be found.
@@ -193,7 +193,7 @@ def _is_settled(race: Race) -> bool:
 
 
 def see(found: bytes | None, expected: bytes | None, before: bytes | None = None) -> Sight:
-    """Returns what a reader met.
+    """Returns the sight of a reader.
 
     Args:
         found: What was read; None if nothing was there.
@@ -210,7 +210,7 @@ def see(found: bytes | None, expected: bytes | None, before: bytes | None = None
 
 
 def judge_sights(promise: str, sights: Iterable[Sight], kept: str) -> Finding:
-    """Returns what readers say.
+    """Returns the finding from the sights of readers.
 
     Args:
         promise: Which.
@@ -231,7 +231,7 @@ def judge_sights(promise: str, sights: Iterable[Sight], kept: str) -> Finding:
 
 
 def judge_ranges(promise: str, trials: Sequence[RangeTrial]) -> Finding:
-    """Returns what ranges say. One that goes over the end may be refused, one within a file may not."""
+    """Returns the finding from ranges. One that goes over the end may be refused, one within a file may not."""
     counts: Counter[str] = Counter()
     for trial in trials:
         goes_over = len(trial.there) < trial.num_bytes
@@ -250,12 +250,12 @@ def judge_ranges(promise: str, trials: Sequence[RangeTrial]) -> Finding:
 
 
 def not_checked(promise: str, why: str) -> Finding:
-    """Returns the finding for what a store was not asked about."""
+    """Returns the finding for a promise that was not tried."""
     return Finding(promise=promise, state="not checked", num_trials=0, num_broken=0, result=why)
 
 
 def give_verdict(findings: Sequence[Finding]) -> Verdict:
-    """Returns what to tell a user: everything that is broken, in the order of `PROMISES`, each advice once."""
+    """Returns the verdict: all broken promises, in the order of `PROMISES`, each advice once."""
     order = list(PROMISES)
     broken = sorted((f.promise for f in findings if f.state == "broken"), key=order.index)
     if not broken:

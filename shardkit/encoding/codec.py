@@ -141,7 +141,7 @@ def inflate_block(data: Buffer, num_uncompressed_bytes: int, where: str) -> byte
 
 
 def inflate_sealed(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytearray:
-    """Returns what `inflate_block` does, from the bytes of a block that `FINAL_BYTE` follows.
+    """Returns the same as `inflate_block`, from the bytes of a block that `FINAL_BYTE` follows.
 
     libdeflate inflates 20 to 30 % faster than ISA-L or zlib-ng (tests/benchmarks/converting), and into
     memory of the right size at once.
@@ -172,7 +172,7 @@ def crc32_combine(first: int, second: int, num_second_bytes: int) -> int:
 
 
 def gzip_trailer(crc: int, num_uncompressed_bytes: int) -> bytes:
-    """Returns what ends the member: an empty final block, the CRC32 and the size modulo 2**32."""
+    """Returns the end of the member: an empty final block, the CRC32 and the size modulo 2**32."""
     return _FINAL_EMPTY_BLOCK + _TRAILER.pack(crc, num_uncompressed_bytes & 0xFFFFFFFF)
 
 

@@ -300,7 +300,7 @@ def _row(record: bytes, specs: Sequence[Spec], refuse_others: bool) -> list[Row]
 
 
 class _OtherValueError(Exception):
-    """A feature is not what its spec wants."""
+    """A feature does not fit its spec."""
 
 
 def _values(feature: Any, spec: Spec) -> Row:

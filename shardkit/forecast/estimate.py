@@ -63,7 +63,7 @@ _SHARDS_LAID_OUT = 512
 
 @functools.lru_cache(maxsize=64)
 def forecast(workload: Workload, setting: Setting) -> Forecast:
-    """Returns what a conversion will need; of several datasets, what one of them will.
+    """Returns the needs of a conversion; with several datasets, those of one of them.
 
     Raises:
         UsageError: If the framed bytes are more than a 64-bit count holds.
@@ -156,7 +156,7 @@ def pieces_a_worker(setting: Setting) -> int:
 
 
 def disk_holds(setting: Setting) -> str:
-    """Returns what the disk of a worker, or of the one machine, is needed for, in words."""
+    """Returns the use of the disk of a worker, or of the one machine, in words."""
     if is_one_machine(setting):
         return "the shards that are made, and their records" if carries_bytes(setting) else "spool and shards"
     made, whose = ("the shards", "their") if pieces_a_worker(setting) > 1 else ("the shard", "its")
@@ -287,7 +287,7 @@ def _even_key_ranges(num_bytes: int, num_key_ranges: int) -> KeyRangeTotals:
 
 
 def _step_bytes(work: Workload, splits: tuple[SplitForecast, ...], unit_segments: int) -> int:
-    """Returns what one piece of work holds: reading makes a run, writing orders a group."""
+    """Returns the bytes that one piece of work holds: reading makes a run, writing orders a group."""
     record = work.max_record_bytes
     reading = 2 * max(RUN_BYTES, record) + 4 * max(BATCH_BYTES, record)
     mean_row = max(1, work.num_framed_bytes // max(1, work.num_rows))

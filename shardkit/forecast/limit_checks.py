@@ -32,7 +32,7 @@ _SLACK = 1.1
 
 
 class _Check(NamedTuple):
-    """A figure of a forecast and what there may be of it.
+    """A figure of a forecast and its limit.
 
     Attributes:
         is_fatal: Whether it cannot be passed.
@@ -54,7 +54,7 @@ class _Check(NamedTuple):
 
 
 def find(workload: Workload, setting: Setting, told: Forecast) -> tuple[Finding, ...]:
-    """Returns all limits that are passed; what is fatal comes first.
+    """Returns all limits that are passed; fatal ones come first.
 
     Args:
         workload: The inputs.

@@ -44,7 +44,7 @@ _HASH = "0" * 32
 
 
 def size_of(plan: Plan, rows: pa.Table, num_rows: int, shares: Sequence[SplitShare]) -> ManifestSize:
-    """Returns how large the manifest of a conversion will be, by writing one of what is known.
+    """Returns how large the manifest of a conversion will be, by writing one with the known values.
 
     Args:
         plan: Of the conversion.
@@ -159,7 +159,7 @@ def _distinct_of(column: pa.ChunkedArray) -> _Values:
 def _vocabulary(
     feature: Feature, values: list[Any], num_distinct: int, num_values: int
 ) -> tuple[str | int | bool, ...]:
-    """Returns what stands in place of a list of so many values; none where it would not be listed."""
+    """Returns values in place of a list of so many; none where they would not be listed."""
     if num_distinct > NUM_TOP_VALUES and num_distinct * 2 > num_values:
         return ()
     if feature.dtype == "string":

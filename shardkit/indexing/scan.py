@@ -81,7 +81,7 @@ class Scan:
     def scan(
         self, file: RawFile, expected: FileShape | None, *, with_statistics: bool
     ) -> tuple[ScannedFile, StatisticsPart | None]:
-        """Returns what a file holds, and statistics where the guess at its features was right.
+        """Returns the content of a file, and statistics where the guess at its features was right.
 
         Args:
             file: Plain or gzip, not empty.
@@ -264,7 +264,7 @@ class _StoredBytes:
 
 
 def statistics_key(features: Features) -> list[tuple[str, str, tuple[int | None, ...]]]:
-    """Returns what statistics depend on: names, dtypes and shapes."""
+    """Returns the parts of features that statistics depend on: names, dtypes and shapes."""
     return [(f.name, f.dtype, f.shape) for f in features]
 
 

@@ -85,7 +85,7 @@ def assign_splits(names: Sequence[str], globs: Sequence[tuple[str, str]]) -> tup
 
 
 def order_of_splits(splits: Sequence[str], globs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns the names of splits once each: those asked for first, then train, what validates, test, and others."""
+    """Returns the names of splits once each: those asked for first, then train, validation, test, and others."""
     asked = [split for split, _ in globs]
     rest = sorted(set(splits), key=lambda s: (_ORDER.index(s) if s in _ORDER else len(_ORDER), s))
     return [s for s in dict.fromkeys((*asked, *rest)) if s in set(splits)]

@@ -45,7 +45,7 @@ _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 
 
 def make_recipe(options: IndexOptions) -> dict[str, Json]:
-    """Returns what the manifest keeps of the options."""
+    """Returns the options that the manifest keeps."""
     return {
         "source": INDEX,
         "splits": [[split, glob] for split, glob in options.splits],

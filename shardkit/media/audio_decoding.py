@@ -76,7 +76,7 @@ def load_soxr() -> Any:
 
 
 def read_audio_header(data: memoryview, media_type: str) -> AudioHeader:
-    """Returns what an audio file says of itself.
+    """Returns the header of an audio file.
 
     Raises:
         AudioError: If it cannot be read, or is seen to be cut off.

@@ -39,7 +39,7 @@ def audio_type_of(head: bytes, name: str = "") -> str | None:
 
 
 def fault_of(data: memoryview, media_type: str) -> str | None:
-    """Returns what is wrong with a file that libsndfile would read all the same, None if nothing is seen to be.
+    """Returns the fault of a file that libsndfile would read all the same, None if none is found.
 
     It reads WAV and Ogg files that were cut off as shorter ones, and samples of a wrong width where the header of a WAV
     contradicts itself. Of FLAC and MP3 only decoding tells.

@@ -58,7 +58,7 @@ class ImageHeaderError(Exception):
 
 
 def read_header(data: bytes | memoryview, max_pixels: int) -> ImageHeader:
-    """Returns what the header of an image says.
+    """Returns the header of an image.
 
     Args:
         data: The whole file.
@@ -85,7 +85,7 @@ def read_header(data: bytes | memoryview, max_pixels: int) -> ImageHeader:
 
 
 def plain_jpeg_header(data: bytes | memoryview) -> ImageHeader | None:
-    """Returns what the header of an ordinary JPEG says, None for whatever Pillow should decide.
+    """Returns the header of an ordinary JPEG, None for an image that Pillow should decide.
 
     Ordinary: segments that follow each other without a gap up to the first scan (ISO/IEC 10918-1, B.1.1), one of them
     a baseline or progressive frame of 8 bits and 1, 3 or 4 components, and nothing in them that Pillow checks further.
@@ -138,7 +138,7 @@ def _are_tables(data: bytes | memoryview, start: int, stop: int) -> bool:
 
 
 def pillow_header(data: bytes, media_type: str, max_pixels: int) -> ImageHeader:
-    """Returns what Pillow reads from a header.
+    """Returns the header as Pillow reads it.
 
     Args:
         data: The whole file.

@@ -124,7 +124,7 @@ class BatchMaker:
         self.takes_objects = [column.takes_objects for column in self._columns]
 
     def make(self, columns: list[tuple[Any, ...]], num_rows: int) -> Batch:
-        """Returns what `shardkit.encoding.decoder.RecordDecoder.decode_pieces` gave as a batch."""
+        """Returns the result of `shardkit.encoding.decoder.RecordDecoder.decode_pieces` as a batch."""
         found: dict[str, Column] = {}
         present: dict[str, Bools] = {}
         for maker, (validity, *buffers) in zip(self._columns, columns, strict=True):
@@ -250,7 +250,7 @@ def _numpy_dtype(feature: Feature) -> np.dtype[Any]:
 
 
 def empty_value(feature: Feature, *, decodes_text: bool = True) -> Any:
-    """Returns what stands for a null."""
+    """Returns the value that stands for a null."""
     if feature.stored_as == "bytes_list":
         if not decodes_text:
             return b""

@@ -156,7 +156,7 @@ class _Made(NamedTuple):
 def _groups(
     steps: Iterator[Planned[_Begun]], mean_step_bytes: Callable[[], float], max_batches: int
 ) -> Iterator[list[Planned[_Begun]]]:
-    """Yields what steps need, of several together where the batches are small."""
+    """Yields groups of planned steps, several together where the batches are small."""
     group = []
     for planned in steps:
         group.append(planned)
@@ -168,7 +168,7 @@ def _groups(
 
 
 def _unpacked_ahead(ahead: BlockPrefetcher[_Begun], threads: Executor) -> Iterator[Planned[_Begun]]:
-    """Yields what steps need, and before that has the blocks of the next few unpacked, in the order of need."""
+    """Yields planned steps, and has the blocks of the next few unpacked before, in the order of need."""
     waiting: deque[Planned[_Begun]] = deque()
     for planned in ahead:
         for block in planned.blocks:

@@ -31,7 +31,7 @@ class EpochPlan(Protocol):
         """Returns where the rows of a batch lie, in its order."""
 
     def load(self, place: Any) -> Block:
-        """Returns what lies at a place, its rows in the epoch's order.
+        """Returns the block at a place, its rows in the epoch's order.
 
         Raises:
             DamageError: If it is not what the index states; names shard and block.
@@ -52,7 +52,7 @@ class RunsPlan(EpochPlan, Protocol):
         """Returns places, in their order, in groups that are loaded together."""
 
     def fetch_run(self, run: list[Any]) -> Iterator[Fetched]:
-        """Yields what lies at the places of a group that `runs` made, or at the last ones of it, as it is stored.
+        """Yields the stored blocks at the places of a group that `runs` made, or at the last ones of it.
 
         Raises:
             DamageError, StorageError: In the place of a block that cannot be fetched.

@@ -87,7 +87,7 @@ class RowRandom:
 
 
 class Map:
-    """Does what `BatchReader.map` describes; for any number of threads.
+    """The hook of `BatchReader.map`, for any number of threads.
 
     Attributes:
         takes_random: Whether the function asks for random numbers.
@@ -98,7 +98,7 @@ class Map:
         self.takes_random = self._call.takes_random
 
     def __call__(self, made: Made) -> Made:
-        """Returns what the function made of a batch."""
+        """Returns the batch that the function made of one."""
         found = self._call(made)
         if isinstance(found, Batch):
             batch = found
@@ -129,7 +129,7 @@ class Map:
 
 
 class Filter:
-    """Does what `BatchReader.filter` describes; for any number of threads.
+    """The hook of `BatchReader.filter`, for any number of threads.
 
     Attributes:
         takes_random: Whether the function asks for random numbers.
@@ -166,7 +166,7 @@ class BatchSource(Protocol):
 
 
 class MappedSource:
-    """A source of batches with functions that are done to each; what adapters take in place of a split.
+    """A source of batches with functions on each. Adapters take it in place of a split.
 
     Attributes:
         features: What each example has before any function.
@@ -192,12 +192,12 @@ class MappedSource:
         return MappedSource(self._source, (*self.hooks, Filter(function)))
 
     def batches(self, **settings: Any) -> Any:
-        """Returns a reader of what the functions make of the batches; settings are those of the source's `batches`."""
+        """Returns a reader of the batches that the functions make; settings are those of the source's `batches`."""
         return self._source.batches(**settings).with_hooks(self.hooks)
 
 
 def run_hooks(hooks: tuple[Hook, ...], made: Made) -> Batch:
-    """Returns what hooks make of a batch, one after the other."""
+    """Returns the batch after all hooks, one after the other."""
     for hook in hooks:
         made = hook(made)._replace(num_hooks=made.num_hooks + 1)
     return made.batch
@@ -233,7 +233,7 @@ def keys_of(rows: list[Rows], num_rows: int, seed: int, epoch: int) -> UInt64s:
 
 
 class _Call:
-    """A user's function: how it is called, and what is said of it."""
+    """A user's function: how it is called, and its name in messages."""
 
     def __init__(self, kind: str, function: Callable[..., Any]) -> None:
         if not callable(function):

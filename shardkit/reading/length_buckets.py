@@ -162,7 +162,7 @@ def one_size(global_batch_size: int | None, buckets: LengthBuckets | None) -> in
 
 
 def order_of(buckets: LengthBuckets, num_workers: int) -> BucketOrder:
-    """Returns what of a request decides the order; boundaries that are not given yet are empty."""
+    """Returns the parts of a request that decide the order; boundaries that are not given yet are empty."""
     return BucketOrder(
         feature=buckets.feature,
         tokens_per_batch=buckets.tokens_per_batch,

@@ -340,7 +340,7 @@ def _check_numbers(
 
 
 def _differences(name: str, splits: Sequence[Split]) -> list[str]:
-    """Returns what keeps a feature from being one column of all splits."""
+    """Returns the differences that keep a feature from being one column of all splits."""
     found = [(split, _feature(split, name)) for split in splits]
     missing = [f"{_name_of(split)} has no {name!r}" for split, feature in found if feature is None]
     if missing:

@@ -150,7 +150,7 @@ class BatchReader:
         return self.with_hooks((Filter(function),))
 
     def with_hooks(self, hooks: tuple[Hook, ...]) -> Self:
-        """Returns a reader that does these after what this one does."""
+        """Returns a reader with these hooks after those of this one."""
         other = type(self).__new__(type(self))
         vars(other).update(vars(self), _hooks=(*self._hooks, *hooks), _running=None, _begun=[])
         return other
@@ -223,7 +223,7 @@ class BatchReader:
         )
 
     def close(self) -> None:
-        """Ends what runs in the background, and waits for it. The reader may be used again."""
+        """Ends the work in the background, and waits for its end. The reader may be used again."""
         running = None if self._running is None else self._running()
         self._running = None
         try:

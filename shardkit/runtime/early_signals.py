@@ -40,7 +40,7 @@ def is_unanswered(number: int) -> bool:
 
 
 def stopped_sentence() -> str:
-    """Returns what to say of a command that was stopped before it could have anything to say itself."""
+    """Returns the sentence for a command that was stopped before it has one itself."""
     return os.environ.get(STOPPED_VARIABLE, "Stopped before the end.")
 
 

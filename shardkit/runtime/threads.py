@@ -144,7 +144,7 @@ _is_exiting = False
 
 
 def _end_all() -> None:
-    """Ends what all threads do before the interpreter goes: what compiled code returns into must still be there."""
+    """Ends the work of all threads before the interpreter ends: compiled code must be able to return into it."""
     global _is_exiting
     _is_exiting = True
     stop = time.monotonic() + _EXIT_S
@@ -198,7 +198,7 @@ _STOP_EVENT: ContextVar[StopEvent] = ContextVar("ending", default=_NEVER)
 
 
 def end_with(stop_event: StopEvent) -> None:
-    """Makes what this thread waits for from now on come to an end soon after an event is set."""
+    """From now on, makes each wait of this thread end soon after an event is set."""
     _STOP_EVENT.set(stop_event)
 
 

@@ -53,7 +53,7 @@ class StatisticsCollector:
             column.num_rounded += counts.get(column.feature.name, 0)
 
     def merge(self, part: bytes) -> None:
-        """Adds what another collector of the same features saw.
+        """Adds the values of another collector of the same features.
 
         Raises:
             DamageError: If the bytes are not such a part.
@@ -69,7 +69,7 @@ class StatisticsCollector:
             column.merge(other)
 
     def to_bytes(self) -> bytes:
-        """Returns what was seen as MessagePack, the same bytes for the same updates."""
+        """Returns the collected values as MessagePack, the same bytes for the same updates."""
         return msgspec.msgpack.encode([column.to_part() for column in self._columns])
 
     def finish(self) -> dict[str, FeatureStatistics]:

@@ -145,7 +145,7 @@ class Frequencies:
         self._append(*_most_frequent(keys, counts))
 
     def merge(self, part: FrequenciesPart) -> None:
-        """Adds what another collector saw."""
+        """Adds the values of another collector."""
         keys = part.values
         if isinstance(keys, bytes):
             keys = self._keys_of(np.frombuffer(keys, "<u8").astype(np.uint64))
@@ -166,7 +166,7 @@ class Frequencies:
             self._append(keys, counts)
 
     def to_part(self) -> FrequenciesPart:
-        """Returns what was seen, the same for the same calls."""
+        """Returns the counts, the same for the same calls."""
         self._consolidate()
         self._merge_hashes()
         is_binary = pa.types.is_binary(self._key_type)

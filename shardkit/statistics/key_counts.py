@@ -126,7 +126,7 @@ class CompiledKeyCounts:
 
 
 class _Scratch(threading.local):
-    """Memory for one piece, kept: what malloc maps afresh for every array costs more than the arithmetic."""
+    """Memory for one piece. It is kept, because fresh memory for every array costs more than the arithmetic."""
 
     def __init__(self) -> None:
         size = _PIECE

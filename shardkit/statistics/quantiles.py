@@ -76,7 +76,7 @@ class QuantileSketch:
         self._counted.add_keys(keys, counts, EXACT)
 
     def merge(self, part: QuantilesPart) -> None:
-        """Adds what another sketch of the same kind saw.
+        """Adds the values of another sketch of the same kind.
 
         Raises:
             DamageError: If the part contradicts itself.
@@ -93,7 +93,7 @@ class QuantileSketch:
         self._counted.add_keys(keys, counts, dropped)
 
     def to_part(self) -> QuantilesPart:
-        """Returns what was seen, the same for the same values."""
+        """Returns the counts, the same for the same values."""
         keys, counts = self._entries()
         differences = np.diff(keys, prepend=np.uint64(0))
         return QuantilesPart(self._counted.dropped, len(keys), _pack(differences), _pack(counts.view(np.uint64)))

@@ -1,4 +1,4 @@
-"""Which local files an input argument names. Nothing is passed over in silence but what is hidden."""
+"""Which local files an input argument names. Only hidden files are passed over in silence."""
 
 from __future__ import annotations
 

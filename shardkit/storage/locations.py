@@ -68,7 +68,7 @@ def without_scheme(path: str) -> str:
 
 
 def check_bucket(path: str) -> None:
-    """Checks that what begins as the URL of a store does is one: it would else be a folder of this machine.
+    """Checks that a text that begins like the URL of a store is one: it would else be a folder of this machine.
 
     Raises:
         UsageError: If it names no bucket, or credentials before it. Does not repeat it, as secrets are only found in

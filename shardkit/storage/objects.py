@@ -24,7 +24,7 @@ _PART_BYTES, _NUM_PARTS_AT_ONCE, _MOST_PARTS = 16 * MiB, 4, 9_000
 
 
 class ObjectInfo(NamedTuple):
-    """An object as its store describes it: URL, size, and what changes when it does."""
+    """An object as its store describes it: URL, size, and a version that changes when it does."""
 
     path: str
     num_bytes: int
@@ -32,7 +32,7 @@ class ObjectInfo(NamedTuple):
 
 
 def stat_object(path: str) -> ObjectInfo:
-    """Returns what the store tells about an object.
+    """Returns the store's description of an object.
 
     Raises:
         FileNotFoundError: If it is missing.
@@ -77,7 +77,7 @@ def read_object_range(path: str, start: int, num_bytes: int) -> bytes:
 
 
 def read_object_range_once(path: str, start: int, num_bytes: int) -> bytes:
-    """Returns what a store gives for a range, whatever its length is.
+    """Returns the bytes that a store gives for a range, whatever their number is.
 
     Raises:
         FileNotFoundError: If the object is missing.
@@ -273,7 +273,7 @@ def _holds(path: str, local: Path) -> bool:
 
 
 def _is_same(path: str, folder: str) -> bool:
-    """Whether what a store lists is the folder itself: some keep an empty object of its name."""
+    """Whether a listed object is the folder itself: some stores keep an empty object of its name."""
     return path.strip("/") == folder.partition("://")[2].strip("/")
 
 
@@ -336,7 +336,7 @@ def _part_options(path: str, num_bytes: int) -> dict[str, Any]:
 
 
 def _abort_uploads(path: str) -> None:
-    """Aborts what a put that failed left on S3, where unfinished uploads are kept, and paid for, until then."""
+    """Aborts the upload of a failed put on S3, where unfinished uploads are kept, and paid for, until then."""
     if protocol_of(path) != "s3":
         return
     bucket, _, key = path.partition("://")[2].partition("/")

@@ -68,7 +68,7 @@ def remember_options(texts: Iterable[str]) -> None:
 
 
 def options_for(protocol: str) -> dict[str, Any]:
-    """Returns what the client of a protocol is to be made with.
+    """Returns the options for the client of a protocol.
 
     Raises:
         UsageError: If `SHARDKIT_STORAGE_OPTIONS` holds anything but options by store.
@@ -93,7 +93,7 @@ def hide_secrets(text: str) -> str:
 
 
 def without_values(arguments: Iterable[str]) -> Iterator[str]:
-    """Yields the words of a command line, `--storage-options` with the names of what was given only."""
+    """Yields the words of a command line, `--storage-options` with the names of its options only."""
     is_value = False
     for word in arguments:
         if is_value or word.startswith("--storage-options="):

@@ -46,7 +46,7 @@ _known: set[tuple[int, str]] = set()
 def ask(
     path: str, method: str, *args: Any, is_written: bool = False, timeout_s: float = TIMEOUT_S, **options: Any
 ) -> Any:
-    """Returns what a store's client answers about a path, asked again until the deadline.
+    """Returns the answer of a store's client about a path, asked again until the deadline.
 
     Args:
         path: URL.
@@ -68,13 +68,13 @@ def ask(
 
 
 def ask_afresh(path: str, method: str, **options: Any) -> Any:
-    """Returns what `ask` does, of the store itself: what a client listed before is not what is there now."""
+    """Returns the same as `ask`, but from the store itself, not from an older listing of the client."""
     client_of(path).invalidate_cache()
     return ask(path, method, **options)
 
 
 def patiently(request: Callable[[float], _Answer], path: str, *, is_written: bool = False) -> _Answer:
-    """Returns what a request gives, made again until the deadline while its errors may pass.
+    """Returns the answer to a request, made again until the deadline while its errors may pass.
 
     Args:
         request: Makes it, given the seconds until the deadline.
@@ -125,7 +125,7 @@ def call(
     is_over: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> Any:
-    """Returns what a store's client answers to one request, for any number of threads.
+    """Returns the answer of a store's client to one request, for any number of threads.
 
     Args:
         path: URL.
@@ -202,7 +202,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _in_a_thread(request: Callable[[], Any]) -> Future[Any]:
-    """Starts what cannot be given a time limit; it is left alone when that is over."""
+    """Starts a request that takes no time limit, in a thread. After the limit it is abandoned."""
     answer: Future[Any] = Future()
 
     def work() -> None:

@@ -32,7 +32,7 @@ _PASSING_STATUS = (408, 409, 425, 429)
 
 
 def version_of(info: dict[str, Any]) -> str:
-    """Returns what changes when a file does, of what a store tells about it; empty if it tells nothing such."""
+    """Returns the part of a store's answer that changes when a file does; empty if there is none."""
     for key in ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "created"):
         if found := info.get(key):
             # Listing and asking for one file may give the same time as a number and as a datetime.
@@ -41,7 +41,7 @@ def version_of(info: dict[str, Any]) -> str:
 
 
 def modified_at(info: dict[str, Any]) -> float | None:
-    """Returns when a file was written, of what a store tells about it, in seconds since 1970; None if it does not."""
+    """Returns from a store's answer when a file was written, in seconds since 1970; None if it lacks that."""
     for key in ("LastModified", "last_modified", "updated", "mtime", "modification_time", "timeCreated", "created"):
         found = info.get(key)
         if isinstance(found, str):

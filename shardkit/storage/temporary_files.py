@@ -28,7 +28,7 @@ def temporary_beside(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copies a file to `target`, which has all of it or what it had before."""
+    """Copies a file to `target`, which has all of it or its old content."""
     with temporary_beside(target) as (temporary, out), source.open("rb") as file:
         shutil.copyfileobj(file, out, _COPY_CHUNK)
         out.flush()

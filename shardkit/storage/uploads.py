@@ -82,7 +82,7 @@ def list_uploads(folder: str) -> list[PendingUpload]:
 
 
 def abort_upload(upload: PendingUpload) -> None:
-    """Removes what a store keeps of an upload; it may be gone already.
+    """Removes the parts of an upload that a store keeps; they may be gone already.
 
     Raises:
         StorageError: If the store kept failing.

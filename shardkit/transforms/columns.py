@@ -80,7 +80,7 @@ class _CastStep:
         self.sources: Mapping[str, str] | None = None
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
-        """Returns what becomes of the rows of a batch."""
+        """Returns the result of a batch."""
         try:
             return StepResult(self._rowwise.call(batch))
         except RowError:

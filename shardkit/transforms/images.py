@@ -68,7 +68,7 @@ class ImageStep:
         self._size_columns = _size_columns(before) if len(self._columns) == 1 else {}
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
-        """Returns what becomes of the rows of a batch."""
+        """Returns the result of a batch."""
         kept: list[int] = []
         encoded_columns: list[list[EncodedImage | None]] = [[] for _ in self._columns]
         num_bytes = [0] * len(self._columns)

@@ -73,7 +73,7 @@ class MapStep:
         self.notes = tuple(_losses(before, self.features))
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
-        """Returns what becomes of the rows of a batch."""
+        """Returns the result of a batch."""
         result = run_halving(self._call, self.features, batch, is_tolerant=is_tolerant)
         if not result.failures and batch.num_rows > 1:
             self._check_rowwise(batch, result.taken)

@@ -154,7 +154,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 def without_places(options: TransformOptions) -> TransformOptions:
-    """Returns what of the options determines the result: files by their hashes, not by where they lie."""
+    """Returns the options that determine the result: files by their hashes, not by their paths."""
     return msgspec.structs.replace(
         options,
         map_path=None if options.map_path is None else f":{split_reference(options.map_path)[1]}",

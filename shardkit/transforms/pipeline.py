@@ -71,7 +71,7 @@ def plan_transforms(features: Features, options: TransformOptions, source: Sourc
 
 
 def transform_notes(plan: TransformPlan) -> tuple[str, ...]:
-    """Returns what a user should know about the transformations, one sentence each."""
+    """Returns notes on the transformations for the user, one sentence each."""
     steps = _steps(plan.input_features, plan.options, plan.source)
     return tuple(note for step in steps if isinstance(step, MapStep) for note in step.notes)
 

@@ -60,7 +60,7 @@ def place_of(origin: Origin, files: tuple[RawFile, ...]) -> str:
 
 
 def raw_rows(batch: pa.RecordBatch, positions: Positions) -> Iterator[bytes]:
-    """Yields rows as the source gave them, as JSON: bytes in base64, what JSON has no form for as text."""
+    """Yields rows as the source gave them, as JSON: bytes in base64, values without a form in JSON as text."""
     columns = [_values(column, positions) for column in batch.columns]
     for values in zip(*columns, strict=True):
         yield msgspec.json.encode(dict(zip(batch.schema.names, values, strict=True)), enc_hook=str)

@@ -55,7 +55,7 @@ class SelectStep:
         self.sources: Mapping[str, str] | None = {i.name: i.source for i in statement.items if i.source is not None}
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
-        """Returns what becomes of the rows of a batch."""
+        """Returns the result of a batch."""
         if not is_tolerant:
             return self._halving(batch, is_tolerant=False)
         try:

@@ -109,7 +109,7 @@ class Statement(NamedTuple):
 
 
 def parse_statement(text: str, features: Features) -> Statement:
-    """Returns what a statement asks for.
+    """Returns a parsed and checked statement.
 
     Args:
         text: `SELECT ... FROM rows WHERE ...`.
@@ -170,7 +170,7 @@ def _check_shape(node: Node) -> None:
 
 
 def _expand(item: Node, table: str, features: Features) -> Iterator[tuple[Node, str | None]]:
-    """Yields what an item stands for, with the column that it passes on unchanged."""
+    """Yields the expressions of an item, each with the column that it passes on unchanged."""
     if item["class"] != "STAR":
         yield item, _passed_on(item, {f.name.lower(): f.name for f in features}, table)
         return

@@ -90,7 +90,7 @@ class Step(Protocol):
         ...
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
-        """Returns what becomes of the rows of a batch.
+        """Returns the result of a batch.
 
         Args:
             batch: Columns of the features before.
@@ -116,14 +116,14 @@ class RowwiseStep:
     sources: Mapping[str, str] | None = None
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
-        """Returns what becomes of the rows of a batch."""
+        """Returns the result of a batch."""
         return run_halving(self.call, self.features, batch, is_tolerant=is_tolerant)
 
 
 def run_halving(
     call: Callable[[pa.RecordBatch], Taken], features: Features, batch: pa.RecordBatch, *, is_tolerant: bool
 ) -> StepResult:
-    """Returns what a function makes of a batch, asking it about smaller and smaller parts where it fails.
+    """Returns the result of a function on a batch; where it fails, it is called on smaller and smaller parts.
 
     Args:
         call: The function; it is never asked about no rows.

@@ -44,7 +44,7 @@ class TokenIds(NamedTuple):
 
 
 def word_tokens_of(tokenizer: Tokenizer) -> WordTokens | None:
-    """Returns what makes ids word by word, None if the tokenizer is not known to work so."""
+    """Returns the maker of ids word by word, None if the tokenizer is not known to work so."""
     settings = msgspec.json.decode(tokenizer.to_str(), type=dict[str, Any])
     cutter, after = settings.get("pre_tokenizer"), settings.get("post_processor")
     added = [token.get("content") for token in settings.get("added_tokens") or ()]

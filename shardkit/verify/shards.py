@@ -260,7 +260,7 @@ class _ShardReader:
             self._add("its bytes do not have the CRC32C that the index states", block=block, byte=at)
 
     def _compare_whole(self) -> None:
-        """Compares size and hashes; names what the file is instead, where that explains all other damages."""
+        """Compares size and hashes, and names another format of the file where that explains all damages."""
         shard, digest = self._shard, self._sha256.hexdigest()
         other = self._path_of_hash.get(digest)
         if digest != shard.sha256 and other is not None:
@@ -325,7 +325,7 @@ class _ShardReader:
 
 
 def _empty_features(dataset: Dataset) -> Features:
-    """Returns what records of others have without a value, as features that are always absent."""
+    """Returns the features without a value in records of others, as features that are always absent."""
     names = dataset.manifest.extensions.get("empty_features")
     known = {f.name for f in dataset.manifest.features}
     wanted = [n for n in names if isinstance(n, str) and n not in known] if isinstance(names, list) else []
