@@ -28,7 +28,7 @@ def dry_run(
     Args:
         request: That fits its dataset.
         folder: Of the run; not touched.
-        reporter: Told what the run itself would say.
+        reporter: Gets the lines that the run itself would print.
         num_workers: Processes that share each batch.
         num_commanded: Processes that take units of batches from a chief; 0 where there is none.
 

@@ -43,7 +43,7 @@ def serve(request: Request, folder: RunFolder, cluster: Cluster, stop: Stop) -> 
         request: What is wanted.
         folder: Of the run.
         cluster: As this process sees it.
-        stop: Asked whether this process is to stop; it stays until the chief has ended, if that is soon.
+        stop: Says whether this process has to stop; it stays until the chief has ended, if that is soon.
 
     Raises:
         ShardkitError: If not all are there in time, or the request does not fit.
@@ -89,7 +89,7 @@ def answer_for_batches(request: Request, shared: Shared | None, progress: Progre
     Args:
         request: What is wanted.
         shared: Of the run that goes on; None for a new one.
-        progress: Told how far they are.
+        progress: Gets the number of their batches.
     """
     plan = make_plan(request, 1, 1, shared)
     material = set_up_input(request, plan, 0, tf.distribute.get_strategy())

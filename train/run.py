@@ -54,9 +54,9 @@ def run(
     Args:
         request: What is wanted.
         folder: Open; only the chief writes there.
-        reporter: Told about everything.
-        stop: Asked whether the run should stop; None if nothing can stop it.
-        cluster: Who train together.
+        reporter: Gets all messages.
+        stop: Says whether the run should stop; None if nothing can stop it.
+        cluster: The workers that train together.
 
     Raises:
         ShardkitError: If the request does not fit, or shards or checkpoints are damaged.

@@ -79,7 +79,7 @@ def set_up(
 
     Args:
         request: What is wanted.
-        cluster: Who train together.
+        cluster: The workers that train together.
         shared: Of the run that goes on; None for a new one.
         nonces: Of the other workers, when they met.
 

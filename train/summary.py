@@ -84,7 +84,7 @@ def conclude(reporter: Reporter, setup: Setup, epochs: Sequence[EpochMetrics], f
     """Prints the result of a run, and advice to make it faster.
 
     Args:
-        reporter: Told.
+        reporter: Gets the lines.
         setup: Of the run.
         epochs: All of them.
         first_step: Steps that were done when this process began.

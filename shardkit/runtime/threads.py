@@ -176,7 +176,7 @@ class StopEvent:
         return self._is_set
 
     def set(self) -> None:
-        """Sets it, for ever."""
+        """Sets the event, for good."""
         self._is_set = True
         self._wakes.put(None)
 

@@ -133,7 +133,7 @@ def call(
         args: Instead of the path alone.
         is_written: Whether it changes the store.
         timeout_s: How long an answer may take.
-        is_over: Asked now and then whether the answer is not wanted any more.
+        is_over: Called now and then; returns whether the answer is not wanted any more.
         options: By name.
 
     Raises:
@@ -236,7 +236,7 @@ def request_range(
         start: First byte.
         num_bytes: How many are asked for.
         timeout_s: How long an answer may take.
-        is_over: Asked now and then whether the answer is not wanted any more.
+        is_over: Called now and then; returns whether the answer is not wanted any more.
 
     Raises:
         FileNotFoundError, PermissionError: If the file is missing or may not be read.

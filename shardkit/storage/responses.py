@@ -108,7 +108,7 @@ def failure_of(error: BaseException, where: str, why: str, *, is_written: bool =
     """Returns the error for what a client's library raised when it was asked.
 
     Args:
-        error: Of whatever class: they have none in common.
+        error: Of any class: clients have no class of errors in common.
         where: What was asked for, without secrets.
         why: What the library says, without secrets.
         is_written: Whether it was asked to write.

@@ -1,6 +1,6 @@
 """The map step: a user's function from batch to batch.
 
-The function is called as `function(batch)` with a `pyarrow.RecordBatch` of the columns as they are by then, and gives
+The function is called as `function(batch)` with a `pyarrow.RecordBatch` of the columns at this step, and gives
 back a RecordBatch or a Table with as many rows or fewer, or None for no row at all. It must give a row the same
 result whatever other rows are in the batch; a few rows of every batch are passed twice to check that.
 

@@ -4,7 +4,7 @@ The steps apply in this order, whatever the order they are named in:
 
     cast -> rename -> drop rows with nulls -> map -> select -> Unicode form -> lower case -> tokenize -> images
 
-So `cast` and `rename` speak of columns as the source has them, everything behind of columns as they are by then.
+So `cast` and `rename` name columns of the source, and every later step names columns after the steps before it.
 """
 
 from __future__ import annotations

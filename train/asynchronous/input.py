@@ -34,7 +34,7 @@ class UnitSource:
     Args:
         begin: Returns the batches from a step on.
         explained: Makes the context that explains errors of TensorFlow.
-        on_batch: Told the step of each.
+        on_batch: Called with the step of each.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class UnitSteps:
 
         Args:
             units: Of one epoch.
-            is_stopped: Asked before each unit whether to begin no more.
+            is_stopped: Called before each unit; returns whether to begin no more.
 
         Raises:
             ShardkitError: If a worker met one.

@@ -49,7 +49,7 @@ def plan_work_units(first: int, end: int, size: Callable[[], int]) -> Iterator[U
 
     Args:
         first, end: The first batch, and the one behind the last.
-        size: Asked before each unit how many batches it has, at least 1; the last one has what is left.
+        size: Called before each unit for its number of batches, at least 1; the last unit has the rest.
     """
     while first < end:
         unit = Unit(first, min(size(), end - first))

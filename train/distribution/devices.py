@@ -49,7 +49,7 @@ def choose_devices(
     Args:
         choice: `auto` takes all GPUs of the host, one device otherwise; of several workers, those of all.
         replicas: Number of devices; without a GPU the CPU is divided into as many virtual ones.
-        cluster: Who train together. TensorFlow finds their addresses in `TF_CONFIG`.
+        cluster: The workers that train together. TensorFlow finds their addresses in `TF_CONFIG`.
         nonces: Of the other workers, when they met.
 
     Raises:

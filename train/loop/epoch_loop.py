@@ -31,18 +31,18 @@ class EpochLoop(ABC):
         layout: Of the sums that steps return.
         checkpoints: Where to save.
         checkpoint_every: Steps between checkpoints besides those after each epoch; None for those only.
-        reporter: Told about every step.
-        profiler: Told about every step, too.
-        on_epoch: Told about every finished epoch, before its checkpoint is written.
+        reporter: Gets every step.
+        profiler: Gets every step, too.
+        on_epoch: Called with every finished epoch, before its checkpoint is written.
         weights_to_evaluate: Makes the context in which the model has the weights that are validated.
-        should_stop: Asked after the checkpoint of an epoch, and at the start, whether the run is over before its plan.
+        should_stop: Returns whether the run is over before its plan. Called after each checkpoint, and at the start.
         explained: Makes the context that explains errors of TensorFlow, by `train` or `validation`.
-        stop: Asked before every step whether this worker wants to stop.
+        stop: Says before every step whether this worker wants to stop.
         meet: Waits for all workers, which stand after the same step.
         heartbeat: Given the signs of life of this worker.
         meter: Measures where the time goes.
         on_saved: Called after the checkpoint of every finished epoch was written.
-        on_step: Told after every step how many are done and the sums of the epoch as far as they are known.
+        on_step: Called after every step with their number and the sums of the epoch, as far as they are known.
         not_a_number: Makes the error for a loss that is none in the last of so many steps.
         check_weights: Checks, before they are validated or saved, the weights after so many steps.
     """

@@ -19,7 +19,7 @@ class Profiler:
         steps: First step and the one after the last, counted from 0; None profiles nothing.
         folder: Of the run's TensorBoard files.
         num_steps: Of the run.
-        say: Told where the profile is.
+        say: Called with the place of the profile.
 
     Raises:
         UsageError: If the run ends before the first step.

@@ -41,7 +41,7 @@ class Checkpoints:
         model: Built.
         optimizer: Built.
         num_sums: Size of the sums.
-        warn: Told about checkpoints that cannot be used.
+        warn: Called with sentences about checkpoints that cannot be used.
         is_chief: Whether this worker writes them; the others read only.
         workers: What each worker alone remembers; None where they all remember the same.
     """

@@ -74,10 +74,10 @@ def export_run(
     Args:
         folder: Of the run.
         target: Folder, which must not exist.
-        reporter: Told what there is.
+        reporter: Gets the result.
         which: Checkpoint: `newest`, `best` or the number of a step.
         model: Where the user's file is now; None if it is where it was.
-        dataset: Whose examples the outputs are compared on; None means that of the training, in its version.
+        dataset: Outputs are compared on its examples; None means that of the training, in its version.
         split: Of it; None means the one that the run validated on.
 
     Raises:

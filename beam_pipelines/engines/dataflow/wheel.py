@@ -70,7 +70,7 @@ def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> 
 
     Args:
         packaging: How they get shardkit.
-        lines: Of what they install beside it.
+        lines: Requirements that they install beside it.
         folder: For what is made.
 
     Raises:

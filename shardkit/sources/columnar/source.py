@@ -82,7 +82,7 @@ class CountedContainer(Container):
         return self.count_rows(split.start, split.stop)
 
     def num_rows_to_cut(self, split: InputSplit) -> int:
-        """Returns the rows of a split; those in front of a part of it are decoded in vain."""
+        """Returns the rows of a split; rows in front of a part of it are decoded and dropped."""
         return self.num_rows(split)
 
 
