@@ -136,7 +136,7 @@ def test_what_is_there_is_kept(classified, tmp_path) -> None:
     ("layer", "kind", "message"),
     [
         ("keras.layers.Lambda(lambda x: x * 2.0, output_shape=(8,))", UsageError, "as a .keras file"),
-        ("Noise()", DamageError, "not give what the trained one gives"),
+        ("Noise()", DamageError, "gives other outputs than the trained one"),
     ],
 )
 def test_a_model_that_cannot_be_trusted_is_not_there(own, place, tmp_path, layer, kind, message) -> None:
