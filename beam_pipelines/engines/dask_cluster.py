@@ -31,7 +31,7 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
                 n_workers=num_workers,
                 threads_per_worker=1,
                 processes=True,
-                # None would be Dask's usual port, of which the second cluster of a machine warns.
+                # None would be Dask's usual port, and a second cluster of a machine warns that it is taken.
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,

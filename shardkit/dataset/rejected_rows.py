@@ -52,7 +52,7 @@ def encode_record(record: RejectedRecord) -> bytes:
 
 def pack_files(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
     """Yields gzip files of about MAX_FILE_BYTES of lines, and how many each has; the same for the same lines."""
-    # Not ISA-L: its bytes would depend on where it lies in memory (shardkit/codec.py).
+    # Not ISA-L: its bytes would depend on where it lies in memory (shardkit/encoding/codec.py).
     parts: list[bytes] = []
     num_bytes = num_rows = 0
     compressor = zlib_ng.compressobj(_LEVEL, zlib_ng.DEFLATED, _GZIP_WINDOW)

@@ -83,7 +83,7 @@ class GpuQuestion:
             if find_spec("tensorflow") is None or not look_at_machine().has_gpu_driver:
                 return
             command = (sys.executable, "-c", _ASK_TENSORFLOW)
-        # TensorFlow says much on stderr of which its last line alone is needed, and only where it fails.
+        # TensorFlow writes much to stderr. Only its last line is needed, and only where it fails.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

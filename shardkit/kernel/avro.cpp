@@ -1,7 +1,7 @@
 // Records of Avro blocks to column buffers: flat records of primitives, each of which may be a union with null.
 //
-// Whatever is unusual is not decoded here but reported: shardkit/sources/avro_rows.py reads those rows with fastavro,
-// which says what is wrong with them.
+// Unusual rows are reported, not decoded: shardkit/sources/avro/rows.py reads them with fastavro, which gives the
+// error.
 
 #include <algorithm>
 #include <memory>

@@ -14,7 +14,7 @@
 namespace shardkit {
 namespace {
 
-// What is pooled stays resident: enough for the blocks that a few threads decode, or the runs that they sort.
+// Pooled memory stays resident: enough for the blocks that a few threads decode, or the runs that they sort.
 constexpr size_t kMaxPooledBytes = size_t{64} << 20;
 constexpr size_t kMaxBlockBytes = size_t{24} << 20;
 // malloc itself serves small ones from memory that is warm.

@@ -1,5 +1,5 @@
-// The compiled codec: Arrow columns to framed tf.train.Example records and back. shardkit/reference.py and
-// shardkit/example.py are the readable definition of the same.
+// The compiled codec: Arrow columns to framed tf.train.Example records and back. The readable definition of the same is
+// in shardkit/encoding/kernel_reference.py and shardkit/encoding/example.py.
 
 #include "buffer.h"
 #include "python.h"

@@ -1,4 +1,4 @@
-// Python's limited API (one build for every version from 3.11 on) and what every function of the module needs of it.
+// Python's limited API (one build for every version from 3.11 on) and helpers of all functions.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// Pass one of decoding: what every record says of every wanted feature. Single numbers are read at once; of all other
-// features it is noted where their list lies.
+// Pass one of decoding: the entry of every record for every wanted feature. Single numbers are read at once; for all
+// other features the place of their list is noted.
 
 #pragma once
 

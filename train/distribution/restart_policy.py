@@ -264,7 +264,7 @@ def _without_one(state: State, event: WorkerEnded | WorkerFroze | StartFailed) -
         number = f"restart {after.generation + after.num_replaced} of {state.max_restarts}"
         return after, Replace(index, f"{what}; the others go on while it starts again, {number}")
     num_left = state.num_workers - 2 - state.num_servers - len(state.given_up)
-    # A host of which no process is left has nothing to wait for.
+    # A host without processes has nothing to wait for.
     if num_left < 1 or state.count - len(state.given_up) == 1:
         return None
     after = msgspec.structs.replace(state, ended=ended, given_up=state.given_up | {index})

@@ -76,7 +76,7 @@ _lock = threading.Lock()
 
 
 def _marks_of(file: RawFile, rule: RecordRule) -> list[tuple[int, int]]:
-    # Places of which the line is known, in order. Only where reading can start at any of them.
+    # Places with known lines, in order. Used only where reading can start at any of them.
     key = (file.path, file.name, file.version, rule)
     with _lock:
         marks = _known_marks.setdefault(key, [(0, 1)])
