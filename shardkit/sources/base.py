@@ -8,7 +8,7 @@ features exactly. Everything here crosses process borders as JSON, in the plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, cast
 
 import msgspec
 import numpy as np
@@ -188,6 +188,16 @@ class RecognizingSource(Source, Protocol):
             name: As listed.
         """
         ...
+
+
+def settle(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
+    """Returns the options with all that the files decide before features are inferred; few sources decide anything.
+
+    Raises:
+        UsageError: If the files can be read in two ways, and no option says in which.
+    """
+    decided = getattr(source, "settle", None)
+    return options if decided is None else cast(SourceOptions, decided(files, options))
 
 
 def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> str:

@@ -75,6 +75,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             INPUTS, "content",
         ),
     ] = False  # fmt: skip
+    no_header: Annotated[
+        bool,
+        Option(
+            "--no-header", "The first line of CSV files is data; columns are called column_1, column_2 and so on.",
+            INPUTS, "content",
+        ),
+    ] = False  # fmt: skip
     delimiter: Annotated[
         str | None,
         Option(

@@ -23,6 +23,7 @@ from shardkit.sources.text_heads import check_is_decompressed
 ENTRY_POINTS = "shardkit.sources"
 _CONTROLS = bytes((*range(9), *range(14, 32)))
 _GLANCE_BYTES = 512
+_CONTENTS = ("binary", "text")
 _SNIFFED_FILES = 64
 
 
@@ -102,7 +103,7 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     """
     if options.format is not None:
         return Choice(source_for(options.format))
-    if options.columns is not None or options.delimiter is not None or options.has_header:
+    if options.columns is not None or options.delimiter is not None or options.has_header or options.no_header:
         return Choice(source_for("csv"))
     if options.text_record != "line":
         return Choice(source_for("text"))
@@ -179,11 +180,14 @@ def _kind_of(file: RawFile, options: SourceOptions) -> _Kind:
 
 def _format_of(head: bytes, file: RawFile) -> str:
     own = _recognized(head, file.name)
-    if own is not None:
+    if own is not None and own.name != "text":
         return own.name
+    # Nearly any text may be lines of text; a format of another package knows better.
     for source in _plugins().values():
         if source.recognizes(head, file.name):
             return source.format
+    if own is not None:
+        return own.name
     found = file_types.format_of(head, file.name)
     if found is None:
         check_is_decompressed(head, file)
@@ -214,12 +218,14 @@ def naming_fault(head: bytes, name: str, compression: str | None) -> str | None:
 
 
 def _recognized(head: bytes, name: str) -> Format | None:
-    content = "binary" if _has_controls(head) else "text"
-    for format in FORMATS.values():
-        if not format.is_asked or format.content != content:
-            continue
-        if cast(RecognizingSource, _own(format.name)).recognizes(head, name):
-            return format
+    # A control character or two, such as a colour of a terminal, is still text.
+    contents = ("text",) if not _has_controls(head) else ("binary",) if file_types.foreign_format(head) else _CONTENTS
+    for content in contents:
+        for format in FORMATS.values():
+            if not format.is_asked or format.content != content:
+                continue
+            if cast(RecognizingSource, _own(format.name)).recognizes(head, name):
+                return format
     return None
 
 

@@ -12,7 +12,16 @@ import numpy as np
 
 from shardkit.errors import NoRowsError, ShardkitError
 from shardkit.features import Features, arrow_schema
-from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RawFile, RejectedRow, RowBatch, Source, SourceOptions
+from shardkit.sources.base import (
+    MAX_RAW_BYTES,
+    InputSplit,
+    RawFile,
+    RejectedRow,
+    RowBatch,
+    Source,
+    SourceOptions,
+    settle,
+)
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.plugins import fault_of
 
@@ -68,6 +77,7 @@ def read_paths(
         AssertionError: If a split or a batch is not as the source must give it.
     """
     files = list_inputs([str(path) for path in paths], options).files
+    options = settle(source, files, options)
     features = source.infer(files, options) if features is None else features
     notes = source.notes(files, options)
     assert all(isinstance(note, str) for note in notes), f"notes are sentences, not {notes!r}"

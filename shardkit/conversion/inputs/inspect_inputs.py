@@ -23,7 +23,7 @@ from shardkit.features import Features, make_feature
 from shardkit.file_types import format_of
 from shardkit.messages import printable
 from shardkit.sources import source_for
-from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions
+from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
 from shardkit.sources.files.transcoding import with_encoding
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, Listing, list_files
@@ -100,6 +100,7 @@ def inspect_inputs(
     out = {file.name for file, _ in refused}
     files = listed = tuple(file for file in listed if file.name not in out) if out else listed
     try:
+        options = settle(source, files, options)
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
     except NoRowsError:

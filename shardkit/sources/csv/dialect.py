@@ -31,7 +31,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         other_delimiter: One that the text holds although only one column was found.
         has_bom: Whether it begins with a byte order mark.
         unnamed: Those of the columns that the header does not name, called after their positions.
-        starts_blank: Whether blank lines stand before the header.
     """
 
     delimiter: str
@@ -41,7 +40,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     other_delimiter: str | None = None
     has_bom: bool = False
     unnamed: tuple[str, ...] = ()
-    starts_blank: bool = False
 
     @property
     def rule(self) -> QuotedRecords:
@@ -68,6 +66,22 @@ def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
                 "the header line does not end", where=place(file), why=f"within {format_size(_HEADER_BYTES)}"
             )
     return dialect
+
+
+def read_first_line(file: RawFile, options: SourceOptions) -> tuple[str, ...]:
+    """Returns the cells of the first line that is not blank, as they stand without quotes; none if there is no line.
+
+    Raises:
+        UsageError: If the delimiter is none.
+        DamagedFileError: If the text is not UTF-8.
+    """
+    dialect = read_dialect(file, msgspec.structs.replace(options, columns=()))
+    if dialect is None:
+        return ()
+    text = read_head(file, _HEADER_BYTES)[dialect.data_start :]
+    return tuple(
+        field.decode(errors="replace") for field in dialect.rule.fields(text[: int(dialect.rule.ends(text)[0])])
+    )
 
 
 def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOptions) -> Dialect | None:
@@ -111,7 +125,6 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         other_delimiter=other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
         has_bom=start > 0,
         unnamed=unnamed,
-        starts_blank=blank > 0,
     )
 
 

@@ -30,7 +30,15 @@ from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.csv.bad_records import is_utf8, parse_good_records
-from shardkit.sources.csv.dialect import Dialect, check_alike, check_columns, check_same_columns, read_dialect
+from shardkit.sources.csv.dialect import (
+    Dialect,
+    check_alike,
+    check_columns,
+    check_same_columns,
+    read_dialect,
+    read_first_line,
+)
+from shardkit.sources.csv.header import FirstRows, have_header, made_names
 from shardkit.sources.csv.leading_zeros import OddValue, find_line, untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank
 from shardkit.sources.files.streams import guard_unchanged
@@ -41,14 +49,10 @@ from shardkit.sources.text.rejected_records import BatchMaker, error_at
 from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text.type_inference import (
     Evidence,
-    are_numbers,
     column_notes,
-    count_from_zero,
-    data_like_name,
     decide,
     examine,
     find_untyped_value,
-    is_data_like,
     unite,
 )
 from shardkit.storage import files as storage
@@ -57,6 +61,7 @@ _T = TypeVar("_T")
 _REMOTE_THREADS = 32
 _LISTED_COLUMNS = 5
 _FEW_ROWS = 10
+_FIRST_LINES = 16
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,25 @@ class CsvSource:
     split_bytes: int | None = None
     block_bytes: int = BATCH_BYTES
 
+    def settle(self, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
+        """Returns the options with the names of the columns, where the files have no header line.
+
+        Raises:
+            UsageError: If the first line may be either, or some files have a header line and others have none.
+            DamagedFileError: If a file is damaged, unless bad rows are tolerated.
+        """
+        if options.has_header and options.no_header:
+            raise UsageError("--header and --no-header contradict each other", next_step="Give one of them")
+        if options.columns is not None or options.has_header:
+            return options
+        options = self._with_format(options)
+        filled = sample_files([f for f in files if f.num_bytes], _FIRST_LINES)
+        lines = _undamaged(_on_threads(filled, lambda i: _attempt(_read_first_rows, filled[i], options)), options)
+        found = [rows for rows in lines if rows is not None]
+        if not found or (not options.no_header and have_header(found)):
+            return options
+        return msgspec.structs.replace(options, columns=made_names(len(found[0].cells)))
+
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the columns of the header, in the order of the first file, with types from the heads of the files.
 
@@ -83,7 +107,6 @@ class CsvSource:
             BadInputError: If a file is no text, or all are empty.
         """
         written = self._dialects(files, options)
-        _refuse_headerless(*written[0], options)
         check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
         if options.drop_columns:
             own = (name for _, dialect in written for name in dialect.columns)
@@ -120,16 +143,14 @@ class CsvSource:
                 f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
                 "--rename and --drop-columns take these names"
             )
+        if options.columns == made_names(len(options.columns or ())):
+            notes.append(
+                f"{printable(written[0][0].name)} has no header line: its columns are called column_1 to "
+                f"column_{len(written[0][1].columns)}; --columns A,B,... names them, --header takes the first line"
+            )
         head = _attempt(_read_head, *written[0], options)
         if isinstance(head, DamagedFileError):
             return tuple(notes)
-        evidence = _named(head.evidence, written[0][1])
-        names_itself = options.columns is None and not options.has_header and not count_from_zero(list(evidence))
-        if names_itself and (name := data_like_name(evidence)) is not None:
-            notes.append(
-                f"the first line of {printable(written[0][0].name)} names the columns, though it may be data, such as "
-                f"{shown(name)}; --columns A,B,... is for files without a header"
-            )
         kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
         odd_values = _find_odd_values(sample_files(written), list(kept), options)
         return (*notes, *column_notes(kept, head.evidence, options.null_values), *untyped_notes(odd_values))
@@ -211,32 +232,14 @@ class CsvSource:
         return msgspec.structs.replace(options, format=self.format)
 
 
-def _refuse_headerless(file: RawFile, dialect: Dialect, options: SourceOptions) -> None:
-    if options.columns is not None or options.has_header:
-        return
-    head = _attempt(_read_head, file, dialect, options)
-    if isinstance(head, DamagedFileError):
-        return
-    evidence = _named(head.evidence, dialect)
-    if dialect.columns[0] in dialect.unnamed and count_from_zero(list(evidence)):
-        # Data frames without names are written with their index like this.
-        return
-    if are_numbers(evidence):
-        why = "are numbers, as values are"
-    elif dialect.starts_blank and data_like_name(evidence) is not None:
-        why = "look like the values below them, and the line before is blank"
-    elif is_data_like(evidence):
-        why = "look like the values below them"
-    else:
-        return
-    names = ", ".join(map(shown, dialect.columns[:_LISTED_COLUMNS]))
-    more = ", ..." if len(dialect.columns) > _LISTED_COLUMNS else ""
-    raise UsageError(
-        "the header line seems to be missing",
-        where=place(file, line=dialect.first_line - 1),
-        why=f"{names}{more} {why}",
-        next_step="Name the columns with --columns A,B,...; or say with --header that these are their names",
-    )
+def _read_first_rows(file: RawFile, options: SourceOptions) -> FirstRows | None:
+    cells = read_first_line(file, options)
+    options = msgspec.structs.replace(options, columns=made_names(len(cells)))
+    dialect = read_dialect(file, options) if cells else None
+    if dialect is None:
+        return None
+    head = _read_head(file, dialect, options)
+    return FirstRows(file, cells, [head.columns[name][1:] for name in dialect.columns])
 
 
 def _kept(dialect: Dialect, options: SourceOptions) -> tuple[str, ...]:

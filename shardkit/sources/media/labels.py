@@ -16,7 +16,7 @@ from shardkit import file_types
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.messages import printable, shown
-from shardkit.sources.base import RawFile, Source, SourceOptions, place
+from shardkit.sources.base import RawFile, Source, SourceOptions, place, settle
 from shardkit.sources.columnar.parquet import ParquetSource
 from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.files.streams import read_head
@@ -200,6 +200,11 @@ def _read(found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[
 
 
 def _read_table(source: Source, found: tuple[RawFile, ...], options: SourceOptions) -> LabelTable:
+    try:
+        options = settle(source, found, options)
+    except UsageError:
+        # A first line that names an image is found when the labels are matched.
+        options = msgspec.structs.replace(options, has_header=True)
     features = source.infer(found, options)
     batches = [
         part.batch for split in source.split(found, options) for part in source.read(split, found, features, options)

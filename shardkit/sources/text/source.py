@@ -53,7 +53,7 @@ from shardkit.sources.text.records import (
 )
 from shardkit.sources.text.splits import BOM, line_at
 
-_NAME = re.compile(r"[^/]\.txt(\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
+_TABLE_NAME = re.compile(r"\.(csv|tsv|tab|psv)(\.\w+)?$", re.IGNORECASE)
 _RULES = {"line": LINES, "paragraph": PARAGRAPHS}
 _MAX_COLUMN_BYTES = 2**31 - 1 - 2 * BATCH_BYTES  # Arrow counts the bytes of a batch with 32 bits.
 _TABLE_SHARE = 0.95
@@ -74,8 +74,8 @@ class TextSource:
     block_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether a file is called `.txt` and holds text, but neither JSON nor a table."""
-        if _NAME.search(name) is None or file_types.format_of(head, name) != "csv":
+        """Returns whether a file holds text, but neither JSON nor a table; one column is a table by its name alone."""
+        if _TABLE_NAME.search(name) is not None or file_types.format_of(head, name) != "csv":
             return False
         return not looks_like_table(head)
 

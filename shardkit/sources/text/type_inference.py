@@ -34,7 +34,7 @@ _KINDS_OF_TYPES: tuple[frozenset[Kind], ...] = (
     frozenset({"date", "timestamp"}),
     frozenset({"zoned"}),
 )
-_USUAL_NULLS = ("NA", "N/A", "n/a", "na", "NULL", "null", "None", "none", "-", "?", "\\N", "#N/A", ".")
+USUAL_NULLS = ("NA", "N/A", "n/a", "na", "NULL", "null", "None", "none", "-", "?", "\\N", "#N/A", ".")
 _SPACE = r"[ \t]*"
 _NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
@@ -64,7 +64,7 @@ class UntypedValue(NamedTuple):
     @property
     def is_usual_null(self) -> bool:
         """Whether it is a usual way to write null."""
-        return self.value in _USUAL_NULLS
+        return self.value in USUAL_NULLS
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,9 +175,9 @@ def column_notes(
             continue
         if evidence.num_leading_zeros:
             notes.append(f"column {shown(name)} has numbers with leading zeros and is read as strings")
-        without = examine(values, [*null_spellings, *_USUAL_NULLS])
+        without = examine(values, [*null_spellings, *USUAL_NULLS])
         if without.kinds and decide(name, without).dtype != "string":
-            found = {v for v in values.unique().to_pylist() if v in _USUAL_NULLS}
+            found = {v for v in values.unique().to_pylist() if v in USUAL_NULLS}
             by_spelling.setdefault(tuple(sorted(found)), []).append(shown(name))
     for spellings, names in by_spelling.items():
         columns_are = "column {} is" if len(names) == 1 else "columns {} are"
@@ -197,7 +197,7 @@ def find_untyped_value(
         others: Evidence of values elsewhere that are of one type, if that is what these do not go with.
     """
     said = values.drop_null()
-    empty = pa.array(["", *null_spellings, *(_USUAL_NULLS if others is None else ())], pa.string())
+    empty = pa.array(["", *null_spellings, *(USUAL_NULLS if others is None else ())], pa.string())
     said = said.filter(pc.invert(pc.is_in(said, value_set=empty)))
     for kinds in _KINDS_OF_TYPES:
         if others is not None and not others.kinds <= kinds:
@@ -210,32 +210,6 @@ def find_untyped_value(
         if dtype != "string":
             return UntypedValue(value=others_found[0].as_py(), dtype=dtype)
     return None
-
-
-def data_like_name(evidence_by_name: Mapping[str, Evidence]) -> str | None:
-    """Returns the name of a column that looks like its values, if that holds for all columns that are no text."""
-    others = {name: e for name, e in evidence_by_name.items() if decide(name, e).dtype != "string"}
-    if not others:
-        return None
-    kinds = {name: examine(pa.array([name], pa.string())).kinds for name in others}
-    numbers = {"int", "float"}
-    alike = all(
-        k and (k <= e.kinds or (k <= numbers and e.kinds <= numbers))
-        for (_, k), e in zip(kinds.items(), others.values(), strict=True)
-    )
-    return next(iter(others)) if alike else None
-
-
-def is_data_like(evidence_by_name: Mapping[str, Evidence]) -> bool:
-    """Returns whether all names look like the values of their columns."""
-    if any(decide(name, e).dtype == "string" for name, e in evidence_by_name.items()):
-        return False
-    return data_like_name(evidence_by_name) is not None
-
-
-def are_numbers(names: Iterable[str]) -> bool:
-    """Whether all names are written as numbers."""
-    return all(_NUMBER.fullmatch(name) for name in names)
 
 
 def count_from_zero(names: Sequence[str]) -> bool:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shardkit.errors import UsageError
+from shardkit.errors import NoRowsError, UsageError
 from shardkit.sources import list_inputs
-from shardkit.sources.base import SourceOptions
+from shardkit.sources.base import SourceOptions, settle
 from shardkit.sources.csv.source import CsvSource
 from tests.support.files.csv_makers import read, write
 
@@ -32,10 +32,6 @@ def test_a_note_tells_of_another_delimiter(tmp_path):
         ("a:b:c\n1:2:3\n4:5:6\n", "only one column was found in a.csv, though its lines hold ':'"),
         ("time\n10:00:00\n11:00:00\n", None),
         ("\ufeffa,b\n1,2\n", "the byte order mark that a.csv begins with is left out"),
-        ("1,0.5,x\n2,1.5,y\n", "may be data, such as '1'"),
-        ("2020-01-01,x\n2020-01-02,y\n", "may be data, such as '2020-01-01'"),
-        ("0,1,2\n5,6,7\n", None),
-        ("a,1960,1961\nx,1.5,2.5\n", "may be data, such as '1960'"),
         ("id,x\n1,2\n", None),
         ("a,b\nx,y\n", None),
         (",b\nx,y\n", "a.csv has columns without a name, which are called 'unnamed_1'; "),
@@ -51,11 +47,6 @@ def test_columns_without_a_name_are_called_after_their_position(tmp_path):
     features, rows = read(write(tmp_path, ",unnamed_1, ,b\n0,x,2.5,\n1,y,3.5,z\n"))
     assert features == {"unnamed_1_": "int64", "unnamed_1": "string", "unnamed_3": "float32", "b": "string"}
     assert rows[1] == {"unnamed_1_": 1, "unnamed_1": "y", "unnamed_3": 3.5, "b": "z"}
-
-
-def test_an_unnamed_column_does_not_hide_a_missing_header(tmp_path):
-    assert "the header line seems to be missing" in refuses(tmp_path, ",2.5,7\n1,3.5,9\n2,4.5,8\n")
-    assert read(write(tmp_path, ",0,1\n0,2.5,7\n1,3.5,9\n"))[1][0] == {"unnamed_1": 0, "0": 2.5, "1": 7}
 
 
 def test_headerless_files_take_the_columns_that_are_given(tmp_path):
@@ -81,51 +72,96 @@ def test_files_with_other_columns_are_refused(tmp_path):
     assert "'b' only in 1.csv; 'c' only in 2.csv" in str(caught.value)
 
 
+MANY = [f"{name},{'cat' if name % 3 else 'dog'}" for name in range(60)]
+
+
 @pytest.mark.parametrize(
     "content",
     [
         "5.1,3.5,0\n4.9,3.0,1\n",
-        "7,3\n1,2\n",
         "1,2\n3,4\n",
         "0,1\n3,4\n",
-        "2019,2020,2021\n3,4,5\n",
-        "1995,2005\na,b\n",
         "1995,2005\n",
         "2020-01-31,7\n2020-02-01,8\n",
         "17\n18\n",
+        "17,name\n18,x\n",
+        "1,0.5,x\n2,1.5,y\n",
+        "1,2,x1\n2,4,x2\n",
+        "10:30,x\n11:30,y\n",
+        "yes,x\nno,y\n",
+        "x,y\nx,z\n",
+        "\n1,2\n3,4\n",
+        "\r\n\n7,bob\n8,alice\n",
+        ",2.5,7\n1,3.5,9\n2,4.5,8\n",
+        "\n".join(["1000,bird", *MANY]),
     ],
 )
-def test_a_missing_header_is_refused_unless_it_is_said_to_be_one(tmp_path, content):
-    message = refuses(tmp_path, content)
-    assert "the header line seems to be missing in a.csv, line 1" in message
-    assert "--columns" in message
-    assert "--header" in message
-    first, *others = content.splitlines()
-    assert list(read(tmp_path / "a.csv", has_header=True)[0]) == first.split(",")
-    names = tuple("abc"[: first.count(",") + 1])
-    described, rows = read(tmp_path / "a.csv", columns=names)
-    assert tuple(described) == names
-    assert len(rows) == 1 + len(others)
+def test_a_first_line_that_looks_like_the_values_below_it_is_a_row(tmp_path, content):
+    types, rows = read(write(tmp_path, content), has_header=False)
+    lines = [line.split(",") for line in content.splitlines() if line]
+    assert list(types) == [f"column_{i + 1}" for i in range(len(lines[0]))]
+    assert len(rows) == len(lines)
+    assert (types, rows) == read(tmp_path / "a.csv", no_header=True)
+    assert len(read(tmp_path / "a.csv", has_header=True)[1]) == len(lines) - 1
+    files = list_inputs([str(tmp_path / "a.csv")]).files
+    notes = CsvSource().notes(files, settle(CsvSource(), files, SourceOptions()))
+    assert "a.csv has no header line" in notes[0]
 
 
 @pytest.mark.parametrize(
     "content",
-    ["id,2020\n1,2\n", "17,name\n18,x\n", "1,2,x1\n2,4,x2\n"],
+    [
+        "id,x\n1,2\n",
+        "0,1,2\n5,6,7\n",
+        "name,1960,1961\nx,1.5,2.5\n",
+        "2019,2020,2021\n3,4,5\n",
+        "id,2020,2021\n1,2,3\n",
+        ",b\n0,2.5\n1,3.5\n",
+        "text,sentiment\nx,y\n",
+        "a,b\n",
+        "\n".join(["number,animal", *MANY]),
+        "\n".join(["w,animal", *(f"w{line}" for line in MANY)]),
+        "\n".join(["w,said", *(f"w{i},this is what was said as number {i}" for i in range(30))]),
+    ],
 )
-def test_names_that_are_numbers_stay_names(tmp_path, content):
-    assert list(read(write(tmp_path, content))[0]) == content.splitlines()[0].split(",")
+def test_a_first_line_that_no_value_could_be_names_the_columns(tmp_path, content):
+    path = write(tmp_path, content)
+    first = content.splitlines()[0].split(",")
+    try:
+        types, rows = read(path, has_header=False)
+    except NoRowsError:
+        assert content.count("\n") == 1
+        return
+    assert list(types) == [name or "unnamed_1" for name in first]
+    assert len(rows) == len(content.splitlines()) - 1
 
 
-@pytest.mark.parametrize("content", ["\n1,2\n3,4\n", "\r\n\n7,bob\n8,alice\n"])
-def test_a_blank_line_before_data_is_no_header(tmp_path, content):
-    assert "the header line seems to be missing in a.csv, line" in refuses(tmp_path, content)
-    assert len(read(tmp_path / "a.csv", columns=("a", "b"))[1]) == 2
+@pytest.mark.parametrize("content", ["a,b\nx,y\n", "id,2020\n1,2\n", 'x y,z\n"a, b",c\n', "NA,x\n1,y\n"])
+def test_a_first_line_that_may_be_either_is_refused(tmp_path, content):
+    message = refuses(tmp_path, content, has_header=False)
+    assert "the first line may be names or values in a.csv" in message
+    assert "--header" in message
+    assert "--no-header" in message
+    assert "--columns" in message
+    assert len(read(tmp_path / "a.csv", has_header=True)[1]) == 1
+    assert len(read(tmp_path / "a.csv", no_header=True)[1]) == 2
 
 
-def test_headerless_files_are_told_apart_from_files_with_other_columns(tmp_path):
-    paths = [write(tmp_path, "5,7\n1,2\n", "a.csv"), write(tmp_path, "8,3\n3,4\n", "b.csv")]
-    with pytest.raises(UsageError, match=r"the header line seems to be missing in a\.csv"):
-        read(*paths)
+def test_files_with_and_without_a_header_line_are_refused_together(tmp_path):
+    paths = [write(tmp_path, "id,x\n1,2\n", "a.csv"), write(tmp_path, "3,4\n5,6\n", "b.csv")]
+    with pytest.raises(UsageError, match=r"a\.csv has a header line, and b\.csv has none"):
+        read(*paths, has_header=False)
+
+
+def test_a_line_that_every_file_begins_with_names_the_columns(tmp_path):
+    paths = [write(tmp_path, "a,b\nx,y\n", "1.csv"), write(tmp_path, "a,b\nv,w\n", "2.csv")]
+    types, rows = read(*paths, has_header=False)
+    assert list(types) == ["a", "b"]
+    assert len(rows) == 2
+
+
+def test_both_options_contradict_each_other(tmp_path):
+    assert "contradict" in refuses(tmp_path, "a,b\n1,2\n", has_header=True, no_header=True)
 
 
 def test_columns_that_differ_are_shown_file_by_file(tmp_path):

@@ -20,7 +20,8 @@ def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
 
 
 def read(*paths: Path, features=None, source=None, **options) -> tuple[dict[str, str], list[dict]]:
-    """Returns the described features and all rows."""
+    """Returns the described features and all rows of files with a header line, unless an option says otherwise."""
+    options = {"has_header": "columns" not in options and "no_header" not in options, **options}
     found = read_all(source or CsvSource(), *paths, features=features, **options)
     return found.types, found.rows
 

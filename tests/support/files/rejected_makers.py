@@ -22,8 +22,10 @@ def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
 
 
 def read(path: Path, source=None, features=FEATURES, **options) -> Reading:
-    """Returns what came of a file in tolerant mode."""
-    return read_all(source or CsvSource(), path, features=features, tolerates_bad_rows=True, **options)
+    """Returns what came of a file in tolerant mode; a table has a header line."""
+    source = source or CsvSource()
+    options = {"has_header": isinstance(source, CsvSource) and "columns" not in options, **options}
+    return read_all(source, path, features=features, tolerates_bad_rows=True, **options)
 
 
 BAD_FIELDS = [

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shardkit.features import Features, arrow_schema
 from shardkit.sources import list_inputs
-from shardkit.sources.base import InputSplit, RowBatch, Source, SourceOptions
+from shardkit.sources.base import InputSplit, RowBatch, Source, SourceOptions, settle
 from shardkit.testing.reading import Reading, read_paths
 
 
@@ -30,6 +30,7 @@ def parts_of(
     """Returns the features, the splits and the batches as the source gives them."""
     settings = SourceOptions(**options)
     files = list_inputs([str(path) for path in paths], settings).files
+    settings = settle(source, files, settings)
     features = features or source.infer(files, settings)
     splits = source.split(files, settings)
     return features, splits, [part for split in splits for part in source.read(split, files, features, settings)]

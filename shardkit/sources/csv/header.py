@@ -1,0 +1,193 @@
+"""Whether the first line of delimited text names its columns: decided from that line and the values below it.
+
+A cell of the first line is a sign of data if a value below it could be the same: a number over numbers, a date over
+dates, a word that stands again below it. It is a sign of a header if no value below it could be: a word over numbers, a
+word above a few classes, a name above sentences. Where signs contradict each other, or none is there, the line stays
+undecided: a wrong guess loses a row, or reads names as values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardkit.errors import UsageError
+from shardkit.messages import printable, shown
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.text.type_inference import USUAL_NULLS, count_from_zero
+
+# A column is of a kind if this share of its values is. A word among numbers is often an unusual way to write null.
+_KIND_SHARE = 0.8
+_KINDS = {
+    "number": r"^\s*[-+]?[$€£]?([0-9][0-9,_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*%?\s*$",
+    "date": r"^\s*[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$",
+    "time": r"^\s*[0-9]{1,3}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?\s*([aApP][mM])?\s*$",
+    "boolean": r"(?i)^\s*(true|false|yes|no)\s*$",
+}
+# Good and Turing: the share of values that occur once is about the chance that one more value is new.
+_MAX_NEW_SHARE = 0.01
+_MIN_VALUES = 20
+_MAX_SHORTER_SHARE = 0.02
+_NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
+_SENTENCE_CHARACTERS = 24
+_YEAR = "(1[0-9]|20)[0-9]{2}"
+# What people call columns.
+_USUAL_NAMES = frozenset(
+    """abstract address age answer artist author body caption category city class code comment content country created
+    date description email file filename gender id image image_id img index key label labels lang language lat latitude
+    lon longitude month name path phone price question rating review score sentence sentiment sex source species split
+    state status tag tags target text time timestamp title token tokens tweet type url user user_id username value
+    weight word words year""".split()  # noqa: SIM905
+)
+_EITHER = "--header takes the first line as names, --no-header as values, and --columns A,B,... gives names"
+
+
+class HeaderReading(NamedTuple):
+    """What a first line is.
+
+    Attributes:
+        kind: `names`, or `values`, or `undecided`.
+        why: The sign that decides, or the two that contradict each other, in words.
+    """
+
+    kind: Literal["names", "values", "undecided"]
+    why: str
+
+
+def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderReading:
+    """Returns what a first line is.
+
+    Args:
+        cells: Of the line, without their quotes.
+        columns: The text values below each cell; null where there is none.
+    """
+    names = [cell.strip() for cell in cells]
+    given = [name for name in names if name]
+    if not any(len(column) for column in columns):
+        return HeaderReading("values" if any(map(_is_of_a_kind, given)) else "names", "it is the only line")
+    if not given:
+        return HeaderReading("names", "it is blank")
+    if count_from_zero(given) and len(given) > 2:
+        return HeaderReading("names", "its cells count from 0")
+    values = [column.drop_null() for column in columns]
+    signs = [_sign(name, below) for name, below in zip(names, values, strict=True)]
+    years = {i: int(name) for i, name in enumerate(names) if _is_year_over_others(name, values[i])}
+    if _follow_each_other(list(years.values())):
+        signs = [_Sign(True, False, "its years follow each other") if i in years else s for i, s in enumerate(signs)]
+    found = [sign for sign in signs if sign is not None]
+    of_values = [sign.why for sign in found if not sign.is_name]
+    of_names = [sign.why for sign in found if sign.is_name]
+    repeated = next((name for name, count in Counter(given).items() if count > 1), None)
+    if of_names and of_values and any(sign.is_sure for sign in found if sign.is_name):
+        return HeaderReading("undecided", f"{of_names[0]}, but {of_values[0]}")
+    if of_values:
+        return HeaderReading("values", of_values[0])
+    if of_names:
+        return HeaderReading("names", of_names[0])
+    if repeated is not None:
+        return HeaderReading("values", f"{shown(repeated)} stands twice in it")
+    if len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
+        usual = next((name for name in names if name.lower() in _USUAL_NAMES), None)
+        if usual is not None:
+            return HeaderReading("names", f"{shown(usual)} is a usual name of a column")
+    return HeaderReading("undecided", "all values below it are text")
+
+
+class FirstRows(NamedTuple):
+    """The first line of a file, and the first values below it.
+
+    Attributes:
+        file: The file.
+        cells: Of the line, without their quotes.
+        below: The text values below each cell; null where there is none.
+    """
+
+    file: RawFile
+    cells: tuple[str, ...]
+    below: list[pa.Array]
+
+
+def have_header(found: Sequence[FirstRows]) -> bool:
+    """Returns whether the first lines of some files name their columns. A line that all files begin with does.
+
+    Raises:
+        UsageError: If nothing decides it, or some files have a header line and others have none.
+    """
+    readings = {read.kind: (rows.file, read.why) for rows in reversed(found) for read in [read_header(*rows[1:])]}
+    if "names" in readings and "values" in readings:
+        (file, why), (other, why_not) = readings["names"], readings["values"]
+        raise UsageError(
+            f"{printable(file.name)} has a header line, and {printable(other.name)} has none",
+            why=f"{why}; {why_not}",
+            next_step=f"Convert them one by one: {_EITHER}",
+        )
+    is_common = len(found) > 1 and len({rows.cells for rows in found}) == 1
+    if len(readings) == 1 and "undecided" in readings and not is_common:
+        file, why = readings["undecided"]
+        raise UsageError(
+            "the first line may be names or values", where=place(file), why=why, next_step=f"Say which: {_EITHER}"
+        )
+    return "values" not in readings
+
+
+def made_names(number: int) -> tuple[str, ...]:
+    """Returns names for columns that have none."""
+    return tuple(f"column_{position}" for position in range(1, number + 1))
+
+
+class _Sign(NamedTuple):
+    # A sign is sure where the values below the cell are of another kind; a new word may still be a rare value.
+    is_name: bool
+    is_sure: bool
+    why: str
+
+
+def _sign(name: str, values: pa.Array) -> _Sign | None:
+    values = values.filter(pc.invert(pc.is_in(values, pa.array(["", *USUAL_NULLS]))))
+    if not name or name in USUAL_NULLS or not len(values):
+        return None
+    kind = next((k for k, pattern in _KINDS.items() if _share(values, pattern) >= _KIND_SHARE), None)
+    if kind is not None:
+        if re.match(_KINDS[kind], name):
+            return _Sign(False, True, f"{shown(name)} is a {kind} as the values below it")
+        is_word = re.search(r"[^\W\d]", name) and not _is_of_a_kind(name)
+        return _Sign(True, True, f"{shown(name)} is no {kind}, but the values below it are") if is_word else None
+    counts = values.value_counts()
+    if pc.index(counts.field(0), pa.scalar(name, values.type)).as_py() >= 0:
+        return _Sign(False, True, f"{shown(name)} stands again below it")
+    if len(values) < _MIN_VALUES or not _NAME.fullmatch(name):
+        return None
+    if pc.sum(pc.equal(counts.field(1), 1)).as_py() <= _MAX_NEW_SHARE * len(values):
+        return _Sign(True, False, f"{shown(name)} is none of the {len(counts):,} values below it")
+    if _num_usual_characters(values) >= max(_SENTENCE_CHARACTERS, 2 * len(name)):
+        return _Sign(True, False, f"{shown(name)} is much shorter than the values below it")
+    return None
+
+
+def _is_of_a_kind(cell: str) -> bool:
+    return any(re.match(pattern, cell) for pattern in _KINDS.values())
+
+
+def _share(values: pa.Array, pattern: str) -> float:
+    return float(pc.mean(pc.match_substring_regex(values, pattern).cast(pa.float64())).as_py())
+
+
+def _num_usual_characters(values: pa.Array) -> int:
+    # Nearly no value is shorter.
+    return int(pc.quantile(pc.utf8_length(values), _MAX_SHORTER_SHARE, interpolation="lower")[0].as_py())
+
+
+def _is_year_over_others(name: str, values: pa.Array) -> bool:
+    if not re.fullmatch(_YEAR, name) or not len(values):
+        return False
+    return _share(values, _KINDS["number"]) >= _KIND_SHARE and _share(values, f"^{_YEAR}$") < 1 - _KIND_SHARE
+
+
+def _follow_each_other(numbers: Sequence[int]) -> bool:
+    return len(numbers) > 1 and all(after - before == 1 for before, after in itertools.pairwise(numbers))
