@@ -1,8 +1,8 @@
-"""Handing over: workers without a shared disk fetch what a step needs into a folder of their own, and put what it made.
+"""Handing over: workers without a shared disk fetch the inputs of a step into their own folder, and put its results.
 
-The store holds the files of the work folder under their own names. The record of a step is put last: whoever finds it
-finds all that it speaks of. What is true of one attempt only lies apart from the rest: two hosts may be at the same
-conversion, and neither shall be stopped by what is said to the other.
+The store holds the files of the work folder under their own names. The record of a step is put last, after all
+files that it names. Signs of one attempt lie apart from the rest: two hosts may be at the same conversion, and a sign
+for one must not stop the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shardkit.transforms.options import TransformOptions, split_reference
 # Requests at the same time: a store answers after 20 to 100 ms, and many at once as fast as one.
 _THREADS = 16
 _BESIDE, _PROGRESS, _ATTEMPTS = "beside", "progress", "attempts"
-# What every attempt at the same conversion makes with the same bytes.
+# Every attempt at the same conversion makes these with the same bytes.
 _SHARED = frozenset({_BESIDE, "survey", "extract", "statistics", "spool", "rejected", "shards"})
 _FOLDER_PREFIX, _LOCK = "shardkit-worker-", "lock"
 # A folder that was made just now may not be locked yet.
@@ -47,7 +47,7 @@ def exchange_folder(root: str, destination: str, fingerprint: str) -> str:
 
 
 def folder_prefix(destination: str) -> str:
-    """Returns what the names of the folders of all conversions to a destination begin with."""
+    """Returns the common start of the folders of all conversions to a destination."""
     return f"{xxhash.xxh3_64_hexdigest(destination.encode())}-"
 
 
@@ -59,14 +59,14 @@ def exchange_url(plan: Plan, name: str) -> str:
 
 
 def in_threads(function: Callable[[_Item], Any], items: Iterable[_Item]) -> None:
-    """Calls a function for all items, several at the same time, and raises what the first of them raised."""
+    """Calls a function for all items, several at the same time, and raises the error of the first that failed."""
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(function, items):
             pass
 
 
 def fetch(plan: Plan, names: Sequence[str]) -> None:
-    """Brings files into the work folder of this process; what is here already stays, what is not there is passed over.
+    """Brings files into the work folder of this process; files that are here stay, missing ones are passed over.
 
     Raises:
         StorageError: If the store kept failing.
@@ -155,14 +155,14 @@ def hand_over_progress(plan: Plan) -> None:
     """Puts the counters of this process where the command finds them, if the store takes them."""
     if plan.exchange is None:
         return
-    # Figures are for the eye: what was done is not done again because nobody sees it.
+    # The figures are for display only, so an error here does not repeat work.
     with suppress(ShardkitError):
         for path in plan.work_path(_PROGRESS).glob("*.counters"):
             storage.put_file(path, exchange_url(plan, f"{_PROGRESS}/{Path(plan.work_dir).name}-{path.name}"))
 
 
 def fetch_signs(plan: Plan, *names: str) -> None:
-    """Brings what tells how far all workers are: their counters as they are now, and files that may have come.
+    """Brings the signs of all workers: their counters as they are now, and files that may have come.
 
     Raises:
         StorageError: If the store kept failing.
@@ -191,7 +191,7 @@ def offer_plan(plan: Plan) -> str:
 
 @functools.lru_cache(maxsize=4)
 def receive_plan(url: str) -> Plan:
-    """Returns a plan from the store, with a work folder for this process alone, which holds what the plan names.
+    """Returns a plan from the store, with a work folder for this process alone, which holds the plan's files.
 
     The folder goes when the process ends, or when another one begins where this one was killed.
 
@@ -212,7 +212,7 @@ def receive_plan(url: str) -> Plan:
 
 
 def check_exchange(plan: Plan) -> None:
-    """Checks that workers which share no disk can do what a plan says.
+    """Checks that workers which share no disk can do the work of a plan.
 
     Raises:
         UsageError: If something that they need, or make, lies on this machine alone.

@@ -1,4 +1,4 @@
-"""What the extraction of an input split gives, as the steps after it read it."""
+"""The result of the extraction of an input split, as the steps after it read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         marks_digest: What the first pass said of its rows; see `marks_digest`.
         rejected_samples: The first few rejected rows, a sentence each.
         damage: Why a file cannot be read at all, by its position.
-        has_statistics: Whether there are statistics of it, in a file of their own.
+        has_statistics: Whether there are statistics of it, in a separate file.
     """
 
     input_split_index: int

@@ -19,11 +19,11 @@ from shardkit.units import MiB, format_size
 
 MIN_GROUP_BYTES = 8 * MiB
 MAX_GROUP_BYTES = 24 * MiB
-# So many pieces does each run fall into: of many more, each would be a crumb, and the runner holds a line for each.
+# Each run has at most so many pieces: with more, pieces would be tiny, and the runner holds a line for each.
 MAX_GROUPS = 1024
 MAX_SHARDS = 1_000_000
 _GROUPS_A_UNIT = 4
-# What holds the interpreter is small enough for this many threads.
+# The work under the interpreter's lock is small enough for this many threads.
 MAX_THREADS = 4
 
 Int64s = npt.NDArray[np.int64]
@@ -98,7 +98,7 @@ class WriteUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All dataset splits that hold rows, and what the user should know about the sizes."""
+    """All dataset splits that hold rows, and notes about the sizes."""
 
     splits: tuple[SplitLayout, ...]
     notes: tuple[str, ...] = ()

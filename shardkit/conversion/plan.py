@@ -31,7 +31,7 @@ from shardkit.transforms.pipeline import TransformPlan
 
 WORK_DIR = "work"
 
-# Libraries whose output is what examples and shards consist of.
+# Libraries whose output is part of examples and shards.
 _MAKE_BYTES = ("isal", "pillow", "tokenizers", "zlib-ng")
 
 # Recipes of 0.1.0 hold these always. A later option is in a recipe only where it is not the default, so that datasets
@@ -120,13 +120,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) -> str:
-    """Returns 32 hexadecimal digits that name what a conversion will give: no places and no times enter."""
+    """Returns 32 hexadecimal digits that name the result of a conversion: no places and no times enter."""
     document = {
         "format_version": FORMAT_VERSION,
         "files": [(f.name, f.num_bytes) for f in files],
         "features": features,
-        # A limit decides whether there is a dataset, not what is in it; files are known by their hashes, and what was
-        # included is in the list of files.
+        # A limit decides whether there is a dataset, not its content. Files are known by their hashes, and the list of
+        # files holds the included ones.
         "recipe": stored_recipe(
             msgspec.structs.replace(
                 recipe,

@@ -1,4 +1,4 @@
-"""From what a user asked for to a plan: inputs listed, features fixed, inputs cut, an earlier attempt found."""
+"""From a request to a plan: inputs listed, features fixed, inputs cut, an earlier attempt found."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def prepare(options: ConvertRequest) -> Prepared:
 def draft(
     options: ConvertRequest, destination: str, work_root: str, base: Dataset | None = None
 ) -> tuple[Plan, InspectedInputs]:
-    """Returns the plan of a conversion, whatever the destination holds, and what the inputs are; writes nothing.
+    """Returns the plan of a conversion, whatever the destination holds, and its inputs; writes nothing.
 
     Args:
         options: What the user asks for; with a base as its recipe holds them.
@@ -203,7 +203,7 @@ def _base_of(options: ConvertRequest, destination: str) -> Dataset:
     if any(map(names_server, options.inputs)):
         raise UsageError(
             "rows of a database server cannot be appended",
-            why="nobody can tell which of them the dataset has already",
+            why="it is unknown which of them the dataset has already",
             next_step="Export the new ones to a file, and append that",
         )
     return open_base(destination)

@@ -1,7 +1,7 @@
 """Counters that worker processes tick and the command reads, through one small mapped file per process.
 
-The local Beam runner tells nothing before it ends; a file works in every mode. Figures are for the eye only: a retried
-step counts twice, the manifest counts from the data.
+The local Beam runner reports nothing before it ends; a file works in every mode. The figures are for display only: a
+retried step counts twice. The manifest counts from the data.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-# What compressed text becomes, until the first part of it was read to its end.
+# The expansion of compressed text, until the first part of it was read to its end.
 _USUAL_EXPANSION = 4.0
 
 
 class Totals(NamedTuple):
-    """Sums over all processes, phase by phase; what an earlier attempt left is counted too, and apart as kept.
+    """Sums over all processes, phase by phase. Results of an earlier attempt count too, and separately as kept.
 
     Attributes:
         num_first_pass_rows, num_first_pass_bytes: Read in a first pass, which only some conversions have.
@@ -70,7 +70,7 @@ class Progress:
             _SLOT.pack_into(self._slot, 0, *(a + b for a, b in zip(before, added, strict=True)))
 
     def reading(self, num_bytes: int, *, is_compressed: bool, is_first_pass: bool = False) -> InputTicker:
-        """Returns what ticks while one input split is read.
+        """Returns the counter of one input split that is being read.
 
         Args:
             num_bytes: Of the input split, as stored.
@@ -119,7 +119,7 @@ class InputTicker:
         self._add(num_rows, step, num_rejected)
 
     def end(self) -> None:
-        """Counts what is left when the split was read to its end."""
+        """Counts the rest when the split was read to its end."""
         self._add(0, self._num_left, 0)
         self._num_left = 0
         if self._num_rows:

@@ -125,7 +125,7 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Option(
             "--max-bad",
             "End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose "
-            "rows nobody can count.",
+            "rows cannot be counted.",
             BAD_INPUT, "limit", form=Named("N|P%"), is_common=True,
         ),
     ] = None  # fmt: skip
@@ -262,7 +262,7 @@ def fields_of(*roles: Role) -> tuple[OptionField, ...]:
 
 
 def parse_request(typed: Mapping[str, Any], inputs: tuple[str, ...] = (), destination: str = "") -> ConvertRequest:
-    """Returns what was typed as a request.
+    """Returns the typed options as a request.
 
     Args:
         typed: Values by parameter; what is not there is the default.

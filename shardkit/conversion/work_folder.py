@@ -42,7 +42,7 @@ _LOCK_SECONDS = 2.0
 
 @contextlib.contextmanager
 def work_folder(plan: Plan) -> Iterator[None]:
-    """Holds the work folder of a plan for this process and removes what an earlier attempt left and no longer holds.
+    """Holds the work folder of a plan for this process and removes outdated results of an earlier attempt.
 
     Raises:
         ConflictError: If another process works on the same conversion, or has ended it.
@@ -82,7 +82,7 @@ def _locked(plan: Plan) -> int:
             raise
         if os.fstat(handle).st_nlink:
             return handle
-        # Whoever held it has ended and removed the folder.
+        # The process that held it has ended and removed the folder.
         os.close(handle)
 
 
@@ -96,7 +96,7 @@ def version_cut_off(plan: Plan) -> int | None:
         return None
     try:
         _lock(handle, plan.work_path())
-        # Whoever held it may have ended in the meantime, as it should.
+        # The process that held it may have ended in the meantime, as it should.
         return find_commit(plan)
     finally:
         os.close(handle)
@@ -127,7 +127,7 @@ def remove_work_folder(plan: Plan) -> None:
         # Giving back the memory of a large file takes 0.3 s a GB, and nothing else is left to do.
         for _ in threads.map(Path.unlink, plan.work_path("spool").glob("*.run")):
             pass
-    # What tells a commit that was cut off here goes last.
+    # Files that show a commit which was cut off here go last.
     with contextlib.suppress(OSError):
         for path in plan.work_path().iterdir():
             if path.is_dir():
@@ -161,7 +161,7 @@ def _tidy(plan: Plan) -> None:
         leftover.unlink(missing_ok=True)
     stale = [path for path in plan.work_path("extract").glob("*.msgpack") if not _is_current(plan, path)]
     if stale:
-        # An input changed since it was read: what was written from it is no longer right.
+        # An input changed since it was read: the files written from it are no longer right.
         forget_written(plan)
         forget_handed_over(plan, "shards", *(f"extract/{path.name}" for path in stale))
         for path in stale:

@@ -16,7 +16,7 @@ from shardkit.storage import files as storage
 
 
 def account(plan: Plan, extracted: Sequence[Extracted], num_examples: int) -> Accounting:
-    """Returns what became of every row, and stores the rejected ones where they are wanted.
+    """Returns the account of all rows, and stores the rejected ones where they are wanted.
 
     Raises:
         StorageError: If the examples in the shards are not those that the inputs gave.

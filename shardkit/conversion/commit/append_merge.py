@@ -1,4 +1,4 @@
-"""What one conversion made, and what it makes together with the version that it is appended to."""
+"""Joins the result of one conversion with the version that it is appended to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
-    """Returns the version that is appended to and what was made, one behind the other.
+    """Returns the old version and the new result, one behind the other.
 
     Raises:
         ConflictError: If the version is not there as it was.
@@ -115,8 +115,8 @@ def _sum(old: Accounting, new: Accounting) -> Accounting:
 
 
 def _joined(old: Created, num_old_inputs: int, new: Created) -> Created:
-    """Returns the block of the new conversion, with what both were made from."""
-    # Nobody noted roots of inputs before: who comes later must not take those of others for theirs.
+    """Returns the block of the new conversion, with the inputs of both."""
+    # Older versions note no roots of inputs. A later append must not take the new roots for theirs.
     roots = old.roots or (InputRoot(path="", num_inputs=num_old_inputs),)
     return msgspec.structs.replace(
         new, inputs=tuple(dict.fromkeys((*old.inputs, *new.inputs))), roots=(*roots, *new.roots)

@@ -35,8 +35,8 @@ from shardkit.errors import ConflictError, DamageError, ShardkitError, StorageEr
 from shardkit.statistics.collector import merge_parts, merge_statistics
 from shardkit.storage import files as storage
 
-# Of the work folder. A commit writes the first and then looks for the second, who stops it writes the second and then
-# looks for the first: whichever comes later sees the other, so that no commit follows the words that there is none.
+# Files of the work folder. A commit writes the first and then looks for the second. A stop writes the second and then
+# looks for the first. The later one sees the other, so no commit follows the message that nothing was committed.
 COMMITTING_FILE, STOPPED_FILE = "committing", "stopped"
 COMMITTED_FILE = "committed.msgpack"
 
@@ -109,7 +109,7 @@ def commit_dataset(
 
 
 def own_commit(plan: Plan) -> Committed | None:
-    """Returns what this attempt committed, as the destination says, None if it has not.
+    """Returns the version that this attempt committed, as the destination says, None if it has not.
 
     An engine that lost a worker, or its answer, does the step again; and a job elsewhere tells nothing of it here.
 
@@ -240,11 +240,11 @@ def _choose_version(plan: Plan, table: bytes) -> tuple[int, str]:
     version = max(list_versions(plan.destination), default=0) + 1
     first = version
     names = storage.list_names(storage.join(plan.destination, MANIFESTS_DIR))
-    # A conversion that died between table and manifest leaves a table that nobody reads; pass over it.
+    # A conversion that died between table and manifest leaves an unused table; pass over it.
     while shard_table_path(version).rsplit("/", 1)[-1] in names:
         found = storage.read_bytes(storage.join(plan.destination, shard_table_path(version)))
         if found == table:
             break
         version += 1
-    # Of two that append to the same version, only one may be its successor.
+    # If two conversions append to the same version, only one may be its successor.
     return first if plan.base is not None else version, shard_table_path(version)

@@ -1,4 +1,4 @@
-"""What was counted for the statistics of a version, kept beside its shards for who appends to it.
+"""The counts behind the statistics of a version, kept beside its shards for later appends.
 
 The file has 8 bytes with the size of a MessagePack and that, compressed by zstd: a map from the names of splits to what
 `StatisticsCollector.to_bytes` gave. Its name has a part of its SHA-256, so no other content ever takes its place.
@@ -28,7 +28,7 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, bytes])
 
 
 def write_statistics(plan: Plan, packed_statistics: Mapping[str, bytes]) -> StatisticsFile:
-    """Stores what was counted of every split, and returns where.
+    """Stores the counts of every split, and returns where.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
@@ -44,7 +44,7 @@ def write_statistics(plan: Plan, packed_statistics: Mapping[str, bytes]) -> Stat
 
 
 def read_statistics(dataset: Dataset) -> dict[str, bytes]:
-    """Returns what was counted of every split of a version; reads its shards where that is not stored.
+    """Returns the counts of every split of a version; reads its shards where they are not stored.
 
     Raises:
         DamageError: If a shard that must be read is damaged.
@@ -72,7 +72,7 @@ def _decode(raw: bytes, sha256: str) -> dict[str, bytes]:
 
 
 def _count(dataset: Dataset, split: str) -> bytes:
-    """Returns what is counted of the examples of a split, all of which are read."""
+    """Returns the counts of the examples of a split, all of which are read."""
     features = dataset.manifest.features
     collector = StatisticsCollector(features)
     decoder = RecordDecoder(features)
@@ -81,7 +81,7 @@ def _count(dataset: Dataset, split: str) -> bytes:
     for index in range(len(blocks.num_examples)):
         block = loader.load(index, None)
         collector.update(decoder.decode(block.frames, block.where))
-    # What was lost before an example was made can no longer be seen in it.
+    # Rounding before an example was made cannot be seen in the example.
     known = dataset.manifest.split(split).statistics
     collector.add_rounded({name: statistics.num_rounded for name, statistics in known.items()})
     return collector.to_bytes()

@@ -75,7 +75,7 @@ def extract_here(plan: Plan, input_split_index: int, progress: Progress | None =
 
 
 def fetch_extracted(plan: Plan) -> None:
-    """Brings what `load_extracted` reads, where workers share no disk.
+    """Brings the files that `load_extracted` reads, where workers share no disk.
 
     Raises:
         StorageError: If the store kept failing.
@@ -86,7 +86,7 @@ def fetch_extracted(plan: Plan) -> None:
 
 
 def load_extracted(plan: Plan) -> list[Extracted]:
-    """Returns what became of all input splits. Of a file that is damaged anywhere, nothing is left in any of them.
+    """Returns the results of all input splits. None of them has rows of a damaged file.
 
     Raises:
         StorageError: If a part of the spool has gone.
@@ -105,7 +105,7 @@ def load_extracted(plan: Plan) -> list[Extracted]:
 
 
 def statistics_parts(plan: Plan, extracted: Sequence[Extracted], position: int) -> Iterator[bytes]:
-    """Yields what was counted in each input split of the rows of one dataset split, in the order of the inputs.
+    """Yields the counts of each input split for the rows of one dataset split, in the order of the inputs.
 
     They are many and large: no more than a few are held at a time.
 
@@ -195,7 +195,7 @@ def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None 
 
 
 def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
-    """Returns what an earlier run left of this input split, None if it left nothing that still holds."""
+    """Returns the result of an earlier run for this input split, None if none holds any more."""
     path = plan.work_path("extract", f"{input_split_index}.msgpack")
     try:
         extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
@@ -246,7 +246,7 @@ class _RunWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is left."""
+        """Writes the held records as a run."""
         if not self._parts:
             return
         key_range = None if self._plan.recipe.shuffle else run_order(self._input_split.index, self.num_runs)

@@ -1,4 +1,4 @@
-"""The first pass over the inputs, which only some conversions need: what depends on all rows is found out before.
+"""The first pass over the inputs, which only some conversions need: it finds all that depends on all rows.
 
 first pass  every input split is read, and what `dedup` and `stratify` need of its rows is stored
 mark        of all input splits together: which rows are duplicates, and where the others go
@@ -50,7 +50,7 @@ class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needs_first_pass(recipe: Recipe) -> bool:
-    """Returns whether what becomes of a row depends on other rows."""
+    """Returns whether the fate of a row depends on other rows."""
     return recipe.dedup is not None or recipe.stratify is not None
 
 
@@ -114,7 +114,7 @@ def run_first_pass_here(plan: Plan, input_split_index: int, progress: Progress |
 
 
 def find_first_pass(plan: Plan, input_split_index: int) -> FirstPassResult | None:
-    """Returns what an earlier run left, None if it left nothing that still holds."""
+    """Returns the result of an earlier run, None if none holds any more."""
     path = first_pass_path(plan, input_split_index, "msgpack")
     try:
         first_pass = msgspec.msgpack.decode(path.read_bytes(), type=FirstPassResult)
@@ -139,7 +139,7 @@ def check_same_rows(plan: Plan, input_split_index: int, num_rows: int) -> None:
 
 
 def mark_rows(plan: Plan) -> None:
-    """Stores for each input split what becomes of its rows, from what is known of all. Damaged files do not count.
+    """Stores the fate of the rows of each input split, from the rows of all. Damaged files do not count.
 
     Raises:
         StorageError: If the first pass of an input split has gone.
@@ -163,12 +163,12 @@ def mark_rows(plan: Plan) -> None:
 
 
 def mark_names(input_split_index: int) -> list[str]:
-    """Returns the files that say what becomes of the rows of an input split, relative to the work folder."""
+    """Returns the files with the fate of the rows of an input split, relative to the work folder."""
     return [f"survey/{input_split_index}.{what}" for what in _MARKS]
 
 
 def marks_digest(plan: Plan, input_split_index: int) -> str:
-    """Returns a digest of what the first pass decided of the rows of an input split; empty without a first pass."""
+    """Returns a digest of the first pass's decisions on the rows of an input split; empty without a first pass."""
     if not needs_first_pass(plan.recipe):
         return ""
     digest = xxhash.xxh3_128()

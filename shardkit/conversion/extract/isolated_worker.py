@@ -1,4 +1,4 @@
-"""One step of one input split in a process of its own: what `rows.isolation` starts."""
+"""The program of a process that `rows.isolation` starts: it does one step of one input split."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(plan_path: str, input_split_index: int, step: Step) -> int:
     plan = load_plan(plan_path)
     try:
         with Attempt(plan.work_dir, input_split_index) as attempt:
-            # What a function of the user imports must not count as time of its first rows.
+            # The imports of a user's function must not count as time of its first rows.
             attempt.begin(OTHER, max(_LOAD_SECONDS, plan.recipe.max_row_seconds), 0)
             load_steps(plan.transforms)
         refuse_too_many(plan, input_split_index)

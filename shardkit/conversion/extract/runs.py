@@ -33,7 +33,7 @@ RUN_BYTES = 16 * MiB
 KEY_RANGE_BITS = 12
 _WRITE_BYTES = 2 * MiB
 _MAX_RUNS_BITS = 24
-# Of two dataset splits with all key ranges.
+# The index of two dataset splits with all key ranges.
 _USUAL_INDEX_BYTES = 256 * KiB
 _REQUESTS = 16
 
@@ -225,7 +225,7 @@ def find_segments(
 
 @contextlib.contextmanager
 def loaded_segments(segments: Sequence[Segment], max_bytes: int | None = None) -> Iterator[LoadedSegments]:
-    """Gives what segments hold, or the first records of about `max_bytes` of each, until the end of the block."""
+    """Gives the records of segments, or the first records of about `max_bytes` of each, until the end of the block."""
     heads = _map_segments(lambda s: _load_head(s, max_bytes), segments)
     spans = list(itertools.accumulate((int(sizes.sum()) for _, sizes in heads), initial=0))
     buffer = _take_buffer(spans[-1])
@@ -320,7 +320,7 @@ def _final_order(split_positions: Int64s, keys: UInt64s) -> Int64s:
     """Returns the order by (dataset split, key); equal keys stay as they were."""
     order = stable_order(keys)
     if split_positions.any():
-        # Of 16-bit numbers NumPy's stable sort is a radix sort.
+        # NumPy's stable sort of 16-bit numbers is a radix sort.
         order = order[np.argsort(split_positions[order].astype(np.int16), kind="stable")]
     return order
 

@@ -66,12 +66,12 @@ def open_base(destination: str) -> Dataset:
 
 
 def base_version(dataset: Dataset) -> BaseVersion:
-    """Returns what a plan holds of the dataset that is appended to."""
+    """Returns the base of an append for a plan."""
     return BaseVersion(version=dataset.version, fingerprint=dataset.manifest.fingerprint)
 
 
 def appended_fingerprint(base: BaseVersion, own: str) -> str:
-    """Returns the name of what a version and the conversion of further inputs give together."""
+    """Returns the name of the result of a version and a conversion of further inputs."""
     return xxhash.xxh3_128_hexdigest(f"{base.fingerprint}\0{own}".encode())
 
 
@@ -95,7 +95,7 @@ def leave_out_known(listing: Listing, base: Dataset) -> Listing:
 
     Raises:
         NothingNew: If there are none.
-        UsageError: If a file that it has changed since, or nobody can tell whether it has it.
+        UsageError: If a file that it has changed since, or it is unknown whether it has a file.
     """
     known = _Known(base.manifest)
     files = tuple(file for file in listing.files if not known.has(file, listing.root))
@@ -116,15 +116,15 @@ def leave_out_known(listing: Listing, base: Dataset) -> Listing:
 
 
 def source_features(base: Manifest) -> Features:
-    """Returns what the source of a dataset gives, before any transformation."""
+    """Returns the features of a dataset's source, before any transformation."""
     held = recipe_of(base, base.name).source_features
     return held or base.features
 
 
 def check_fit(inspected: InspectedInputs, base: Manifest) -> tuple[str, ...]:
-    """Checks that new files have the columns of the dataset, and returns what to say of columns of other types.
+    """Checks that new files have the columns of the dataset, and returns notes on columns of other types.
 
-    Whether the values of such a column fit is told by the rows.
+    Reading the rows shows whether the values of such a column fit.
 
     Raises:
         BadInputError: If a column is missing, or there is another one; names the file.
@@ -157,10 +157,10 @@ def check_fit(inspected: InspectedInputs, base: Manifest) -> tuple[str, ...]:
 
 
 def check_same_features(features: Features, base: Manifest) -> None:
-    """Checks that the rows become what those of the dataset are.
+    """Checks that the features are those of the dataset.
 
     Raises:
-        UsageError: If not, as where a user's own function gives something else by now.
+        UsageError: If not, as where a user's function gives other features by now.
     """
     if features == base.features:
         return
@@ -188,7 +188,7 @@ class _Known:
         """Returns whether the dataset has a file, which is known by its place, or else by its name and size.
 
         Raises:
-            UsageError: If it has another size than in the dataset, or nobody can tell.
+            UsageError: If it has another size than in the dataset, or it is unknown whether it is there.
         """
         place = _joined(storage.redact(root), file.name)
         if (same := self._by_place.get(place)) is not None:
@@ -210,7 +210,7 @@ class _Known:
                 return self._is_same(file, info)
             elif file.num_bytes == info.num_bytes:
                 raise UsageError(
-                    "nobody can tell whether the dataset has a file already",
+                    "it is unknown whether the dataset has a file already",
                     where=printable(file.name),
                     why=f"it has one of the same size that is called {printable(name)}",
                     next_step="Name the inputs as they were named for the dataset, or leave it out with --exclude GLOB",
@@ -251,7 +251,7 @@ def _placed(manifest: Manifest) -> Iterator[tuple[InputInfo, str | None]]:
     inputs = iter(manifest.accounting.inputs)
     for root in manifest.created.roots:
         for _, info in zip(range(root.num_inputs), inputs, strict=False):
-            # Without a folder in common names are whole; where nobody noted the folder they are not.
+            # Names are whole if the inputs have no folder in common, but not if the folder was not noted.
             is_known = root.path or info.name.startswith("/") or not storage.is_local(info.name)
             yield info, _joined(root.path, info.name) if is_known else None
     for info in inputs:
@@ -284,7 +284,7 @@ def _is_same(file: RawFile, info: InputInfo) -> bool:
         where=printable(file.name),
         why=f"it has {format_number(file.num_bytes, 'byte')}, and had {format_count(info.num_bytes)}; its old rows are "
         "in the dataset",
-        next_step="Put new rows into files of their own, or leave it out with --exclude GLOB. " + _ANEW,
+        next_step="Put new rows into separate files, or leave it out with --exclude GLOB. " + _ANEW,
     )
 
 

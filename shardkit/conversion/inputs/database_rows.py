@@ -56,7 +56,7 @@ def names_server(text: str) -> bool:
 
 @contextlib.contextmanager
 def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows | None]:
-    """Reads the rows of a server, if that is what the inputs name; None if not.
+    """Reads the rows of a server, if the inputs name one; None if not.
 
     What an attempt that began has read already is taken again. What is read newly is removed if an error is raised.
 
@@ -97,7 +97,7 @@ def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows 
 
 
 def holds_server_rows(path: str, work_root: str) -> bool:
-    """Whether a file is what `server_rows` made."""
+    """Whether `server_rows` made a file."""
     return Path(path).parent == storage.local_path(work_root) / ROWS_FOLDER
 
 

@@ -1,7 +1,7 @@
-"""What the inputs were found to be: files, format, features, parts. Found once, and kept for whoever goes on.
+"""The facts about the inputs: files, format, features, parts. They are found once, and kept for a resumed conversion.
 
 Some formats must be read to be cut: quotes of a CSV file, records of a TFRecord file, members of a compressed tar. The
-next attempt after an interruption finds all that in the work folder, as long as no file has another size or time since.
+next attempt after an interruption takes them from the work folder, unless a file has another size or time since.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def inspect_inputs(
     allow_empty: bool,
     leave_out: Callable[[Listing], Listing] | None = None,
 ) -> InspectedInputs:
-    """Returns what the inputs are, from an earlier attempt if one left it.
+    """Returns the facts about the inputs, from an earlier attempt if it left them.
 
     Args:
         expanded: What the inputs name.
@@ -160,7 +160,7 @@ def _name_of(key: str) -> str:
 
 
 def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | None, *, allow_empty: bool) -> str:
-    # Names may be no UTF-8; who reads them says so.
+    # Names may be no UTF-8; reading them reports it.
     files = [(os.fsencode(f.path), f.num_bytes, f.version) for f in expanded.files]
     document = (
         __version__,
@@ -187,7 +187,7 @@ def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: 
     except NoRowsError:
         if not allow_empty:
             raise
-        # Only the name is left to tell.
+        # Only the name can show the format.
         return Choice(source_for(format_of(b"", files[0].name) or "csv"))
 
 
@@ -214,7 +214,7 @@ def _without_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tuple
 def _without_damaged(
     source: Source, files: tuple[RawFile, ...], options: SourceOptions, error: BadInputError | UsageError
 ) -> tuple[tuple[RawFile, ...], tuple[DamagedFile, ...]]:
-    # Whatever one of them did, each alone tells which it was; only damage is worth that, so speed is not.
+    # Each file is read alone, which shows the damaged ones. That is slow, but only done after damage.
     problems = [None if file.num_bytes == 0 else _problem(source, (file,), options) for file in files]
     sound = tuple(f for f, problem in zip(files, problems, strict=True) if problem is None)
     damaged = tuple(

@@ -20,7 +20,7 @@ from shardkit.units import KiB
 
 
 def check_options(options: ConvertRequest) -> None:
-    """Checks what can be told without looking at the inputs.
+    """Checks the options as far as that needs no look at the inputs.
 
     Raises:
         UsageError: If options exclude each other.
@@ -116,7 +116,7 @@ _NEXT_STEP = "Choose a destination outside of the input folders"
 def refuse_own_output(
     patterns: Sequence[str], paths: Sequence[str], root: str, destination: str, options: SourceOptions
 ) -> None:
-    """Checks that no input lies in the destination, and that the inputs would not name what is made there.
+    """Checks that no input lies in the destination, and that the inputs do not name files that are made there.
 
     Args:
         patterns: The inputs as the user names them.

@@ -40,7 +40,7 @@ def recipe_of(manifest: Manifest, where: str) -> Recipe:
         (
             recipe.source.table is not None and recipe.source.format != "sqlite",
             "--table of a server",
-            "nobody knows which of its rows are in it",
+            "it is unknown which of its rows are in it",
         ),
     ):
         if is_asked:
@@ -51,7 +51,7 @@ def recipe_of(manifest: Manifest, where: str) -> Recipe:
 def check_against_recipe(
     options: ConvertRequest, recipe: Recipe, given: Collection[str] | None = None
 ) -> ConvertRequest:
-    """Returns the options with everything as the recipe holds it, but for what may differ.
+    """Returns the options as the recipe holds them, except those that may differ.
 
     Args:
         options: What the user asks for.
@@ -71,7 +71,7 @@ def check_against_recipe(
             raise UsageError(
                 f"--{name} contradicts the dataset that is appended to",
                 why=f"it was made with {told}",
-                next_step=f"Leave out --{name}, or make a dataset of its own at another destination",
+                next_step=f"Leave out --{name}, or make a separate dataset at another destination",
             )
     for name, file in (("schema", options.schema_path), ("recipe", options.recipe_path)):
         if file is not None:
@@ -95,7 +95,7 @@ def check_against_recipe(
 
 
 def _chosen(own: Any, default: Any, held: Any, part: str) -> dict[str, Any]:
-    """Returns the limits of a part: what the user asks for, or else what the recipe holds."""
+    """Returns the limits of a part: those of the user, or else those of the recipe."""
     names = [f.name for f in fields_of("limit") if f.part == part]
     return {n: getattr(held if getattr(own, n) == getattr(default, n) else own, n) for n in names}
 

@@ -20,7 +20,7 @@ _LISTED_COLUMNS = 40
 
 
 class ColumnSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user declares of one column; what is left out stays as inferred.
+    """A user's declaration of one column; the rest stays as inferred.
 
     Attributes:
         dtype: Logical dtype.
@@ -100,7 +100,7 @@ def load_schema(path: str, *, is_recipe: bool = False) -> Schema:
 
 
 def apply_schema(inferred: Features, schema: Schema) -> Features:
-    """Returns the inferred features with what the schema declares in their place.
+    """Returns the inferred features with the declarations of the schema in their place.
 
     Raises:
         UsageError: If the schema names a column that is not there, or declares what cannot be.
@@ -157,7 +157,7 @@ def _declared(feature: Feature, schema: Schema) -> Feature:
     declared = ColumnSchema(dtype=found) if isinstance(found, str) else found
     dtype = declared.dtype or feature.dtype
     same_type = dtype == feature.dtype
-    # What describes values of the inferred dtype says nothing of values of another.
+    # A description of values of the inferred dtype does not fit another dtype.
     vocabulary = declared.vocabulary if declared.vocabulary is not None else feature.vocabulary if same_type else None
     kept_zone = feature.timezone if dtype.startswith("timestamp") and feature.dtype.startswith("timestamp") else None
     _check(feature.name, dtype, declared, schema.path)
@@ -186,7 +186,7 @@ def _check(name: str, dtype: str, declared: ColumnSchema, path: str) -> None:
             raise UsageError(
                 f"the vocabulary of column {name!r} is empty or repeats a name",
                 where=where,
-                next_step="Give every class one name of its own, in the order of the integers",
+                next_step="Give every class one name that no other has, in the order of the integers",
             )
     if declared.timezone is not None and not dtype.startswith("timestamp"):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Where each part of the inputs stands while it is worked at, in small files that another process can read.
+"""Small files that show other processes how far the work at each part of the inputs is.
 
-A process that a bad row brings down, or that never comes back from it, leaves such a file behind: whoever watches the
-process then knows which parts to suspect, and does the rest without them. Standard library only: the one who watches
+A process that ends or hangs at a bad row leaves such a file behind. The process that watches it then knows which parts
+to suspect, and does the rest without them. The module uses the standard library only, because the watching process
 must stay small.
 """
 
@@ -70,7 +70,7 @@ class Attempt:
     def begin(
         self, phase: int, seconds: float, batch: int, start: int = 0, stop: int = 0, file_index: int = -1
     ) -> None:
-        """Says what is begun, and within how many seconds it should be done."""
+        """Notes the work that begins, and within how many seconds it should be done."""
         place = Place(time.monotonic() + seconds, phase, batch, start, stop, file_index)
         os.pwrite(self._file, _PLACE.pack(*place), 0)
 
@@ -80,12 +80,12 @@ class Attempt:
 
 
 def read_place(work_dir: str | Path, input_split_index: int) -> Place | None:
-    """Returns where an attempt stands, None if nobody works at this input split."""
+    """Returns where an attempt stands, None if no process works at this input split."""
     return _read(_path(work_dir, input_split_index))
 
 
 def forget_attempt(work_dir: str | Path, input_split_index: int) -> None:
-    """Removes what a dead process left, lest it be taken for one that hangs."""
+    """Removes the file of a dead process, so that it is not taken for one that hangs."""
     _path(work_dir, input_split_index).unlink(missing_ok=True)
 
 
@@ -125,7 +125,7 @@ def take_suspicion(work_dir: str | Path, input_split_index: int) -> Place | None
 
 
 def is_suspect(work_dir: str | Path, input_split_index: int) -> bool:
-    """Returns whether an input split must be worked at in a process of its own."""
+    """Returns whether an input split must be worked at in a separate process."""
     folder = Path(work_dir, _SUSPECTS)
     return folder.exists() and any((folder / name).exists() for name in (f"{input_split_index}.suspect", _ALL))
 

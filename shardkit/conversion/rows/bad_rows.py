@@ -1,4 +1,4 @@
-"""What becomes of rows that do not fit: counted, kept if they are wanted, and never more than allowed."""
+"""Rows that do not fit: they are counted, kept if they are wanted, and never more than allowed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
 
 
 def check_countable(plan: Plan, extracted: Sequence[Extracted] = ()) -> None:
-    """Checks that no file whose rows nobody can count was rejected as a whole, where the recipe has a limit.
+    """Checks that no file whose rows cannot be counted was rejected as a whole, where the recipe has a limit.
 
     Raises:
         BadInputError: If one was.

@@ -1,9 +1,9 @@
-"""What is known of an input split that brought a process down, narrowed with every process that it costs.
+"""The suspect rows of an input split that brought a process down, fewer with every process that it costs.
 
 A file read alone that ends its process, and a row that does so when it is transformed alone, are left out; larger
 pieces are cut into at most CUT_INTO smaller ones and tried again. So a bad row among a million costs about four
-processes. One without end costs its time twice, where it is noticed and where it is proved; between, whoever takes
-longer than it should is cut at once, which does no harm to rows that are only slow: they too are given all their time
+processes. A row without end costs its time twice, where it is noticed and where it is proved. In between, a piece that
+takes longer than it should is cut at once. That does no harm to rows that are only slow: they get all their time
 before they are left out.
 """
 
@@ -66,7 +66,7 @@ class Slice(msgspec.Struct, frozen=True):
         """Returns how long they may take, where a row may take so long."""
         if not self.num_crashes:
             return max_row_seconds
-        # Where haste comes across rows that are only slow, it must not cost a process for each of them.
+        # Haste must not cost a process for each row that is only slow.
         hasty = max(_MIN_SECONDS, max_row_seconds / _HASTE) * 2.0 ** (self.num_crashes // _CRASHES_PER_DOUBLING)
         return min(max_row_seconds, hasty)
 
@@ -105,7 +105,7 @@ def num_crashed(crash_record: CrashRecord) -> int:
 
 
 def narrow(crash_record: CrashRecord, place: Place, how: str, num_files: int) -> CrashRecord | None:
-    """Returns what is known after one more process has ended.
+    """Returns the record after one more process has ended.
 
     Args:
         crash_record: What was known.
@@ -122,19 +122,19 @@ def narrow(crash_record: CrashRecord, place: Place, how: str, num_files: int) ->
     if place.phase != READING:
         return None
     if place.file_index >= 0:
-        # Of several small files, batches are others without it.
+        # Batches of several small files change without this file.
         crashes = crash_record.crashes if crash_record.is_by_file else ()
         return msgspec.structs.replace(
             crash_record, files={**crash_record.files, place.file_index: how}, crashes=crashes
         )
     if num_files > 1:
-        # Batches are others from here on, so what is known of their rows is worth nothing.
+        # Batches change from here on, so crashes by row hold no more.
         return msgspec.structs.replace(crash_record, is_by_file=True, crashes=())
     return msgspec.structs.replace(crash_record, damage=how)
 
 
 def narrow_at_first(crash_record: CrashRecord, place: Place) -> CrashRecord:
-    """Returns what is known after a process that also did other things was held up: never enough to leave out a row.
+    """Returns the record after a process with other work was held up. That is never enough to leave out a row.
 
     Args:
         crash_record: What was known.
@@ -147,7 +147,7 @@ def narrow_at_first(crash_record: CrashRecord, place: Place) -> CrashRecord:
 
 
 def load_crash_record(plan: Plan, input_split_index: int) -> CrashRecord:
-    """Returns what is known of an input split; nothing if its files have changed since."""
+    """Returns the record of an input split; an empty one if its files have changed since."""
     versions = input_versions(plan, plan.input_splits[input_split_index])
     try:
         raw = plan.work_path("isolated", f"{input_split_index}.verdict").read_bytes()
@@ -158,7 +158,7 @@ def load_crash_record(plan: Plan, input_split_index: int) -> CrashRecord:
 
 
 def save_crash_record(plan: Plan, input_split_index: int, crash_record: CrashRecord) -> None:
-    """Stores what is known of an input split.
+    """Stores the record of an input split.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.

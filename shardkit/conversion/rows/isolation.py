@@ -1,7 +1,7 @@
-"""Input splits that brought a process down, worked at in processes of their own until only the bad rows are left out.
+"""Works at input splits that brought a process down in separate processes, until only the bad rows are left out.
 
 The process is started anew, not forked: threads of libraries do not survive a fork. It does the whole step, and leaves
-its result in the work folder like any other; what it was at when it died stands in its attempt.
+its result in the work folder like any other. Its attempt shows the rows that it worked at when it died.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_PROCESSES = 1_000
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What a step raised: the error that a user understands, or the traceback of one that nobody foresaw."""
+    """The error of a step: an error of shardkit, or the traceback of an unexpected one."""
 
     error: dict[str, str | None] | None
     traceback: str
@@ -53,13 +53,13 @@ class Failure(msgspec.Struct, frozen=True):
 def find_or_do(
     plan: Plan, input_split_index: int, step: Step, find: Callable[[Plan, int], _Done | None], here: Callable[[], _Done]
 ) -> tuple[_Done, Origin]:
-    """Returns what became of an input split, and where that is from.
+    """Returns the result of an input split, and its origin.
 
     Args:
         plan: The plan.
         input_split_index: Which input split.
-        step: What to do, where it must be done in a process of its own.
-        find: Returns what an earlier run or another process left, None if nothing that still holds.
+        step: The step for a separate process.
+        find: Returns the result of an earlier run or another process, None if none holds any more.
         here: Does the step in this process.
 
     Raises:
@@ -82,7 +82,7 @@ def find_or_do(
 
 
 def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
-    """Does a step of an input split in processes of its own, as many as it costs.
+    """Does a step of an input split in separate processes, as many as it costs.
 
     Raises:
         ShardkitError: What the step raised.
@@ -127,7 +127,7 @@ def _files_of(plan: Plan, input_split_index: int) -> str:
 
 
 def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
-    # Returns how the process ended, None if it did what it should.
+    # Returns how the process ended, None if it did its work.
     failure_path = plan.work_path("isolated", f"{input_split_index}.failure")
     done_path = plan.work_path("isolated", f"{input_split_index}.done")
     for path in (failure_path, done_path):

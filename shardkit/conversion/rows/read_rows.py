@@ -206,7 +206,7 @@ def _part(rows: RowBatch, start: int, stop: int) -> RowBatch:
 
 
 def _together(parts: list[Applied]) -> Applied:
-    # Statistics must not tell how long the steps took, so what was one batch becomes one again.
+    # Statistics must not depend on the time of steps, so the parts of a batch become one batch again.
     num_rounded: Counter[str] = Counter()
     num_filtered: Counter[int] = Counter()
     rejected: list[RejectedRow] = []

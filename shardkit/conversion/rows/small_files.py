@@ -1,4 +1,4 @@
-"""Small files, several of which are worked at in one go: what a file costs by itself is paid once for all of them."""
+"""Small files, several of which are read in one go: the fixed cost of a file is paid once for all of them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ UnitKey = tuple[int, int]
 CHUNK_BYTES = MiB
 # Key and size of a record.
 ROW_BYTES = 12
-# What waits for more of the same unit, all units together.
+# Bytes that wait for more of the same unit, all units together.
 _MAX_WAITING_BYTES = 64 * MiB
 
 
@@ -50,7 +50,7 @@ class _Waiting(NamedTuple):
 
 
 def cut_chunks(plan: Plan, layout: Layout, runs: Iterable[tuple[int, str]]) -> Iterator[tuple[UnitKey, bytes]]:
-    """Yields what the units of shards need of some runs, each with the position of its dataset split and of the unit.
+    """Yields pieces of runs for the units of shards, each with the position of its dataset split and of the unit.
 
     Args:
         plan: Of a conversion that hands over its files in a store.
@@ -120,7 +120,7 @@ def _pieces_of_run(plan: Plan, layout: Layout, order: int, url: str) -> Iterator
 
 
 def _segment_at(piece: _Piece, path: str, start: int) -> Segment:
-    # As if each piece were a run: its keys lie behind its records, its sizes behind its keys.
+    # Each piece has the form of a run: its keys lie behind its records, its sizes behind its keys.
     return Segment(
         group=piece.group,
         order=piece.order,

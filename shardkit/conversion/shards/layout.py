@@ -189,7 +189,7 @@ def _plan_split_layout(
     groups = form_groups(totals, group_bytes)
     note = None
     if recipe.num_shards is not None:
-        # What is appended may be a few rows.
+        # An append may have a few rows only.
         num_shards = min(recipe.num_shards, num_examples) if plan.base else recipe.num_shards
         check_num_shards(name, num_shards, num_examples)
     else:
@@ -230,7 +230,7 @@ def _segments(runs: list[tuple[int, str]], position: int, groups: tuple[GroupLay
 def _measure_compression(
     plan: Plan, runs: list[tuple[int, str]], position: int, totals: KeyRangeTotals, num_threads: int
 ) -> float:
-    # Small groups stand for windows in the final order; what they compress to is what the shards will.
+    # Small groups stand for windows in the final order, and compress as well as the shards.
     windows = form_groups(totals, BLOCK_BYTES)
     num_samples = max(_MIN_SAMPLES, min(len(windows) // _WINDOWS_A_SAMPLE, MAX_SAMPLES))
     if len(windows) > num_samples:

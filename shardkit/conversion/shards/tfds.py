@@ -1,6 +1,6 @@
 """The two documents by which `tfds.builder_from_directory` loads a folder of uncompressed shards.
 
-The forms are those that TensorFlow Datasets 4.9.10 reads; an unknown key is an error there, so nothing of ours enters.
+The forms are those that TensorFlow Datasets 4.9.10 reads; an unknown key is an error there, so shardkit adds no keys.
 """
 
 from __future__ import annotations

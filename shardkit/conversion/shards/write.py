@@ -101,7 +101,7 @@ def write_shards(
 
 
 def forget_written(plan: Plan) -> None:
-    """Removes the records of what was written, after an input changed."""
+    """Removes the records of written shards, after an input changed."""
     for path in plan.work_path("shards").glob("*"):
         path.unlink()
 

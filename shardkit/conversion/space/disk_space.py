@@ -1,7 +1,7 @@
-"""Disk space that a conversion needs, told before any work and again when a disk was full all the same.
+"""Disk space that a conversion needs, estimated before any work and again when a disk is full.
 
-Everything of a conversion is there at its end: the spool, the digests of the first pass, what was quarantined, and the
-shards. What an earlier attempt left is part of it and need not be found room for again.
+All files of a conversion are there at its end: the spool, the digests of the first pass, quarantined rows, and the
+shards. Files of an earlier attempt are among them and need no further room.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _DIGEST_ROW_BYTES = 24
 # A class, a key, its place, where it goes; if no two rows are of one class.
 _STRATUM_ROW_BYTES = 41
 _FIRST_PASS_SPLIT_BYTES = 64 * KiB
-# What is left of a row of the shard table is more where there are few of them.
+# A row of the shard table takes more bytes where there are few of them.
 _SHARD_ROW_BYTES = 240
-# Where there is so much more room than input, nothing is measured.
+# With so much more room than input, nothing is measured.
 _PLENTY = 100
 _PLENTY_BYTES = 256 * MiB
-# Estimates of data that is the same all over were 0.91 to 1.05 of what was needed then: refused is what would not do
-# even if all turned out as small as that, or as the least of what was measured; noted is what might not do.
+# Estimates of uniform data were 0.91 to 1.05 of the real need. A conversion is refused if the room is too small for the
+# least of that, or for the least that was measured. A note is given if the room may be too small.
 _LEAST_SHARE = 0.95
 _MOST_SHARE = 1.1
-# Runs tell more than a sample as soon as they are of this share of the inputs.
+# Runs give a better estimate than a sample from this share of the inputs on.
 _MIN_READ_SHARE = 0.05
 _FEW_INODES = 16
 _MANIFEST = "the manifest"
@@ -85,13 +85,13 @@ class Need(NamedTuple):
 
     @property
     def fit(self) -> Literal["no", "perhaps", "yes"]:
-        """Whether what is needed fits into what is free."""
+        """Whether the need fits into the free space."""
         if self.num_free_bytes < self.num_least_bytes:
             return "no"
         return "perhaps" if self.num_free_bytes < self.num_bytes * _MOST_SHARE else "yes"
 
     def describe(self) -> str:
-        """Returns what is needed and what is there."""
+        """Returns the need and the free space in words."""
         parts = ", ".join(f"{format_size(n)} for {what}" for what, n in self.parts)
         if len(self.parts) > 1:
             parts = f"{format_size(self.num_bytes)} ({parts})"
@@ -100,7 +100,7 @@ class Need(NamedTuple):
 
 
 def check_space(plan: Plan) -> tuple[str, ...]:
-    """Returns what the user should know about the space that is there.
+    """Returns notes on the free space.
 
     Raises:
         OutOfSpaceError: If it is clearly too little.
@@ -126,7 +126,7 @@ def check_space(plan: Plan) -> tuple[str, ...]:
 
 
 def explain_full_disk(plan: Plan, error: OutOfSpaceError) -> OutOfSpaceError:
-    """Returns an error about a full disk with what is still needed there and what is free, as far as that is known."""
+    """Returns an error about a full disk with the need and the free space there, as far as they are known."""
     where = (error.where or plan.work_dir) if storage.is_local(error.where or plan.work_dir) else plan.work_dir
     folder = _existing(where)
     status = os.statvfs(folder)
@@ -142,12 +142,12 @@ def explain_full_disk(plan: Plan, error: OutOfSpaceError) -> OutOfSpaceError:
 
 
 def estimate_sizes(plan: Plan) -> Sizes | None:
-    """Returns about how large everything will be, None if that cannot be told."""
+    """Returns the estimated size of everything, None if there is no estimate."""
     num_input_bytes = sum(s.num_bytes for s in plan.input_splits)
     sample = _sample_of_spool(plan, num_input_bytes) or measure_sample(plan)
     if sample is None:
         return None
-    # How many duplicates there are is known when there are runs, as is what transformations make of a row.
+    # Only runs show the number of duplicates, and the rows after transformations.
     is_of_all_rows = _has_runs(plan) or (plan.transforms.options.changes_nothing and plan.recipe.dedup is None)
     num_rows, num_framed_bytes = sample.num_rows * num_input_bytes, sample.num_framed_bytes * num_input_bytes
     quarantined = sample.num_rejected_bytes * num_input_bytes if plan.recipe.on_bad_record == "quarantine" else 0.0
@@ -166,7 +166,7 @@ def estimate_sizes(plan: Plan) -> Sizes | None:
 
 
 def space_needs(plan: Plan, sizes: Sizes) -> tuple[Need, ...]:
-    """Returns what is still needed on each file system, where that is known."""
+    """Returns the remaining need on each file system, where that is known."""
     spool, digests, rejected = (_held(plan.work_path(name)) for name in ("spool", "survey", "rejected"))
     num_read = len(list(plan.work_path("extract").glob("*.msgpack")))
     is_read = num_read > 0 and num_read == len(plan.input_splits)
@@ -249,7 +249,7 @@ def _is_plenty(plan: Plan) -> bool:
 
 
 def _sample_of_spool(plan: Plan, num_input_bytes: int) -> Sample | None:
-    """Returns what an earlier attempt made of the inputs, None where it did not come far."""
+    """Returns the sizes from an earlier attempt, None where it did not come far."""
     found = [(s, e) for s in plan.input_splits if (e := find_extracted(plan, s.index)) is not None]
     num_bytes = sum(s.num_bytes for s, _ in found)
     if num_bytes == 0 or num_bytes < num_input_bytes * _MIN_READ_SHARE:

@@ -1,4 +1,4 @@
-"""What rows become, measured on a few of them: bytes in the spool and in shards for each byte of input."""
+"""Measures the sizes of rows on a few of them: bytes in the spool and in shards for each byte of input."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
 
 
 def measure_sample(plan: Plan) -> Sample | None:
-    """Returns what a few rows of the inputs become before transformations, None if they cannot be read.
+    """Returns the sizes of a few rows of the inputs before transformations, None if they cannot be read.
 
     Nothing of the user's runs here, and nothing is decoded that would not be read anyway.
     """
@@ -84,7 +84,7 @@ class CompressedFractions(NamedTuple):
 
 
 def compressed_fractions(plan: Plan, blocks: Sequence[bytes]) -> CompressedFractions:
-    """Returns what is left of blocks when they are compressed as the recipe has it."""
+    """Returns the share that is left of blocks when they are compressed as the recipe has it."""
     filled = [b for b in blocks if b]
     if not filled:
         return CompressedFractions(1.0, 1.0)
@@ -122,7 +122,7 @@ def _spread(splits: list[InputSplit]) -> list[InputSplit]:
 
 
 class _Measured(NamedTuple):
-    """Input bytes of a stretch, what became of them, and some of the records for compression."""
+    """Input bytes of a stretch, the sizes of their rows, and some of the records for compression."""
 
     num_bytes: float
     num_rows: int
@@ -180,8 +180,8 @@ def _measure(plan: Plan, split: InputSplit, num_bytes: float) -> _Measured:
             num_framed_bytes += len(encoded.data)
             block = block or _block_of(encoded, shuffle=plan.recipe.shuffle)
         if time.monotonic() > until:
-            break  # Then it becomes more than is told here.
-    # What was counted but not encoded is as large as what was.
+            break  # The real size is larger than this estimate then.
+    # Rows that were only counted are taken to be as large as the encoded ones.
     framed = num_framed_bytes * num_rows / max(1, num_encoded_rows)
     return _Measured(num_bytes, num_rows, framed, num_rejected_bytes, block)
 

@@ -1,4 +1,4 @@
-"""Sizes of what a conversion writes beside the shards."""
+"""Sizes of the files that a conversion writes beside the shards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spool_bytes(*, num_runs: float, num_rows: float, num_framed_bytes: float, nu
 
 
 def manifest_bytes(*, num_files: int, num_features: int, num_splits: int) -> int:
-    """Returns the size of the manifest's JSON: what became of every file, statistics of every feature and split."""
+    """Returns the size of the manifest's JSON: the account of every file, statistics of every feature and split."""
     return _DOCUMENT_BYTES + num_splits * num_features * _FEATURE_BYTES + num_files * _FILE_BYTES
 
 

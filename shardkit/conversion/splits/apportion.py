@@ -56,7 +56,7 @@ def apportion(num_classes_by_size: Mapping[int, int], fractions: Sequence[float]
     sizes = sorted(num_classes_by_size)
     num_classes = [num_classes_by_size[n] for n in sizes]
     least = [[floor(n * part) for part in parts] for n in sizes]
-    # Of all classes of one size together, what the rows above the least would be.
+    # The exact shares of the rows above the least, for all classes of one size together.
     rests = [
         [m * (n * part - down) for part, down in zip(parts, row, strict=True)]
         for n, m, row in zip(sizes, num_classes, least, strict=True)
@@ -96,7 +96,7 @@ def split_ends(apportionment: Apportionment, sizes: Int64s, ranks: Int64s) -> In
     group = np.searchsorted(apportionment.sizes, sizes)
     counts = apportionment.least[group]
     num_left = sizes - counts.sum(axis=1)
-    # Of a split's extra rows, laid out one split after the other around the classes, no class meets two.
+    # The extra rows of the splits lie one split after the other around the classes, so no class gets two of one split.
     for turn in range(int(num_left.max(initial=0))):
         own = np.flatnonzero(num_left > turn)
         place = ranks[own] + turn * apportionment.num_classes[group[own]]

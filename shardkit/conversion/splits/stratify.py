@@ -92,7 +92,7 @@ def merge_classes(parts: Sequence[Digests]) -> tuple[Digests, list[Int64s]]:
 
 
 class StrataWriter:
-    """Takes the rows of one input split in order and stores what `mark_strata` needs.
+    """Takes the rows of one input split in order and stores their classes for `mark_strata`.
 
     Args:
         plan: A plan that stratifies.

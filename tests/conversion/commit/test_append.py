@@ -242,7 +242,7 @@ def test_a_file_that_nobody_can_tell_from_an_old_one_is_refused(convert, data, t
     convert(data)
     (tmp_path / "elsewhere").mkdir()
     data.rename(tmp_path / "elsewhere" / "day")
-    with pytest.raises(UsageError, match="nobody can tell whether the dataset has a file already"):
+    with pytest.raises(UsageError, match="it is unknown whether the dataset has a file already"):
         convert(tmp_path / "elsewhere", append=True)
 
 
