@@ -26,7 +26,7 @@ class Form:
     Attributes:
         metavar: What stands for the value in the help; None leaves it to the type.
         is_one: Whether a value of several parts is written as one text; else the option is repeated.
-        is_flag: Whether the option stands for a value of its own, though that is no bool.
+        is_flag: Whether the option is a flag that stands for a value other than a bool.
     """
 
     metavar: str | None = None

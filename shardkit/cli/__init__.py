@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def script() -> NoReturn:
-    """Runs the command line as a process of its own."""
+    """Runs the command line as the whole process."""
     stop_at_once_on_signals()
     if sys.argv[1:2] == ["convert"]:
         from shardkit.cli.shell.supervise import supervised

@@ -161,7 +161,7 @@ def _load_tfdata(tell: Callable[[str], None], dataset: Dataset) -> TfdataRival:
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str], None]]:
-    """Gives what shows on a terminal what is going on, on one line of stderr that is drawn over and taken away."""
+    """Gives a function that shows the progress on a terminal, on one line of stderr that is removed at the end."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

@@ -1,4 +1,4 @@
-"""`shardkit clean`: what no manifest names and no live conversion owns, as a table, and gone if that is wanted."""
+"""`shardkit clean`: shows files that no manifest names and no live conversion owns, and removes them if wanted."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _print_page(plan: CleanPlan, removed: Removed | None, now: float) -> None:
         click.echo(f"would remove: {format_number(number, 'file')}, {format_size(num_bytes)}; --delete does it")
         return
     for folder in removed.spared:
-        click.echo(f"spared: {visible(folder)}, where somebody came to work meanwhile")
+        click.echo(f"spared: {visible(folder)}, where work began meanwhile")
     click.echo(f"removed: {format_number(removed.num_files, 'file')}, {format_size(removed.num_bytes)}")
 
 

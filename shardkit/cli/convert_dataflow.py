@@ -1,4 +1,4 @@
-"""`shardkit convert --runner dataflow`: what it asks for before anything is read, and what Ctrl-C does to the job."""
+"""`shardkit convert --runner dataflow`: its checks before anything is read, and the effect of Ctrl-C on the job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _GRACE_S = 5.0
 _POLL_S = 0.2
-# Nobody leaves before the job was told to end, at a second signal neither; but then it is not waited for longer.
+# The command stays until the job got its order to end, also at a second signal, but then waits no longer than this.
 _HURRIED_S = 5.0
 _REACHED = ("gs", "gcs", "s3", "az", "abfs", "abfss", "hdfs")
 
@@ -95,7 +95,7 @@ def check_reach(options: ConvertRequest) -> None:
 
 @contextlib.contextmanager
 def asking(plan: Plan, run: DataflowRun, display: Display) -> Iterator[None]:
-    """Answers signals during the block: the job runs elsewhere, so somebody has to say what becomes of it."""
+    """Answers signals during the block: the job runs elsewhere, so the command has to say what becomes of it."""
     stopper = _Stopper(plan, run, display)
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, stopper.answer) for number in numbers}
@@ -133,14 +133,14 @@ class _Stopper:
         self._leave(number, self._cancelled())
 
     def _cancelled(self) -> str:
-        # In a thread: whatever the main thread waits for, in whose midst this is, is locked.
+        # In a thread: this runs in the middle of the main thread, whose locks are held.
         from beam_pipelines.engines.dataflow.run import CANCEL_S
 
         ended: list[str] = []
 
         def cancel() -> None:
             with contextlib.suppress(Exception):
-                # Workers may go on for a while; none of them commits behind what is said.
+                # Workers may go on for a while; none of them commits after the message.
                 forbid_commit(self._plan)
                 ended.append(self._run.cancel())
 

@@ -57,7 +57,7 @@ def command(ctx: click.Context, url: str | None, num_rounds: int | None, as_json
         installation, kernel, machine = look_at_installation(), check_kernel(), look_at_machine()
         problems = (*installation.problems, *_kernel_problems(kernel))
         if not as_json:
-            # A store may fail to answer; what is known by then is worth to be seen.
+            # A store may fail to answer; the findings so far are still shown.
             _print_installation(installation, kernel, problems)
         gpus = question.answer()
         if not as_json:

@@ -1,4 +1,4 @@
-"""`shardkit export`: a trained model for those who have no shardkit."""
+"""`shardkit export`: a trained model for use without shardkit."""
 
 from __future__ import annotations
 

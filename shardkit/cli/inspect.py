@@ -109,7 +109,7 @@ def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
 
 
 def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dict[str, Any]:
-    """Returns what a dataset holds as JSON values.
+    """Returns the content of a dataset as JSON values.
 
     Args:
         dataset: An opened dataset.

@@ -1,4 +1,4 @@
-"""`shardkit plan`: what a conversion would need, and whether it can work, before anything is read in full."""
+"""`shardkit plan`: the needs of a conversion, and whether it can work, before anything is read in full."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def command(
     else:
         from shardkit.forecast.measure import measure_inputs
 
-        # What else was typed says nothing about the rows.
+        # Other options say nothing about the rows.
         read = {name: typed[name] for name in (*INPUT_OPTIONS, "splits", "shuffle", "compression")}
         workload = measure_inputs(parse_request(read, inputs))
     if as_json:
@@ -247,5 +247,5 @@ def _memory(engine: EngineName) -> int:
 
     if engine in ("local", "prism"):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # That of the machine which convert asks for: n2-standard-4.
+    # The memory of the machine that convert asks for: n2-standard-4.
     return 16 * GiB if engine == "dataflow" else 4 * GiB

@@ -1,4 +1,4 @@
-"""`shardkit predict`: what a trained model says about each example of a dataset."""
+"""`shardkit predict`: the predictions of a trained model for each example of a dataset."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def convert_rows(path: Path, features: Features, split: str, destination: str) -
 
     schema = path.with_name("schema.toml")
     schema.write_text(tomli_w.dumps({"features": {f.name: declaration(f) for f in features}}))
-    # A process of its own: an engine beside TensorFlow takes half a GiB more, and its workers are forked.
+    # A separate process: an engine beside TensorFlow takes half a GiB more, and its workers are forked.
     arguments = ["convert", str(path), destination, "--no-shuffle", "--split", f"{split}=1", "--schema", str(schema)]
-    # Its report is of rows and columns that nobody asked about, unless something is wrong with them.
+    # Its report on rows and columns is of no use here, unless it is an error.
     found = subprocess.run([sys.executable, "-P", "-m", "shardkit", *arguments], capture_output=True, check=False)
     if found.returncode:
         click.echo(found.stderr, err=True, nl=False)

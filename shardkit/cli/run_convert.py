@@ -1,4 +1,4 @@
-"""A conversion as the command runs it: what is shown, the bar, signals, and the end."""
+"""A conversion as the command runs it: the pages, the bar, signals, and the end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ONE_WORKER_BYTES = 16 * MiB
 def convert(
     options: ConvertRequest, num_workers: int | None, engine: EngineOptions, *, is_dry_run: bool = False
 ) -> None:
-    """Plans and runs a conversion, showing what it does on stderr and what was made on stdout.
+    """Plans and runs a conversion, showing its progress on stderr and its result on stdout.
 
     Args:
         options: What the user asks for.
@@ -115,7 +115,7 @@ def _show(console: Console, made: _Made, plan: Plan, destination: str, started: 
 
 
 class _Made(NamedTuple):
-    """A committed version, and what is told about its making."""
+    """A committed version, and notes about its making."""
 
     committed: Committed
     notes: tuple[str, ...]
@@ -152,14 +152,14 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         fetch_extracted(plan)
     except ShardkitError as error:
         if error.what == NO_MEMORY and is_supervised():
-            # A function of the user's may keep what it took; a new process has it free.
+            # A user's function may keep its memory; a new process has it free.
             stop_and_exit(start.stop, EXIT_NO_MEMORY)
         next_step = _way_on(error, plan.recipe.on_bad_record)
         if plan.base is not None and isinstance(error, BadInputError):
-            # Neither features nor what becomes of bad rows may be others than those of the dataset.
+            # The features and the handling of bad rows must be those of the dataset.
             error.next_step = "Correct the file, or leave it out with --exclude GLOB"
         told = error.with_state(_state_of(plan), next_step)
-        # Where Dataflow runs the same conversion already, the folder is that job's.
+        # If Dataflow runs the same conversion already, the folder belongs to that job.
         is_free = engine.runner != "dataflow" or not isinstance(error, ConflictError)
         if is_free and isinstance(error, BadInputError | UsageError | ConflictError):
             # The inputs or the command must change, and with them the name of the work folder.
@@ -193,7 +193,7 @@ class _Start(NamedTuple):
 
 
 def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Display) -> _Start:
-    """Returns what runs a plan on an engine.
+    """Returns the start of a plan on an engine.
 
     Raises:
         UsageError: If the engine lacks something, before anything is read.
@@ -287,7 +287,7 @@ def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_worker
 
 
 def _peak_bytes(num_workers: int) -> int | None:
-    # Of several processes nobody knows what they held at the same time.
+    # The peak of several processes together is unknown.
     num_processes, _ = deal_workers(num_workers)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB if num_processes == 1 else None
 
@@ -300,7 +300,7 @@ def _default_workers(plan: Plan, engine: EngineOptions) -> int:
 
 @contextlib.contextmanager
 def _explained(options: ConvertRequest) -> Iterator[None]:
-    """Adds what the destination holds, and what to do, to the errors of planning that do not say so."""
+    """Adds the state of the destination and the next step to errors of planning that lack them."""
     try:
         yield
     except ShardkitError as error:
@@ -321,7 +321,7 @@ def _way_on(error: ShardkitError, on_bad_record: BadRowPolicy) -> str | None:
 
 
 def _state_of(plan: Plan) -> str:
-    """Returns what the destination holds after a failure; the commit may have come before it, or its answer be lost."""
+    """Returns the state of the destination after a failure; the commit may have come before, or its answer be lost."""
     try:
         version = find_commit(plan) if may_be_committed(plan) else None
     except ShardkitError:

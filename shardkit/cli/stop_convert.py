@@ -1,4 +1,4 @@
-"""How a conversion ends before its end: at a signal, or when its workers are lost. Nothing waits for anybody then."""
+"""How a conversion ends before its end: at a signal, or when its workers are lost. Nothing is waited for then."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shardkit.errors import StorageError
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 from shardkit.runtime.signals import heeded, signals_on_pipe
 
-# Held by whoever ends the process first: stopping the workers after Ctrl-C looks like losing them.
+# Held by the first thread that ends the process: stopping the workers after Ctrl-C looks like losing them.
 _stopping = threading.Lock()
 _STORE_SECONDS = 5.0
 
 
 @contextlib.contextmanager
 def hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
-    """Ends the process at a signal during the block, with a sentence that is true, and the same exit code as a shell's.
+    """Ends the process at a signal during the block, with a true sentence, and the same exit code as a shell's.
 
     Args:
         plan: Of the conversion.
@@ -97,7 +97,7 @@ def end_now(error: StorageError, stop_workers: Callable[[], None]) -> None:
 
 def stop_and_exit(stop_workers: Callable[[], None], exit_code: int) -> NoReturn:
     """Ends the process and all below it without a word."""
-    # All is said: what the runner's threads complain of when their workers go is noise.
+    # The message is out: complaints of the runner's threads about lost workers are noise.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     with contextlib.suppress(Exception):

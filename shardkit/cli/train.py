@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**32 - 1
 
-# What is not named here stands below all of these.
+# Options without a heading stand below all of these.
 HEADINGS = {
     "Data": (
         "--version", "--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache",
@@ -299,7 +299,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     if identity is not None:
         end_with_supervisor()
     orders = plan_launch(options, worker_command(ctx), os.environ) if identity is None else None
-    # Where a run stands already is for the one to look who starts its chief, before that one writes there.
+    # The command that starts the chief checks how far a run is, before the chief writes there.
     is_first = identity is None and (orders is None or orders.placement.first == 0)
     folder = RunFolder(options.output)
     cluster = cluster_from_environment(os.environ)
@@ -328,7 +328,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             if options.export is not None and identity is None:
                 export(folder, options.export, is_best=options.early_stopping is not None)
     if orders is not None:
-        # Whoever appends meanwhile gives workers that are started later no other examples.
+        # An append in the meantime must not give other examples to workers that are started later.
         orders = msgspec.structs.replace(orders, command=with_version(orders.command, request.dataset.version))
         if options.elastic:
             record = folder.read_record()
@@ -342,14 +342,14 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
 
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:
-    """Returns what is asked for, of the version with which a run in the folder began if it goes on."""
+    """Returns the request; a run that goes on takes the version that it began with."""
     from train.runs.request import resolve
 
     return resolve(options, folder.read_record() if folder is not None and options.resume else None)
 
 
 def read_options(typed: dict[str, Any]) -> TrainOptions:
-    """Returns what was typed as one value."""
+    """Returns the typed options as one value."""
     import msgspec
 
     from train.options.config import TrainOptions
@@ -387,11 +387,11 @@ def export(folder: RunFolder, target: str, *, is_best: bool) -> None:
 
 
 def worker_command(ctx: click.Context) -> tuple[str, ...]:
-    """Returns the command line that was typed, for a process of its own."""
+    """Returns the command line that was typed, for another process."""
     # Not the current folder first: a train.py of the user, or a checkout without its kernel, may lie there.
     return (sys.executable, "-P", "-m", "shardkit", "train", *ctx.meta[_TYPED])
 
 
 def say(text: str) -> None:
-    """Tells the user what the supervisor does."""
+    """Prints a message of the supervisor."""
     click.echo(text, err=True)

@@ -310,7 +310,7 @@ class SourceContract:
             except DamagedFileError as error:
                 refusal = error
             assert refusal is not None, f"a file that was {what} is read"
-            assert "changed during conversion" in str(refusal), f"a file that was {what} is told as {refusal}"
+            assert "changed during conversion" in str(refusal), f"a file that was {what} is called {refusal}"
             check_names(refusal, [path])
 
     # Damaged files.

@@ -24,7 +24,7 @@ _STAGES = {
 
 
 def print_report(report: Report) -> None:
-    """Prints what was measured on stdout."""
+    """Prints the measurements on stdout."""
     console = Console(highlight=False)
     _print_head(console, report)
     _print_rates(console, report)
@@ -142,7 +142,7 @@ def _notes(report: Report) -> Iterator[str]:
         + (f"; what is beyond {total:.3f} us is threads, locks and caches." if whole > total else ".")
     )
     yield (
-        "Peak memory: of a reader of its own, beyond what the process took before."
+        "Peak memory: of a separate reader, beyond the memory of the process before."
         if report.peak_memory_bytes is not None
         else "Peak memory: this system does not tell."
     )

@@ -1,4 +1,4 @@
-"""What `shardkit convert` says before it begins and when it is done. Names of users are never read as markup."""
+"""The pages of `shardkit convert` before it begins and when it is done. Names of users are never read as markup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WIDE = 60
 
 
 def show_plan(console: Console, plan: Plan, notes: Sequence[str]) -> None:
-    """Prints what is read and what it becomes."""
+    """Prints the inputs and the features."""
     num_bytes = sum(f.num_bytes for f in plan.files)
     files = format_number(len(plan.files), "file")
     console.print(f"{files}, {format_size(num_bytes)}, read as {plan.recipe.source.format}", soft_wrap=True)
@@ -56,12 +56,12 @@ def show_plan(console: Console, plan: Plan, notes: Sequence[str]) -> None:
 
 
 def show_note(console: Console, note: str) -> None:
-    """Prints what the user should know."""
+    """Prints a note for the user."""
     console.print(Text.assemble(("note: ", "yellow"), visible(note)), soft_wrap=True)
 
 
 def show_dry_run(console: Console, prepared: Prepared) -> None:
-    """Prints what would be done, and what it needs."""
+    """Prints the plan and its needs."""
     plan = prepared.plan
     show_plan(console, plan, prepared.notes)
     recipe = plan.recipe
@@ -86,7 +86,7 @@ def show_dry_run(console: Console, prepared: Prepared) -> None:
 def show_result(
     console: Console, dataset: Dataset, destination: str, *, seconds: float, num_kept_bytes: int, peak_bytes: int | None
 ) -> None:
-    """Prints what was made.
+    """Prints the result.
 
     Args:
         console: To print on.
@@ -130,7 +130,7 @@ def fill(pieces: Sequence[str], width: int) -> list[str]:
 
 
 def rounding_notes(splits: Sequence[SplitInfo]) -> list[str]:
-    """Returns what was lost where values became float32."""
+    """Returns notes on values that were rounded to float32."""
     lost: Counter[str] = Counter()
     for split in splits:
         lost.update({name: statistics.num_rounded for name, statistics in split.statistics.items()})

@@ -37,7 +37,7 @@ _RAW_SHOWN_BYTES = 300
 
 
 class FeatureRow(NamedTuple):
-    """One feature and what is known of it.
+    """One feature and its statistics.
 
     Attributes:
         statistics: Over all splits; nothing of distinct and top values, vocabularies and quantiles.
@@ -50,7 +50,7 @@ class FeatureRow(NamedTuple):
 
 
 def print_page(dataset: Dataset, *, split: str | None, with_shards: bool, num_examples: int | None) -> None:
-    """Prints what a dataset holds on stdout.
+    """Prints the content of a dataset on stdout.
 
     Args:
         dataset: An opened dataset.
@@ -131,7 +131,7 @@ def _appended_note(manifest: Manifest, base: AppendedTo) -> str:
 
 
 def describe_accounting(account: Accounting) -> str:
-    """Returns what became of all rows, in words."""
+    """Returns the account of all rows, in words."""
     parts = [f"{format_number(account.num_rows, 'row')} in", f"{format_number(account.num_examples, 'example')} out"]
     for number, word in (
         (account.num_filtered, "filtered"),

@@ -1,4 +1,4 @@
-"""The phases of a conversion in words: rows, speed, time left, and what is said of them on one line."""
+"""The phases of a conversion in words: rows, speed and time left, and one line about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Phase(NamedTuple):
 
     Attributes:
         name: As it is shown.
-        num_bytes: Of all that is to be done; None where nobody knows how much that is.
+        num_bytes: Of all that is to be done; None where that is unknown.
         num_done_bytes: Of what is done.
         num_kept_bytes: Those of them that an earlier attempt did.
         num_rows: Done.
@@ -95,7 +95,7 @@ def find_phases(
 
 
 class Speed:
-    """How fast one phase goes, from what this attempt did in the last seconds."""
+    """How fast one phase goes, from the work of this attempt in the last seconds."""
 
     def __init__(self, now: float) -> None:
         self._started = now
@@ -104,7 +104,7 @@ class Speed:
         self._num_bytes = 0
 
     def add(self, now: float, num_worked_bytes: int) -> None:
-        """Takes note of what was done by now."""
+        """Takes note of the work so far."""
         if num_worked_bytes > self._num_bytes:
             self._num_bytes, self._last_change = num_worked_bytes, now
         self._samples.append((now, num_worked_bytes))
@@ -122,7 +122,7 @@ class Speed:
 
 
 class Figures(NamedTuple):
-    """What is said about a phase, piece by piece; empty where there is nothing to say."""
+    """The words about a phase, piece by piece; empty where there are none."""
 
     name: str
     share: float | None
@@ -134,7 +134,7 @@ class Figures(NamedTuple):
 
 
 def describe(phase: Phase, speed: Speed, now: float, elapsed: float) -> Figures:
-    """Returns what to say about a phase that is going on.
+    """Returns the words about a phase that is going on.
 
     Args:
         phase: The phase.
@@ -161,7 +161,7 @@ def describe(phase: Phase, speed: Speed, now: float, elapsed: float) -> Figures:
 
 
 def draw(figures: Figures, width: int, *, bar: str = BAR) -> str:
-    """Returns one line that fits a terminal: what matters least is left out first.
+    """Returns one line that fits a terminal: the least important words are left out first.
 
     Args:
         figures: What to say.
@@ -188,7 +188,7 @@ def plain(figures: Figures) -> str:
 
 
 def last_line(phase: Phase, elapsed: float) -> str:
-    """Returns what is said of a phase that is over."""
+    """Returns the words about a phase that is over."""
     if phase.num_bytes is None:
         return f"{phase.name}: done in {format_duration(elapsed)}"
     facts = [format_number(phase.num_rows, "row"), format_size(phase.num_bytes)]

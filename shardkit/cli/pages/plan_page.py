@@ -39,7 +39,7 @@ def make_document(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def print_forecast(workload: Workload, setting: Setting) -> None:
-    """Prints what will be needed, what will not work, and what to set instead."""
+    """Prints the needs, the limits that are passed, and settings that help."""
     console = Console(highlight=False)
     told = forecast(workload, setting)
     of = f", as {format_count(setting.num_datasets)} datasets of which this is one" if setting.num_datasets > 1 else ""

@@ -1,7 +1,7 @@
 """How far a conversion is: one line that is drawn anew on a terminal, a few plain lines in a log.
 
-The line is written over with a carriage return and nothing else: no cursor is hidden that a killed process would not
-show again, and a line above is never touched. What a log gets holds no control codes.
+Only a carriage return writes over the line: no cursor is hidden that a killed process would not show again, and a line
+above is never touched. A log gets no control codes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Display:
             self._log(now)
 
     def end(self, now: float, *, is_done: bool) -> None:
-        """Takes the line away; what is over stays in the log, and what was cut off is not said to be done."""
+        """Takes the line away; finished phases stay in the log, and a phase that was cut off is not called done."""
         if self._phase is not None and is_done:
             self._end_phase(self._phase, now)
             if now - self._started >= _QUIET_SECONDS:
@@ -94,7 +94,7 @@ class Display:
         self._write(f"{line}\n")
 
     def hold(self) -> None:
-        """Shows nothing from here on: somebody is asked a question."""
+        """Shows nothing from here on, because the user is asked a question."""
         self._is_held = True
         self.clear()
 
@@ -138,7 +138,7 @@ class Display:
             self._said_at, self._said_share = now, self._phase.share
 
     def _write(self, text: str) -> None:
-        # Whoever read this may have left; the work goes on.
+        # The reader of this output may have left; the work goes on.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()
@@ -162,7 +162,7 @@ def is_live(stream: TextIO, environment: object) -> bool:
 
 
 def fresh_line() -> str:
-    """Returns what to print before a message that ends the run: nothing of a drawn line may stay before it."""
+    """Returns the text before a message that ends the run: nothing of a drawn line may stay before it."""
     if _is_drawn.is_set():
         return _CLEAR
     return "\n" if sys.stderr.isatty() else ""

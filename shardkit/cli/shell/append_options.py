@@ -1,4 +1,4 @@
-"""`shardkit convert --append` as the command line sees it: what was typed beside what the dataset holds."""
+"""`shardkit convert --append` on the command line: typed options beside those of the dataset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def held_options(ctx: click.Context, options: ConvertRequest) -> ConvertRequest:
 
 
 def tidy_after_append(options: ConvertRequest) -> None:
-    """Removes what a conversion left that was killed behind its commit, which made the newest version."""
+    """Removes the work folder of a conversion that was killed after it committed the newest version."""
     from shardkit.conversion.plan import load_plan, work_roots
     from shardkit.conversion.work_folder import remove_work_folder, version_cut_off
     from shardkit.dataset.open import open_dataset
@@ -43,7 +43,7 @@ def tidy_after_append(options: ConvertRequest) -> None:
 
     destination = storage.normalize(options.destination)
     work_root, _ = work_roots(destination, options.work_dir)
-    # Who ends it at this moment removes it; who plans the next says what is wrong with the dataset.
+    # Another process may remove the folder now. The plan of the next conversion reports faults of the dataset.
     with contextlib.suppress(ShardkitError, OSError):
         fingerprint = open_dataset(destination).manifest.fingerprint
         folder = storage.local_path(storage.join(work_root, fingerprint))

@@ -130,7 +130,7 @@ class ExampleCommand(click.Command):
 
 
 def _check_location(typed: str | None, name: str) -> None:
-    """Refuses what names no place that is there when the command is over."""
+    """Refuses an empty name, and a place that is gone when the command is over."""
     from shardkit.errors import UsageError
 
     if typed is not None and not typed.strip():
@@ -212,7 +212,7 @@ def storage_option() -> click.Option:
 def install_signal_handlers() -> None:
     """Makes SIGINT raise KeyboardInterrupt, and SIGTERM and SIGHUP `Terminated`.
 
-    Those stay ignored that whoever started the process ignores, as nohup does.
+    Signals that the parent process had ignored stay ignored, as with nohup.
     """
 
     def terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
@@ -245,7 +245,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def survive_narrow_encodings() -> None:
-    """Makes stdout escape what its encoding cannot show; a file name must not end a command."""
+    """Makes stdout escape characters that its encoding lacks; a file name must not end a command."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -19,7 +19,7 @@ _FLAGS = "shardkit.convert.flags"
 
 
 class EngineCommand(ExampleCommand):
-    """A command that leaves what follows `--` to Beam, where that begins with a dash too."""
+    """A command that leaves the words after `--` to Beam, where the first begins with a dash too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, flags = split_flags(args)
@@ -43,14 +43,14 @@ def split_flags(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def engine_help_option() -> click.Option:
-    """Returns the option that shows what an engine needs."""
+    """Returns the option that shows the page of an engine."""
     return click.Option(
         ["--engine-help"],
         type=click.Choice([name for name in RUNNERS if name != "local"]),
         is_eager=True,
         expose_value=False,
         callback=_show_page,
-        help="Show what an engine needs and what it can be told, and end.",
+        help="Show what an engine needs and its options, and end.",
     )
 
 
@@ -58,8 +58,8 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
     """Returns the engine that was asked for.
 
     Raises:
-        UsageError: If something is told to the local one, which listens to nothing, or to another one than Dataflow
-            what only that understands.
+        UsageError: If the local engine, which has no options, gets one, or another engine than Dataflow gets an option
+            of Dataflow.
     """
     from beam_pipelines.engines.settings import EngineOptions, parse_option
     from shardkit.errors import UsageError
@@ -90,11 +90,11 @@ def chosen_engine(ctx: click.Context, runner: RunnerName, typed: Sequence[str]) 
 
 
 def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
-    """Checks what an engine is told, before anything is read, and returns what to say of it.
+    """Checks the options of an engine before anything is read, and returns notes about them.
 
     Raises:
-        UsageError: If it is told something wrong, or something that it needs is not there.
-        StorageError: If nothing listens where it is said to be.
+        UsageError: If an option is wrong, or something that the engine needs is not there.
+        StorageError: If an address that an option names does not answer.
     """
     if engine.runner == "local":
         return ()
@@ -108,7 +108,7 @@ def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
 
 
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Returns name, value and reason of what an engine would be told, for a dry run."""
+    """Returns name, value and reason of the settings that an engine would get, for a dry run."""
     told = set(flags)
     rows = [(c.setting.key, c.value or "-", _why(c, told)) for c in chosen if c.value is not None]
     return [*rows, *(("Beam", flag, "") for flag in flags)]

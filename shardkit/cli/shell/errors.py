@@ -1,7 +1,7 @@
 """The one place where an exception becomes a message and an exit code.
 
 Exit codes: those of `shardkit.errors`, 2 for a wrong command line, 70 for a bug of shardkit, 130 after Ctrl-C,
-143 after SIGTERM, 141 when whoever read the output left.
+143 after SIGTERM, 141 when the reader of the output left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_LEFT = 141
 
-# As Python says it, whose threads each ask for a stack.
+# Python's message where the system gives no stack for a thread.
 _NO_THREAD = "can't start new thread"
 
 _EXTRAS = {
@@ -37,7 +37,7 @@ _EXTRAS = {
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. A kind of KeyboardInterrupt, so that whoever cleans up after Ctrl-C does so here."""
+    """SIGTERM or SIGHUP. A kind of KeyboardInterrupt, so that code that cleans up after Ctrl-C does so here."""
 
     def __init__(self, signal_number: int) -> None:
         self.exit_code = 128 + signal_number
@@ -45,7 +45,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Explanation(NamedTuple):
-    """What the user is told about an exception.
+    """The message about an exception.
 
     Attributes:
         exit_code: Of the process.
@@ -61,7 +61,7 @@ class Explanation(NamedTuple):
 
 
 def explain(error: BaseException) -> Explanation:
-    """Returns what to tell about an exception."""
+    """Returns the explanation of an exception."""
     if isinstance(error, ShardkitError):
         return _explain_shardkit_error(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
@@ -108,7 +108,7 @@ def show(explanation: Explanation, error: BaseException) -> None:
 
 
 def reader_left(error: BaseException) -> bool:
-    """Whether an exception only says that whoever read our output left, as `head` does."""
+    """Whether an exception only says that the reader of the output left, as `head` does."""
     if isinstance(error, SystemExit):
         # rich answers a closed pipe with exit code 1, which would mean damage here.
         return isinstance(error.__context__, BrokenPipeError)
@@ -150,7 +150,7 @@ def _translate(error: BaseException) -> ShardkitError | None:
 def _refused_by_system(error: OSError) -> ShardkitError:
     where, why = _file_of(error), (error.strerror or "").lower()
     if isinstance(error, PermissionError):
-        step = "Choose another place, or allow whoever runs the command to read and write there"
+        step = "Choose another place, or allow the user of this command to read and write there"
         return UsageError("the operating system refused", where=where, why=why, next_step=step)
     step = "Check that its disk is there and works, then run the same command again"
     return StorageError("the operating system refused", where=where, why=why, next_step=step)

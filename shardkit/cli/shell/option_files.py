@@ -1,6 +1,6 @@
 """Options of a command from a TOML file or as `key=value`. The keys are the long options without their dashes.
 
-What is typed as an option wins over `--set`, that over the file, and that over the defaults.
+Typed options win over `--set`, that wins over the file, and that over the defaults.
 """
 
 from __future__ import annotations
@@ -179,6 +179,6 @@ def _read_texts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]
 
 
 def _remember(ctx: click.Context, source: str, defaults: dict[str, Any]) -> None:
-    # In whatever order the two are typed, they are kept apart until both are known.
+    # The two may be typed in any order, so they are kept apart until both are known.
     ctx.meta[source] = defaults
     ctx.default_map = {**(ctx.default_map or {}), **ctx.meta.get(_FROM_FILE, {}), **ctx.meta.get(_FROM_TEXTS, {})}

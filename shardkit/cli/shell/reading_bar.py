@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def reading_bar(num_bytes: int) -> Iterator[Callable[[int], None] | None]:
-    """Gives what is told of bytes that were read, None where nobody looks."""
+    """Gives a function for numbers of bytes just read, None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardkit.dataset.manifest import Manifest
     from shardkit.features import Feature
 
-# What a recipe cannot hold: where it comes from, and what says nothing about the dataset.
+# Options that a recipe cannot hold: its own file, and options without an effect on the dataset.
 NOT_IN_A_RECIPE = frozenset({f.key for f in option_fields() if f.option.role == "run"}) | {
     "debug", "help", "help-all", "storage-options", "engine-help",
 }  # fmt: skip
@@ -32,7 +32,7 @@ def recipe_option() -> click.Option:
 
 
 def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Makes the options in a recipe file the defaults of the command; what is typed wins. Returns the path."""
+    """Makes the options in a recipe file the defaults of the command; typed options win. Returns the path."""
     if path is None:
         return None
     content = read_toml(path, "recipe", "shardkit inspect DATASET --recipe printed")
@@ -85,7 +85,7 @@ def _render_index(manifest: Manifest, inputs: str) -> str:
     ) + tomli_w.dumps(
         {
             "format": "tfrecord",
-            # What else lies in the folder, the manifests among it, are no records.
+            # Other files of the folder, such as manifests, hold no records.
             "include": sorted({re.sub(r"\d+", "*", i.name.rpartition("/")[2]) for i in manifest.accounting.inputs}),
             "features": {f.name: declaration(f) for f in manifest.features},
         }
@@ -93,7 +93,7 @@ def _render_index(manifest: Manifest, inputs: str) -> str:
 
 
 def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a recipe file says for each option, None or an empty list where it says nothing.
+    """Returns the value of each option in a recipe file, None or an empty list where there is none.
 
     Args:
         recipe: As the manifest holds it.
@@ -102,7 +102,7 @@ def options_of(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def declaration(feature: Feature) -> dict[str, Any]:
-    """Returns what a schema file says about a feature."""
+    """Returns the declaration of a feature in a schema file."""
     declared: dict[str, Any] = {"dtype": feature.dtype, "nullable": feature.nullable}
     declared |= {"shape": ["*" if size is None else size for size in feature.shape]} if feature.shape else {}
     declared |= {"vocabulary": list(feature.vocabulary)} if feature.vocabulary else {}

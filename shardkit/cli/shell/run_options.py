@@ -1,4 +1,4 @@
-"""What the commands for trained models share: their options, and opening a run and a dataset."""
+"""Shared parts of the commands for trained models: their options, and opening a run and a dataset."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_trainer() -> None:
 
 
 def open_trained(run: str, at: str, model: str | None) -> RestoredModel:
-    """Returns the trained model of a run; prints what the user should know about it.
+    """Returns the trained model of a run, and prints notes about it.
 
     Raises:
         UsageError: If there is none.
@@ -117,7 +117,7 @@ def open_split(dataset: str, split: str | None, run: str, version: int | None = 
 
 
 def check_own_package(name: str) -> None:
-    """Checks that importing a package of ours would not run a file of the user that has the same name.
+    """Checks that importing a package of shardkit would not run a user's file of the same name.
 
     Raises:
         UsageError: If it would; names the file.

@@ -1,7 +1,7 @@
 """`shardkit convert` in a process below this one, begun again when a bad row brings it down or holds it up.
 
 This process stays small: it knows the work folder, waits, and reads where each part of the inputs stands. A process
-that died, or that a row does not let go of, is replaced by one that works at the suspect parts in isolation
+that died, or hangs at a row, is replaced by one that works at the suspect parts in isolation
 (`conversion.rows.isolation`) and goes on with the rest.
 """
 
@@ -33,7 +33,7 @@ _STARTS_BEFORE_ALL_ARE_SUSPECT = 3
 # A worker may be killed between two parts, or before the first: one death without a trace shows nothing.
 _MAX_ENDS_WITHOUT_TRACE = 2
 _POLL_SECONDS = 0.5
-# Whoever isolates a part watches it too, and comes first.
+# A process that isolates a part watches it, too, and acts first.
 _GRACE_SECONDS = 3.0
 
 
@@ -70,7 +70,7 @@ def supervised(run: Callable[[], int]) -> int:
         if folder is None or ends_without_trace == _MAX_ENDS_WITHOUT_TRACE or number == _MAX_STARTS:
             break
         before = left
-        click.echo(f"\nnote: {_sentence(end)}; going on, each part it was at in a process of its own", err=True)
+        click.echo(f"\nnote: {_sentence(end)}; going on, with each part it was at in a separate process", err=True)
     return _give_up(end, folder)
 
 
@@ -83,7 +83,7 @@ class _Child:
         self._read, write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        # Neither process may meet a signal before it knows what to do about it.
+        # Neither process may meet a signal before its handler is set.
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._pid = os.fork()
         if self._pid == 0:
@@ -92,7 +92,7 @@ class _Child:
         os.close(write)
 
     def wait(self) -> _End:
-        """Waits for the end, hands signals on, and ends what hangs."""
+        """Waits for the end, hands signals on, and ends a process that hangs."""
         numbers = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
         previous = {number: signal.signal(number, self._hand_on) for number in numbers}
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
@@ -181,7 +181,7 @@ def _suspect_attempts(folder: Path, end: _End, number: int) -> bool:
 def _what_is_left(folder: Path | None) -> frozenset[str]:
     if folder is None:
         return frozenset()
-    # A process short of memory says itself what it was at.
+    # A process short of memory itself names the parts that it was at.
     patterns = ("extract/*", "survey/*", "shards/*", "isolated/*.suspect")
     return frozenset(str(p) for pattern in patterns for p in folder.glob(pattern))
 

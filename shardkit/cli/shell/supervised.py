@@ -1,4 +1,4 @@
-"""What a process below `supervise` knows of the one above it, and tells it."""
+"""The messages between a process below `supervise` and the one above it."""
 
 from __future__ import annotations
 
