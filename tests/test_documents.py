@@ -58,3 +58,19 @@ def test_modules_that_the_code_and_the_pages_name_exist():
     named = {(path.name, name) for path in texts for name in NAME.findall(path.read_text())}
     assert len(named) > 10
     assert sorted(pair for pair in named if not is_there(pair[1])) == []
+
+
+# Words of sentences that a reader has to solve like riddles.
+RIDDLES = re.compile(r"\b(whoever|nobody|(is|are) told)\b", re.IGNORECASE)
+
+
+def test_the_texts_of_the_product_are_plain():
+    files = [p for room in ("shardkit", "beam_pipelines", "train") for p in (ROOT / room).rglob("*")]
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        if path.suffix in (".py", ".cpp", ".h", ".md")
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+    ]
+    assert len(lines) > 50_000
+    assert [line for line in lines if RIDDLES.search(line)] == []
