@@ -65,13 +65,19 @@ def test_a_deadline_that_is_none_is_refused(monkeypatch, text):
         storage.exists("memory://anything")
 
 
+def stop(process):
+    process.send_signal(signal.SIGSTOP)
+    # A thread of the server may answer until all of them have stopped.
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
 @pytest.mark.full
 def test_an_outage_costs_time_only(server, tmp_path):
     folder = f"{server.url}/{tmp_path.name}"
     storage.commit_exclusive(f"{folder}/before", b"1")
     local = tmp_path / "content"
     local.write_bytes(b"2")
-    server.process.send_signal(signal.SIGSTOP)
+    stop(server.process)
     resume = threading.Timer(OUTAGE_S, server.process.send_signal, [signal.SIGCONT])
     resume.start()
     start = time.monotonic()
@@ -91,7 +97,7 @@ def test_a_store_that_stays_away_is_given_up_at_the_deadline(server, tmp_path, m
     path = f"{server.url}/{tmp_path.name}/a"
     storage.commit_exclusive(path, b"1")
     monkeypatch.setenv(DEADLINE_VARIABLE, "2")
-    server.process.send_signal(signal.SIGSTOP)
+    stop(server.process)
     start = time.monotonic()
     try:
         with pytest.raises(StorageError, match="the store does not answer"):
