@@ -38,8 +38,9 @@ class Split(Named):
         return share
 
     def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
-        """Returns the name, and the fraction where no column names the split of each row."""
-        return str(value["name"]) if recipe.get("split_column") else f"{value['name']}={value['fraction']!r}"
+        """Returns the name, and the fraction where neither a column nor the files name the split of each row."""
+        is_named = recipe.get("split_column") or recipe.get("splits_by_name")
+        return str(value["name"]) if is_named else f"{value['name']}={value['fraction']!r}"
 
 
 def parse_shares(shares: Sequence[SplitShare], default_names: Sequence[str] = ()) -> tuple[SplitShare, ...]:

@@ -50,16 +50,23 @@ class Recipe(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What is to be done to the inputs. With the inputs and the features it determines every byte.
 
     The options are as the plan settles them: `source.format` is never None; `splits` have fractions, unless a column
-    names the split of each row; `shard_bytes` is None with `num_shards`; `compression_level` is None only without
-    compression.
+    or the files name the split of each row; `shard_bytes` is None with `num_shards`; `compression_level` is None only
+    without compression.
 
     Attributes:
+        splits_by_name: Whether the name of a file tells the split of its rows.
         labels_sha256: Of the files that `source.labels` names.
         source_features: What the source gives, where that is something else than the features of the dataset.
     """
 
+    splits_by_name: bool = False
     labels_sha256: str | None = None
     source_features: Features = ()
+
+    @property
+    def has_fractions(self) -> bool:
+        """Whether rows are dealt to the splits by fractions: neither a column nor the files name them."""
+        return self.split_column is None and not self.splits_by_name
 
 
 class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -52,8 +52,10 @@ from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.messages import shown
+from shardkit.sources.base import place
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
+from shardkit.sources.split_names import SPLITS, split_in_name, splits_in_names
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 
@@ -127,7 +129,6 @@ def draft(
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.
     """
-    shares = parse_shares(options.splits, () if options.split_column is None else DEFAULT_NAMES)
     check_options(options)
     compression_level = choose_level(options)
     labels = options.source.labels
@@ -149,6 +150,8 @@ def draft(
         allow_empty=options.allow_empty,
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
     )
+    by_name = _splits_by_name(options, inspected)
+    shares = parse_shares(options.splits, by_name or (() if options.split_column is None else DEFAULT_NAMES))
     source_options, files, damaged_files = inspected.source, inspected.files, inspected.damaged_files
     schema = _schema_of(options)
     features = _with_schema(inspected, schema) if base is None else source_features(base.manifest)
@@ -163,6 +166,7 @@ def draft(
             **asked,
             "source": source_options,
             "splits": shares,
+            "splits_by_name": bool(by_name),
             "shard_bytes": None if options.num_shards is not None else options.shard_bytes,
             "compression_level": compression_level,
             "labels_sha256": inspected.labels_sha256,
@@ -226,6 +230,7 @@ def _prepare(
         space_notes = check_space(plan) if plan.exchange is None else ()
     notes = (
         *inspected.notes,
+        *_split_notes(plan),
         *fit_notes,
         *transform_notes(plan.transforms),
         *_unsigned_notes(plan),
@@ -233,6 +238,37 @@ def _prepare(
         *space_notes,
     )
     return Prepared(plan=plan, inspected=inspected, notes=notes, num_finished_splits=count_read_before(plan))
+
+
+def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tuple[str, ...]:
+    # The splits that the names of the files tell, unless an option divides the rows otherwise.
+    are_dealt = any(share.fraction for share in options.splits) or options.group_by
+    if not inspected.source.has_split_names or are_dealt or options.split_column or options.stratify:
+        return ()
+    silent = next((file for file in inspected.files if split_in_name(file.name) is None), None)
+    if silent is not None:
+        raise UsageError(
+            "the name of a file tells no split, as those of the dataset do",
+            where=place(silent),
+            next_step="Rename it, or put it into a folder train, validation or test",
+        )
+    found = tuple(s for s in SPLITS if s in {n.split for f in inspected.files if (n := split_in_name(f.name))})
+    asked = {share.name for share in options.splits}
+    if asked and (other := next((name for name in found if name not in asked), None)):
+        raise UsageError(
+            f"the names of files tell the split {other!r}, which no --split names",
+            next_step=f"Add --split {other}, leave these files out with --exclude, or give every --split a fraction",
+        )
+    return found
+
+
+def _split_notes(plan: Plan) -> tuple[str, ...]:
+    if not plan.recipe.source.has_split_names:
+        return ()
+    names = " and ".join(splits_in_names(plan.files))
+    if plan.recipe.splits_by_name:
+        return (f"the names of the files tell the splits: {names}",)
+    return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)
 
 
 def _schema_of(options: ConvertRequest) -> Schema | None:

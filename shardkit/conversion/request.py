@@ -35,7 +35,8 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     splits: Annotated[
         tuple[SplitShare, ...],
         Option(
-            "--split", "A split and its share of the rows; repeat for more. One split 'train' if not given.",
+            "--split",
+            "A split and its share of the rows; repeat for more. Else the splits that names of files tell, or 'train'.",
             SPLITS, "content", form=Split("NAME=FRACTION"), is_common=True,
         ),
     ] = ()  # fmt: skip

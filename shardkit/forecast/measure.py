@@ -53,7 +53,7 @@ def measure_inputs(options: ConvertRequest) -> Workload:
     num_rows = max(1, round(sample.num_rows * num_bytes))
     num_framed_bytes = max(num_rows, round(sample.num_framed_bytes * num_bytes))
     shares = plan.recipe.splits
-    if plan.recipe.split_column is not None:
+    if not plan.recipe.has_fractions:
         # The rows of each split are unknown before they are read.
         shares = tuple(msgspec.structs.replace(s, fraction=1 / len(shares)) for s in shares)
     rows = _rows_of(plan)

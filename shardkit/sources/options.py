@@ -26,6 +26,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How raw files are to be understood, as each `Option` describes it.
 
     Attributes:
+        class_level: Which folder of an image or a sound is its class: 0 is the outermost one that tells no split. A
+            file that lies less deep has none.
+        has_split_names: Whether the names of all files tell their split.
         leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
         tolerates_bad_rows: Whether rows that do not fit are handed over as rejected instead of ending the conversion.
     """
@@ -163,5 +166,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             INPUTS, "content", minimum=1,
         ),
     ] = 200  # fmt: skip
+    class_level: int = 0
+    has_split_names: bool = False
     leading_zeros: tuple[str, ...] = ()
     tolerates_bad_rows: bool = False

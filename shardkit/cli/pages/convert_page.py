@@ -65,8 +65,7 @@ def show_dry_run(console: Console, prepared: Prepared) -> None:
     plan = prepared.plan
     show_plan(console, plan, prepared.notes)
     recipe = plan.recipe
-    named = recipe.split_column is not None
-    splits = ", ".join(s.name if named else f"{s.name} {100 * s.fraction:.4g} %" for s in recipe.splits)
+    splits = ", ".join(f"{s.name} {100 * s.fraction:.4g} %" if recipe.has_fractions else s.name for s in recipe.splits)
     if recipe.num_shards is not None:
         shards = format_number(recipe.num_shards, "shard") + " each"
     else:

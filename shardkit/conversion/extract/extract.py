@@ -159,7 +159,7 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         quarantine.add(rows.rejected)
         if rows.batch.num_rows == 0:
             continue
-        split_positions = assign_rows(rows, plan.features, plan.recipe, strata)
+        split_positions = assign_rows(rows, plan.features, plan.recipe, plan.files, strata)
         _collect(rows, split_positions, collectors)
         writer.add(rows, split_positions)
     check_same_rows(plan, input_split.index, duplicates.num_rows)

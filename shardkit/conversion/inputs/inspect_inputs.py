@@ -28,6 +28,7 @@ from shardkit.sources.files.transcoding import with_encoding
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.registry import Choice, choose
+from shardkit.sources.split_names import splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_count
 
@@ -93,14 +94,17 @@ def inspect_inputs(
     listing = listing or list_files(expanded, options)
     listed = _without_labels(with_encoding(listing.files, options.encoding), options)
     source, refused = _choose(listed, options, allow_empty=allow_empty)
-    options = msgspec.structs.replace(options, format=source.format)
+    # What is appended goes by the recipe.
+    has_split_names = bool(splits_in_names(listed)) if leave_out is None else options.has_split_names
+    options = msgspec.structs.replace(options, format=source.format, has_split_names=has_split_names)
     check_source_options(options)
     has_row_files = format_named(source.format).has_row_files or options.text_record == "file"
     damaged_files = tuple(DamagedFile(file=file, reason=reason) for file, reason in (*refused, *listing.damaged))
     out = {file.name for file, _ in refused}
     files = listed = tuple(file for file in listed if file.name not in out) if out else listed
     try:
-        options = settle(source, files, options)
+        if leave_out is None:
+            options = settle(source, files, options)
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
     except NoRowsError:

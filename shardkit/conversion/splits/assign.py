@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,13 +15,18 @@ from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.hashing import assign_splits
 from shardkit.messages import shown
-from shardkit.sources.base import RowBatch
+from shardkit.sources.base import RawFile, RowBatch
+from shardkit.sources.split_names import SPLITS, split_in_name
 
-DEFAULT_NAMES = ("train", "validation", "test")
+DEFAULT_NAMES = SPLITS
 
 
 def assign_rows(
-    rows: RowBatch, features: Features, recipe: Recipe, strata: StratumPositions | None = None
+    rows: RowBatch,
+    features: Features,
+    recipe: Recipe,
+    files: Sequence[RawFile] = (),
+    strata: StratumPositions | None = None,
 ) -> npt.NDArray[np.int64]:
     """Returns the position of each row's dataset split in the recipe.
 
@@ -30,6 +37,7 @@ def assign_rows(
         rows: The next rows of an input split.
         features: Of the rows.
         recipe: Of the conversion.
+        files: Of the conversion, where their names tell the splits.
         strata: Of the input split, where the recipe stratifies.
 
     Raises:
@@ -39,6 +47,8 @@ def assign_rows(
         return strata.take(rows.batch.num_rows)
     if recipe.split_column is not None:
         return _by_word(rows.batch.column(recipe.split_column), recipe)
+    if recipe.splits_by_name:
+        return _by_file(rows, recipe, files)
     fractions = tuple(s.fraction for s in recipe.splits)
     identities = rows.identities
     if recipe.group_by and len(fractions) > 1:
@@ -69,6 +79,14 @@ def check_columns(features: Features, recipe: Recipe) -> None:
             why="its values must be names of splits",
             next_step="Make it text with --cast COLUMN=string, or give shares with --split NAME=SHARE",
         )
+
+
+def _by_file(rows: RowBatch, recipe: Recipe, files: Sequence[RawFile]) -> npt.NDArray[np.int64]:
+    position_of = {share.name: i for i, share in enumerate(recipe.splits)}
+    indices, inverse = np.unique(np.asarray(rows.file_indices, np.int64), return_inverse=True)
+    told = [split_in_name(files[index].name) for index in indices.tolist()]
+    positions = np.array([position_of[named.split] for named in told if named is not None], dtype=np.int64)
+    return np.broadcast_to(positions[inverse], rows.batch.num_rows)
 
 
 def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:

@@ -6,57 +6,78 @@ from collections.abc import Iterator
 
 from shardkit.errors import UsageError
 from shardkit.messages import printable
-from shardkit.sources.base import InputSplit, RawFile, choose_split_bytes, place
+from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
+from shardkit.sources.split_names import folders_below_split
 from shardkit.units import format_count, format_size
 
 _MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 512, 4096
 _MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
 
 
-def class_of(file: RawFile) -> str | None:
-    """Returns the first folder of a file below the input, None if it lies in none."""
-    folder, slash, _ = file.name.partition("/")
-    return folder if slash else None
+def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
+    """Returns which folder of each file is its class; see `SourceOptions.class_level`.
+
+    That is the innermost folder that all files have, unless it has the same name everywhere: then the one above. A
+    single folder around all files is no class.
+    """
+    folders = [_folders(f, options) for f in files]
+    depth = min(map(len, folders), default=0)
+    if depth == 0:
+        return 0
+    differing = (level for level in reversed(range(depth)) if len({parts[level] for parts in folders}) > 1)
+    return next(differing, max(map(len, folders)))
 
 
-def classes_of(files: tuple[RawFile, ...], kind: str) -> tuple[str, ...]:
-    """Returns the names of the class folders, none if all files lie in one folder.
+def class_of(file: RawFile, options: SourceOptions) -> str | None:
+    """Returns the folder that is the class of a file, None if it has none."""
+    folders = _folders(file, options)
+    return folders[options.class_level] if len(folders) > options.class_level else None
+
+
+def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) -> tuple[str, ...]:
+    """Returns the names of the class folders, none if no file has one.
 
     Args:
         files: The files.
         kind: What one is, for messages, such as `an image`.
+        options: How the files are read.
 
     Raises:
-        UsageError: If some files lie in folders and others do not.
+        UsageError: If some files lie in class folders and others do not.
     """
-    classes = {class_of(f) for f in files}
+    classes = {class_of(f, options) for f in files}
     if classes == {None}:
         return ()
     if None in classes:
-        lost = next(f for f in files if class_of(f) is None)
+        lost = next(f for f in files if class_of(f, options) is None)
         raise UsageError(
             f"{kind} lies in no class folder, while others do",
             where=place(lost),
-            why="the first folder below the input is the class, as in cats/1.jpg and dogs/2.jpg",
+            why="the folder of a file is its class, as in cats/1.jpg and dogs/2.jpg",
             next_step="Move it to a folder, name the folder that holds the class folders, or give --labels",
         )
     return tuple(sorted(c for c in classes if c is not None))
 
 
-def class_notes(files: tuple[RawFile, ...], kinds: str) -> tuple[str, ...]:
-    """Returns a note if the files are of one class or of none.
+def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) -> tuple[str, ...]:
+    """Returns a note if the files get no label.
 
     Args:
         files: The files.
         kinds: What they are, such as `images`.
+        options: How the files are read.
     """
-    classes = {class_of(f) for f in files}
-    if len(classes) > 1:
+    if any(class_of(f, options) is not None for f in files):
         return ()
-    if classes == {None}:
+    only = _folders(files[0], options)[-1:] if files else []
+    if not only:
         return (f"the {kinds} lie in no class folders and get no label",)
-    what = "the only file is" if len(files) == 1 else f"all {format_count(len(files))} {kinds} are"
-    return (f"{what} of one class, {printable(str(classes.pop()))}",)
+    what = "the only file lies" if len(files) == 1 else f"all {format_count(len(files))} {kinds} lie"
+    return (f"{what} in one folder, {printable(only[0])}: one class is no label; --labels names a file of labels",)
+
+
+def _folders(file: RawFile, options: SourceOptions) -> list[str]:
+    return folders_below_split(file.name) if options.has_split_names else file.name.split("/")[:-1]
 
 
 def split_files(files: tuple[RawFile, ...], split_bytes: int | None) -> list[InputSplit]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,6 +24,7 @@ from shardkit.sources.media.class_folders import (
     class_of,
     classes_of,
     cut_batches,
+    find_class_level,
     max_file_bytes,
     split_files,
     too_large,
@@ -106,6 +108,10 @@ class MediaSource(ABC):
         """Returns the feature that holds the files."""
         return make_feature(self.content, "bytes", media_type=media_type)
 
+    def settle(self, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
+        """Returns the options with the level of the class folders."""
+        return msgspec.structs.replace(options, class_level=find_class_level(files, options))
+
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the features of a file and its labels.
 
@@ -118,7 +124,7 @@ class MediaSource(ABC):
             raise BadInputError(f"there are no {self.words.many}")
         self.check_options(options)
         labels = self._labels(files, options)
-        classes = classes_of(files, self.words.one) if labels is None else ()
+        classes = classes_of(files, self.words.one, options) if labels is None else ()
         media_types = self._media_types(files, options)
         media_type = media_types.pop() if len(media_types) == 1 else f"{self.content}/*"
         return (
@@ -132,7 +138,7 @@ class MediaSource(ABC):
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on classes, and on labels and files that do not go together."""
         labels = self._labels(files, options)
-        return class_notes(files, self.words.many) if labels is None else labels.notes
+        return class_notes(files, self.words.many, options) if labels is None else labels.notes
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the list of files."""
@@ -262,7 +268,7 @@ class _Reader:
         files = [self._files[i] for i in positions.tolist()]
         columns = {
             self._source.content: content,
-            "label": pa.array([class_of(f) for f in files], pa.string()),
+            "label": pa.array([class_of(f, self._options) for f in files], pa.string()),
             "filename": pa.array([f.name for f in files], pa.string()),
         }
         for position, name in enumerate(self._source.numbers):

@@ -18,7 +18,7 @@ def test_the_recipe_holds_what_is_no_matter_of_the_run():
     held = {f.path for f in option_fields() if f.option.role != "run"} - {"schema_path"}
     assert held == {f.path for f in fields_of("content", "limit", "run")}
     assert set(plan.Recipe.__struct_fields__) - set(RecipeOptions.__struct_fields__) == {
-        "labels_sha256", "source_features",
+        "labels_sha256", "source_features", "splits_by_name",
     }  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def test_documents_are_left_out_with_a_note(tmp_path):
 def test_one_class_is_noted(tmp_path):
     write(tmp_path, "a/1.png", encoded("L", "PNG"))
     files = list_inputs([str(tmp_path)]).files
-    assert "one class" in ImageSource().notes(files, SourceOptions())[0]
+    assert "one class" in ImageSource().notes(files, ImageSource().settle(files, SourceOptions()))[0]
 
 
 @pytest.mark.parametrize("change", ["shorter", "longer", "gone"])

@@ -1,0 +1,95 @@
+"""Splits that names of files tell, and the class folders that are left below them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.errors import UsageError
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.media.class_folders import classes_of
+from shardkit.sources.media.image_source import ImageSource
+from shardkit.sources.split_names import folders_below_split, split_in_name, splits_in_names
+
+PLAIN, SPLIT_NAMES = SourceOptions(), SourceOptions(has_split_names=True)
+
+
+def files(*names):
+    return tuple(RawFile(path=f"/d/{name}", name=name, num_bytes=1, version="1") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train/cats/1.jpg", "train"),
+        ("Training/1.jpg", "train"),
+        ("data/valid-images/1.jpg", "validation"),
+        ("dev.jsonl", "validation"),
+        ("imdb_val.csv.gz", "validation"),
+        ("test-00000-of-00010.parquet", "test"),
+        ("split=eval/part-0.parquet", "test"),
+        ("evaluation2.csv", "test"),
+        ("train/test_image.png", "train"),
+        ("train_test/val/1.jpg", "validation"),
+        ("cats/1.jpg", None),
+        ("trains/1.jpg", None),
+        ("contest.csv", None),
+        ("latest/invalid/1.csv", None),
+        ("train_and_test.csv", None),
+    ],
+)
+def test_a_word_of_its_own_tells_the_split(name, split):
+    told = split_in_name(name)
+    assert (told and told.split) == split
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("test.csv", "train.csv"), ("train", "test")),
+        (("a/dev.csv", "a/train.csv", "b/test.csv"), ("train", "validation", "test")),
+        (("train.csv",), ()),
+        (("train.csv", "train-2.csv"), ()),
+        (("train.csv", "test.csv", "more.csv"), ()),
+        ((), ()),
+    ],
+)
+def test_splits_are_told_where_every_file_tells_one_and_there_are_several(names, splits):
+    assert splits_in_names(files(*names)) == splits
+
+
+@given(st.sampled_from(["train", "test_data", "Val"]), st.lists(st.sampled_from("abc"), max_size=3), st.integers(0, 3))
+def test_the_folder_that_tells_the_split_is_no_class(word, folders, position):
+    path = "/".join([*folders[:position], word, *folders[position:], "1.jpg"])
+    assert folders_below_split(path) == folders
+
+
+def classes(names, options=PLAIN):
+    listed = files(*names)
+    return classes_of(listed, "an image", ImageSource().settle(listed, options))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("cat/1.jpg", "dog/2.jpg"), ("cat", "dog")),
+        (("x/cat/1.jpg", "x/dog/2.jpg"), ("cat", "dog")),
+        (("animals/cat/1.jpg", "plants/rose/2.jpg"), ("cat", "rose")),
+        (("cat/1.jpg", "dog/small/2.jpg"), ("cat", "dog")),
+        (("cat/images/1.jpg", "dog/images/2.jpg"), ("cat", "dog")),
+        (("photos/1.jpg", "photos/2.jpg"), ()),
+        (("photos/1.jpg", "photos/more/2.jpg"), ()),
+        (("1.jpg", "2.jpg"), ()),
+        (("cat/1.jpg",), ()),
+    ],
+)
+def test_the_innermost_folder_that_all_have_is_the_class(names, expected):
+    assert classes(names) == expected
+    assert classes([f"{split}/{name}" for split in ("train", "test") for name in names], SPLIT_NAMES) == expected
+    assert classes([f"{name.replace('/', '/val/', 1)}" for name in names if "/" in name], SPLIT_NAMES) == expected
+
+
+def test_files_without_a_class_folder_among_others_are_refused():
+    with pytest.raises(UsageError, match="in no class folder"):
+        classes(("1.jpg", "dog/2.jpg"))
