@@ -74,6 +74,7 @@ def test_a_program_ends_while_a_thread_of_its_own_reads(folder):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_program_ends_at_any_moment_of_reading(folder):
     """Threads in compiled code meanwhile come back to an interpreter that is there, or not at all."""

@@ -44,6 +44,7 @@ def state(folder: Path, worker: int) -> tuple[int, int, int]:
     return generation, step, pid
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_lost_on_one_host_is_made_up_for_by_both(tmp_path, victim) -> None:

@@ -19,6 +19,7 @@ def test_the_killing_command_finds_the_same_hash(capsys, tmp_path) -> None:
     assert "1 trials, 1 with the same hash, 0 with problems" in capsys.readouterr().out
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_run_that_goes_on_with_fewer_workers_misses_and_repeats_no_example(capsys, tmp_path) -> None:
     assert lose_a_worker_twice(tmp_path, random.Random(0)), capsys.readouterr().out

@@ -114,6 +114,7 @@ def test_a_lost_worker_is_survived_and_replaced(dataset, tmp_path) -> None:
     assert num_updates(output) >= 40 * NUM_TRAIN // BATCH
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_lost_server_starts_all_again_from_the_checkpoint(dataset, tmp_path) -> None:
     output = tmp_path / "run"
@@ -127,6 +128,7 @@ def test_a_lost_server_starts_all_again_from_the_checkpoint(dataset, tmp_path) -
     assert lines_of(output)[-1]["step"] == 30 * NUM_TRAIN // BATCH
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_run_that_is_preempted_goes_on_where_it_stopped(dataset, tmp_path) -> None:
     settings = (dataset, *SETTINGS, "--workers-per-host", 2, "--epochs", 200, "--output", tmp_path / "run")

@@ -75,6 +75,7 @@ def test_a_run_is_resumed_on_the_version_that_it_began_with(inputs: Path, tmp_pa
         assert 0.1 * num_all < document["num_examples"] < 0.3 * num_all
 
 
+@pytest.mark.campaign
 def test_a_worker_that_is_started_again_reads_what_the_others_read(inputs: Path, tmp_path: Path) -> None:
     train = ("train", tmp_path / "set", *SETTINGS, "--epochs", 200, "--max-restarts", 1, "--output", tmp_path / "run")
     process = start(*train)

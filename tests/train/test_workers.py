@@ -47,6 +47,7 @@ def test_two_workers_are_two_replicas_bit_for_bit(labelled, tmp_path) -> None:
         assert one[3] == pytest.approx(other[3], abs=1e-6)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_resumed", "atol"), [(2, 0.0), (1, 1e-6)])
 def test_workers_that_are_preempted_stop_together_and_go_on(labelled, tmp_path, num_resumed: int, atol: float) -> None:
@@ -68,6 +69,7 @@ def test_workers_that_are_preempted_stop_together_and_go_on(labelled, tmp_path, 
     assert_same(tmp_path / "whole", tmp_path / "cut", atol=atol)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_workers_that_are_preempted_in_validation_need_not_wait_for_its_end(write, tmp_path) -> None:
     rows = labelled_rows(1_000)
@@ -90,6 +92,7 @@ def test_workers_that_are_preempted_in_validation_need_not_wait_for_its_end(writ
     assert learned(tmp_path / "whole") == learned(tmp_path / "cut")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_lost_worker_costs_nothing_but_time(labelled, tmp_path) -> None:
     settings = (labelled, *SETTINGS, "--epochs", 40, "--checkpoint-every", 7, "--workers-per-host", 2, "--output")

@@ -46,6 +46,7 @@ def test_workers_that_were_stopped_go_on_as_if_nothing_had_happened(labelled, tm
     assert learned(tmp_path / "whole")[-1][3]["accuracy"] > 0.95
 
 
+@pytest.mark.campaign
 def test_another_number_of_workers_goes_on_from_the_mean_of_what_each_remembered(labelled, tmp_path) -> None:
     settings = (labelled, *SETTINGS, "--sync-every", 4, "--checkpoint-every", 7, "--output", tmp_path / "run")
     run_workers(2, *settings, "--epochs", 2, folder=tmp_path)
