@@ -51,11 +51,11 @@ from shardkit.dataset.open import Dataset
 from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
-from shardkit.messages import shown
+from shardkit.messages import printable, shown
 from shardkit.sources.base import place
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.split_names import SPLITS, split_in_name, splits_in_names
+from shardkit.sources.split_names import SPLITS, split_in_name
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 
@@ -263,9 +263,15 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
 
 
 def _split_notes(plan: Plan) -> tuple[str, ...]:
+    told = [split_in_name(file.name) for file in plan.files]
+    found = {named.split for named in told if named is not None}
+    names = " and ".join(split for split in SPLITS if split in found)
     if not plan.recipe.source.has_split_names:
-        return ()
-    names = " and ".join(splits_in_names(plan.files))
+        # A dataset that is appended to may have been made of files that tell no split.
+        if len(found) < 2 or None not in told or not plan.recipe.has_fractions:
+            return ()
+        silent = printable(plan.files[told.index(None)].name)
+        return (f"the names of some files tell splits ({names}), but not that of {silent}: all rows are pooled",)
     if plan.recipe.splits_by_name:
         return (f"the names of the files tell the splits: {names}",)
     return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)

@@ -108,6 +108,16 @@ def test_fractions_pool_the_files_and_say_so(run, tmp_path):
     assert sum(s.num_examples for s in splits) == 200
 
 
+def test_a_file_that_tells_no_split_beside_others_is_named(run, tmp_path):
+    for name in ("all", "train", "test"):
+        (tmp_path / f"{name}.csv").write_text("id,word\n1,a\n")
+    code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "out")
+    assert code == 0, err
+    assert "tell splits (train and test), but not that of all.csv: all rows are pooled" in err
+    (split,) = open_dataset(str(tmp_path / "out")).manifest.splits
+    assert (split.name, split.num_examples) == ("train", 3)
+
+
 def test_what_is_appended_goes_to_the_splits_that_names_tell(run, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -117,12 +127,26 @@ def test_what_is_appended_goes_to_the_splits_that_names_tell(run, tmp_path):
     (folder / "test-2.csv").write_text("id,word\n1,more\n")
     code, _, err = run("convert", folder, tmp_path / "out", "--append")
     assert code == 0, err
+    assert "the names of the files tell the splits: test" in err
     sizes = {s.name: s.num_examples for s in open_dataset(str(tmp_path / "out")).manifest.splits}
     assert sizes == {"train": 10, "test": 11}
     (folder / "more.csv").write_text("id,word\n1,more\n")
     code, _, err = run("convert", folder, tmp_path / "out", "--append")
     assert code == 2
     assert "tells no split, as those of the dataset do" in err
+
+
+def test_files_that_tell_splits_are_appended_to_a_dataset_without(run, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "rows.csv").write_text("id,word\n1,a\n")
+    assert run("convert", folder, tmp_path / "out")[0] == 0
+    for name in ("train", "test"):
+        (folder / f"{name}.csv").write_text("id,word\n2,b\n")
+    code, _, err = run("convert", folder, tmp_path / "out", "--append")
+    assert code == 0, err
+    (split,) = open_dataset(str(tmp_path / "out")).manifest.splits
+    assert (split.name, split.num_examples) == ("train", 3)
 
 
 def test_a_split_that_no_option_names_is_refused(run, tmp_path):
