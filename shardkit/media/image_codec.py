@@ -79,12 +79,22 @@ class ImageOptions(NamedTuple):
 
 
 class EncodedImage(NamedTuple):
-    """An encoded image with its size in pixels and its channels."""
+    """An encoded image.
+
+    Attributes:
+        data: Its bytes.
+        height, width: Pixels.
+        channels: 1 grey, 2 grey and alpha, 3 colour or palette, 4 colour and alpha or CMYK.
+        original: Height and width that it had, upright if it is turned.
+        orientation: 1 to 8, as EXIF counts, by which it was turned.
+    """
 
     data: bytes
     height: int
     width: int
     channels: int
+    original: tuple[int, int]
+    orientation: int
 
 
 def rewrite(data: bytes, options: ImageOptions) -> EncodedImage:
@@ -147,12 +157,14 @@ def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> Encoded
     image: Image.Image = _open(data, header.media_type)
     orientation = _orientation_of(image, data) if options.apply_exif else 1
     if _is_as_wanted(image, header, wanted, orientation, options.size):
-        return EncodedImage(data, header.height, header.width, header.channels)
+        size = header.height, header.width
+        return EncodedImage(data, *size, header.channels, size, orientation)
     if options.size is not None and header.media_type == "image/jpeg":
         height, width = options.size if orientation < 5 else options.size[::-1]
         image.draft(None, (width * _REDUCING_GAP, height * _REDUCING_GAP))
     image.load()
     image = _converted(_upright(image, orientation))
+    original = (header.height, header.width) if orientation < 5 else (header.width, header.height)
     if options.size is not None:
         image = _resized(image, *options.size)
     image = _for_jpeg(image) if wanted == "jpeg" else _for_png(image)
@@ -162,7 +174,8 @@ def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> Encoded
         image.save(target, "JPEG", quality=options.quality)
     else:
         image.save(target, "PNG")
-    return EncodedImage(target.getvalue(), image.height, image.width, _CHANNELS[image.mode])
+    size = image.height, image.width
+    return EncodedImage(target.getvalue(), *size, _CHANNELS[image.mode], original, orientation)
 
 
 def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:

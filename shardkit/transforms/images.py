@@ -12,6 +12,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.media.image_codec import DEFAULT_QUALITY, EncodedImage, ImageError, ImageFormat, ImageOptions, rewrite
 from shardkit.sources.base import SourceOptions
+from shardkit.transforms.boxes import Boxes, box_notes, features_with_boxes, find_boxes
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.steps import RowError, RowFailure, StepResult, Taken, batch_of
 
@@ -51,7 +52,7 @@ class ImageStep:
     """Writes images anew.
 
     Where there is one column of images, columns of integers named `height`, `width` and `channels` count as its sizes
-    and are updated.
+    and are updated, and boxes follow it to another size.
 
     Args:
         before: Features of the batches that it gets.
@@ -63,9 +64,16 @@ class ImageStep:
 
     def __init__(self, before: Features, options: TransformOptions, source: SourceOptions) -> None:
         self.option = "--image-size" if options.image_size is not None else "--image-format"
-        self.features = tuple(_feature_after(f, options.image_format) if is_image(f) else f for f in before)
         self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in enumerate(before) if is_image(f)]
-        self._size_columns = _size_columns(before) if len(self._columns) == 1 else {}
+        is_one = len(self._columns) == 1
+        self._size_columns = _size_columns(before) if is_one else {}
+        self._boxes = find_boxes(before) if is_one and options.image_size is not None else Boxes({})
+        self.notes = box_notes(before, self._boxes) if options.image_size is not None else ()
+        after = tuple(_feature_after(f, options.image_format) if is_image(f) else f for f in before)
+        if self._boxes.kinds:
+            is_nullable = before[self._columns[0].position].nullable
+            after = features_with_boxes(after, self._boxes, is_nullable=is_nullable)
+        self.features = after
 
     def run(self, batch: pa.RecordBatch, *, is_tolerant: bool) -> StepResult:
         """Returns the result of a batch."""
@@ -78,6 +86,8 @@ class ImageStep:
                 made = [_rewrite(batch.column(c.position)[row], c.options) for c in self._columns]
                 num_bytes = [total + _size_of(p) for total, p in zip(num_bytes, made, strict=True)]
                 _check_total(num_bytes)
+                if self._boxes.kinds and made[0] is not None:
+                    self._boxes.check(batch, row, made[0])
             except (ImageError, RowError) as caught:
                 error = caught if isinstance(caught, RowError) else RowError(caught.what, caught.why, caught.raw)
                 failures.append(RowFailure(row, error))
@@ -94,6 +104,10 @@ class ImageStep:
             columns[image.position] = pa.array([p and p.data for p in found], pa.binary())
         for index, name in self._size_columns.items():
             columns[index] = _updated(columns[index], [p and getattr(p, name) for p in encoded_columns[0]])
+        if self._boxes.kinds:
+            self._boxes.follow(columns, encoded_columns[0])
+            sizes = zip(*(p.original if p else (None, None) for p in encoded_columns[0]), strict=True)
+            columns += [pa.array(values, pa.int64()) for values in sizes] if kept else [pa.array([], pa.int64())] * 2
         taken = Taken(batch_of(self.features, columns), None if len(kept) == batch.num_rows else positions)
         return StepResult(taken, tuple(failures))
 

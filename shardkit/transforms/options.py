@@ -114,7 +114,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     image_size: Annotated[
         tuple[int, int] | None,
         Option(
-            "--image-size", "Resize all images to this height and width.",
+            "--image-size", "Resize all images to this height and width, and the boxes of COCO and VOC with them.",
             ROWS, "content", form=ImageSize("N|HxW"),
         ),
     ] = None  # fmt: skip

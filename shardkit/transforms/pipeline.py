@@ -18,7 +18,7 @@ from shardkit.errors import BadInputError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
 from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
-from shardkit.transforms.images import image_step
+from shardkit.transforms.images import ImageStep, image_step
 from shardkit.transforms.map import MapStep
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.row_origin import origin_of, origins_of, place_of, raw_rows
@@ -73,7 +73,7 @@ def plan_transforms(features: Features, options: TransformOptions, source: Sourc
 def transform_notes(plan: TransformPlan) -> tuple[str, ...]:
     """Returns notes on the transformations for the user, one sentence each."""
     steps = _steps(plan.input_features, plan.options, plan.source)
-    return tuple(note for step in steps if isinstance(step, MapStep) for note in step.notes)
+    return tuple(note for step in steps if isinstance(step, (MapStep, ImageStep)) for note in step.notes)
 
 
 def load_steps(plan: TransformPlan) -> None:

@@ -167,10 +167,10 @@ def odd_boxes(boxes: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64]) ->
     num_flat = int((boxes[:, 2:] <= boxes[:, :2]).any(axis=1).sum())
     num_beyond = int(((boxes < 0).any(axis=1) | (boxes[:, 2:] > sizes).any(axis=1)).sum())
     return [
-        f"of {len(boxes):,} boxes, {count:,} {one if count == 1 else many}, taken as written"
-        for count, one, many in (
-            (num_flat, "has no area", "have no area"),
-            (num_beyond, "reaches beyond its image", "reach beyond their images"),
+        f"of {len(boxes):,} boxes, {count:,} {one if count == 1 else many}, taken as written{but}"
+        for count, one, many, but in (
+            (num_flat, "has no area", "have no area", ""),
+            (num_beyond, "reaches beyond its image", "reach beyond their images", "; --image-size clips them"),
         )
         if count
     ]

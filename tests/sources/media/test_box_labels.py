@@ -83,12 +83,12 @@ def test_boxes_that_may_be_wrong_are_counted(tmp_path):
     _, rows, notes, _ = read(folder, text(tmp_path, "c.json", json.dumps(document)))
     assert rows["b.png"]["boxes"] == [1, 2, 4.5, 6, -2, 2, -3, 3]
     assert "of 3 boxes, 1 has no area, taken as written" in notes
-    assert "of 3 boxes, 2 reach beyond their images, taken as written" in notes
+    assert "of 3 boxes, 2 reach beyond their images, taken as written; --image-size clips them" in notes
     size = "<size><width>7</width><height>5</height></size>"
     content = f"<annotation>{size}{voc_object('dog', (6, 1, 8, 2))}{voc_object('dog', (1, 1, 7, 5))}</annotation>"
     text(tmp_path, "xml/a.xml", content)
     _, _, notes, _ = read(folder, tmp_path / "xml")
-    assert "of 2 boxes, 1 reaches beyond its image, taken as written" in notes
+    assert "of 2 boxes, 1 reaches beyond its image, taken as written; --image-size clips them" in notes
     assert not any("no area" in n for n in notes)
 
 
