@@ -1,0 +1,9 @@
+"""Folders as people have them, each with the rows that a dataset of it has to hold."""
+
+from tests.support.folders.annotated import ANNOTATED
+from tests.support.folders.classes import CLASSES
+from tests.support.folders.parts import Case
+from tests.support.folders.tables import TABLES
+from tests.support.folders.texts import TEXTS
+
+CASES: tuple[Case, ...] = (*CLASSES, *ANNOTATED, *TABLES, *TEXTS)

@@ -1,0 +1,194 @@
+"""Pictures and sounds with what is known about them in files beside them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.support.folders.parts import Case, Row, picture, sound, write
+
+_SPLITS = ("train", "train", "train", "validation", "test", "test")
+_WIDTH, _HEIGHT = 40, 30
+_BOXES = ((4, 6, 20, 21), (10, 3, 30, 27))
+"""xmin, ymin, xmax, ymax of the boxes of a picture, in pixels."""
+_NAMES = ("cat", "dog")
+
+
+def _box_row(split: str, data: bytes, index: int) -> Row:
+    number = 1 + index % 2
+    boxes = tuple(float(x) for box in _BOXES[:number] for x in box)
+    return split, data, (boxes, _NAMES[:number] if number > 1 else _NAMES[0])
+
+
+def _metadata(folder: Path, suffix: str) -> list[Row]:
+    rows = []
+    for split in ("train", "test"):
+        lines = []
+        for index in range(3):
+            name = f"{index:04}.png"
+            data = write(folder / split / name, picture(index + 10 * (split == "test"), form="PNG"))
+            lines.append({"file_name": name, "caption": f"{split} picture {index}", "age": index})
+            rows.append((split, data, (f"{split} picture {index}", index)))
+        if suffix == "csv":
+            content = "file_name,caption,age\n" + "".join(
+                f"{r['file_name']},{r['caption']},{r['age']}\n" for r in lines
+            )
+        else:
+            content = "".join(json.dumps(r) + "\n" for r in lines)
+        write(folder / split / f"metadata.{suffix}", content)
+    return rows
+
+
+def _kaggle_pictures(folder: Path) -> list[Row]:
+    rows, lines = [], ["image_id,healthy,rust"]
+    for index in range(5):
+        data = write(folder / "train" / f"leaf_{index}.jpg", picture(index))
+        lines.append(f"leaf_{index},{index % 2},{1 - index % 2}")
+        rows.append(("train", data, (index % 2, 1 - index % 2)))
+    write(folder / "train.csv", "\n".join(lines) + "\n")
+    return rows
+
+
+def _common_voice(folder: Path) -> list[Row]:
+    rows, seed = [], 0
+    for split, table in (("train", "train.tsv"), ("validation", "dev.tsv"), ("test", "test.tsv")):
+        lines = ["client_id\tpath\tsentence\tup_votes"]
+        for _ in range(3):
+            name = f"common_voice_en_{seed}.wav"
+            rows.append((split, write(folder / "clips" / name, sound(seed)), f"Sentence {seed}, read aloud."))
+            lines.append(f"c{seed}\t{name}\tSentence {seed}, read aloud.\t2")
+            seed += 1
+        write(folder / table, "\n".join(lines) + "\n")
+    return rows
+
+
+def _voc(folder: Path) -> list[Row]:
+    rows, lists = [], {}
+    for index, split in enumerate(_SPLITS):
+        stem = f"2007_{index:06}"
+        data = write(folder / "JPEGImages" / f"{stem}.jpg", picture(index))
+        row = _box_row(split, data, index)
+        objects = "".join(
+            f"<object><name>{name}</name><difficult>0</difficult><truncated>0</truncated><bndbox><xmin>{x0}</xmin>"
+            f"<ymin>{y0}</ymin><xmax>{x1}</xmax><ymax>{y1}</ymax></bndbox></object>"
+            for name, (x0, y0, x1, y1) in list(zip(_NAMES, _BOXES, strict=True))[: 1 + index % 2]
+        )
+        write(
+            folder / "Annotations" / f"{stem}.xml",
+            f"<annotation><folder>VOC2007</folder><filename>{stem}.jpg</filename><size><width>{_WIDTH}</width>"
+            f"<height>{_HEIGHT}</height><depth>3</depth></size>{objects}</annotation>",
+        )
+        lists.setdefault({"validation": "val"}.get(split, split), []).append(stem)
+        rows.append(row)
+    for name, stems in lists.items():
+        write(folder / "ImageSets" / "Main" / f"{name}.txt", "\n".join(stems) + "\n")
+    return rows
+
+
+def _coco(folder: Path) -> list[Row]:
+    rows = []
+    categories = [{"id": 3 + i, "name": name} for i, name in enumerate(_NAMES)]
+    for split, tag in (("train", "train2017"), ("validation", "val2017")):
+        images, annotations = [], []
+        for index in range(3):
+            name = f"{index + 100 * (tag == 'val2017'):012}.jpg"
+            data = write(folder / tag / name, picture(index + 50 * (tag == "val2017")))
+            images.append({"id": index, "file_name": name, "width": _WIDTH, "height": _HEIGHT})
+            for number, (x0, y0, x1, y1) in enumerate(_BOXES[: 1 + index % 2]):
+                box = [x0, y0, x1 - x0, y1 - y0]
+                annotations.append(
+                    {"id": len(annotations), "image_id": index, "category_id": 3 + number, "bbox": box, "iscrowd": 0,
+                     "area": box[2] * box[3]}
+                )  # fmt: skip
+            rows.append(_box_row(split, data, index))
+        write(
+            folder / "annotations" / f"instances_{tag}.json",
+            json.dumps({"images": images, "annotations": annotations, "categories": categories}),
+        )
+    return rows
+
+
+def _yolo(folder: Path) -> list[Row]:
+    rows = []
+    for index, split in enumerate(_SPLITS):
+        tag = {"validation": "val"}.get(split, split)
+        data = write(folder / "images" / tag / f"{index}.jpg", picture(index))
+        lines = [
+            f"{number} {(x0 + x1) / 2 / _WIDTH:.8f} {(y0 + y1) / 2 / _HEIGHT:.8f} {(x1 - x0) / _WIDTH:.8f} "
+            f"{(y1 - y0) / _HEIGHT:.8f}\n"
+            for number, (x0, y0, x1, y1) in enumerate(_BOXES[: 1 + index % 2])
+        ]
+        write(folder / "labels" / tag / f"{index}.txt", "".join(lines))
+        rows.append(_box_row(split, data, index))
+    write(
+        folder / "data.yaml",
+        "path: ../pets\ntrain: images/train\nval: images/val\ntest: images/test\n\nnc: 2\nnames:\n  0: cat\n  1: dog\n",
+    )
+    return rows
+
+
+def _captions(folder: Path) -> list[Row]:
+    rows = []
+    for index in range(4):
+        data = write(folder / f"{index}.jpg", picture(index))
+        write(folder / f"{index}.txt", f"a picture of number {index}\n")
+        rows.append(("train", data, f"a picture of number {index}"))
+    return rows
+
+
+def _librispeech(folder: Path) -> list[Row]:
+    rows, seed = [], 0
+    for speaker, chapter in ((84, 121123), (174, 50561)):
+        lines = []
+        for index in range(3):
+            name = f"{speaker}-{chapter}-{index:04}"
+            data = write(folder / "train-clean-5" / str(speaker) / str(chapter) / f"{name}.wav", sound(seed))
+            lines.append(f"{name} THE WORDS OF NUMBER {seed}\n")
+            rows.append(("train", data, f"THE WORDS OF NUMBER {seed}"))
+            seed += 1
+        write(folder / "train-clean-5" / str(speaker) / str(chapter) / f"{speaker}-{chapter}.trans.txt", "".join(lines))
+    return rows
+
+
+def _parquet_of_hugging_face(folder: Path) -> list[Row]:
+    rows = []
+    info = {
+        "info": {
+            "features": {
+                "image": {"_type": "Image"},
+                "label": {"names": list(_NAMES), "_type": "ClassLabel"},
+            }
+        }
+    }
+    for split, number in (("train", 4), ("test", 2)):
+        pictures = [picture(i + 10 * (split == "test"), form="PNG") for i in range(number)]
+        schema = pa.schema(
+            [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())],
+            metadata={"huggingface": json.dumps(info)},
+        )
+        values = [{"bytes": data, "path": f"{i}.png"} for i, data in enumerate(pictures)]
+        table = pa.table([pa.array(values, schema.field(0).type), [i % 2 for i in range(number)]], schema=schema)
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        write(folder / "data" / f"{split}-00000-of-00001.parquet", buffer.getvalue())
+        rows += [(split, data, _NAMES[i % 2]) for i, data in enumerate(pictures)]
+    return rows
+
+
+_BOX_LABEL = ("boxes", "box_labels")
+ANNOTATED = (
+    Case("Hugging Face, metadata.csv", lambda f: _metadata(f, "csv"), label=("caption", "age")),
+    Case("Hugging Face, metadata.jsonl", lambda f: _metadata(f, "jsonl"), label=("caption", "age")),
+    Case("Hugging Face, Parquet of pictures", _parquet_of_hugging_face),
+    Case("Kaggle, train.csv beside train/", _kaggle_pictures, label=("healthy", "rust")),
+    Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
+    Case("Pascal VOC", _voc, label=_BOX_LABEL),
+    Case("COCO", _coco, label=_BOX_LABEL),
+    Case("YOLO", _yolo, label=_BOX_LABEL),
+    Case("pictures with captions beside them", _captions, label=("caption",)),
+    Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
+)

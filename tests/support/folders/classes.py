@@ -1,0 +1,140 @@
+"""Folders of which the names of folders are the classes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.support.folders.parts import Case, Row, picture, sound, write
+
+_SPLITS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "test": "test"}
+
+
+def _class_folders(
+    folder: Path, splits: Iterable[str] = ("",), classes: Iterable[str] = ("cat", "dog"), number: int = 4
+) -> list[Row]:
+    rows, seed = [], 0
+    for split in splits:
+        for name in classes:
+            for index in range(number):
+                data = write(folder / split / name / f"{index:03}.jpg", picture(seed))
+                rows.append((_SPLITS.get(split, "train"), data, name))
+                seed += 1
+    return rows
+
+
+def _archived(pack: Callable[[Path, Path], None], *, splits: Iterable[str], suffix: str) -> Callable[[Path], list[Row]]:
+    def make(folder: Path) -> list[Row]:
+        rows = _class_folders(folder / "loose" / "pets", splits)
+        pack(folder / "loose", folder / f"pets{suffix}")
+        shutil.rmtree(folder / "loose")
+        return rows
+
+    return make
+
+
+def _zip(source: Path, target: Path) -> None:
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in sorted(source.rglob("*")):
+            archive.write(path, path.relative_to(source))
+
+
+def _tar(source: Path, target: Path) -> None:
+    with tarfile.open(target, "w:gz" if target.suffix == ".gz" else "w") as archive:
+        archive.add(source / "pets", "pets")
+
+
+def _with_rubbish(folder: Path) -> list[Row]:
+    rows = _class_folders(folder)
+    for name in ("Thumbs.db", ".DS_Store", "cat/Thumbs.db", "cat/._000.jpg", "README.md", "LICENSE", "desktop.ini"):
+        write(folder / name, b"\x00\x05\x16\x07 rubbish" if "." in name[-4:] else "About these pictures\n")
+    write(folder / "MD5SUMS.md5", "d41d8cd98f00b204e9800998ecf8427e  cat/000.jpg\n")
+    return rows
+
+
+def _flat(folder: Path) -> list[Row]:
+    return [("train", write(folder / f"{i}.png", picture(i, form="PNG")), None) for i in range(6)]
+
+
+def _mixed(folder: Path) -> list[Row]:
+    rows = _class_folders(folder)
+    write(folder / "notes.txt", "first line\nsecond line\n")
+    write(folder / "prices.csv", "id,price\n1,2.5\n2,3.5\n")
+    return rows
+
+
+def _many_kinds(folder: Path) -> list[Row]:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+        archive.writestr("[Content_Types].xml", "<Types/>")
+    write(folder / "budget.xlsx", buffer.getvalue())
+    write(folder / "a.csv", "id,x\n1,2\n")
+    write(folder / "b.jsonl", '{"id": 1}\n')
+    write(folder / "c.png", picture(0, form="PNG"))
+    return []
+
+
+def _sounds(folder: Path, names: Iterable[str]) -> list[Row]:
+    rows, seed = [], 0
+    for name in names:
+        for index in range(3):
+            label = name.rpartition("/")[2] or None
+            split = _SPLITS.get(name.partition("/")[0], "train")
+            rows.append((split, write(folder / name / f"{index}.wav", sound(seed)), label))
+            seed += 1
+    return rows
+
+
+def _speech_commands(folder: Path) -> list[Row]:
+    rows, tests, validations = [], [], []
+    for seed in range(9):
+        name = f"{('yes', 'no', 'up')[seed % 3]}/{seed:08x}_nohash_0.wav"
+        split = ("train", "test", "validation")[seed // 3]
+        {"test": tests, "validation": validations}.get(split, []).append(name)
+        rows.append((split, write(folder / name, sound(seed)), name.partition("/")[0]))
+    write(folder / "testing_list.txt", "".join(f"{name}\n" for name in tests))
+    write(folder / "validation_list.txt", "".join(f"{name}\n" for name in validations))
+    return rows
+
+
+_ONE_CLASS = ("--labels", "--no-labels")
+CLASSES = (
+    Case("ImageFolder", _class_folders),
+    Case("ImageFolder, train and test", lambda f: _class_folders(f, ("train", "test"))),
+    Case("ImageFolder, train, val and test", lambda f: _class_folders(f, ("train", "val", "test"))),
+    Case("ImageFolder, one level too high", lambda f: _class_folders(f / "pets")),
+    Case("ImageFolder with splits, too high", lambda f: _class_folders(f / "pets", ("train", "test"))),
+    Case("ImageFolder, a tar", _archived(_tar, splits=("",), suffix=".tar")),
+    Case("ImageFolder with splits, a tar.gz", _archived(_tar, splits=("train", "test"), suffix=".tar.gz")),
+    Case("ImageFolder with splits, a zip", _archived(_zip, splits=("train", "test"), suffix=".zip")),
+    Case("one class only", lambda f: _class_folders(f, classes=("cat",)), refusal=_ONE_CLASS),
+    Case(
+        "one class only, --no-labels",
+        lambda f: [(s, k, None) for s, k, _ in _class_folders(f, classes=("cat",))],
+        options=("--no-labels",),
+    ),
+    Case("one class in train and test", lambda f: _class_folders(f, ("train", "test"), ("cat",)), refusal=_ONE_CLASS),
+    Case("flat folder of pictures", _flat),
+    Case("pictures beside Thumbs.db and README", _with_rubbish),
+    Case("pictures, a text and a table", _mixed, refusal=("--format images", "notes.txt", "prices.csv")),
+    Case("pictures, a text, a table, --format images", _mixed, options=("--format", "images")),
+    Case("four kinds of files", _many_kinds, refusal=("csv", "jsonl", "images", "Excel")),
+    Case("sounds in class folders", lambda f: _sounds(f, ("yes", "no")), key="audio"),
+    Case("sounds in splits and classes", lambda f: _sounds(f, ("train/yes", "train/no", "test/yes")), key="audio"),
+    Case("sounds in a flat folder", lambda f: _sounds(f, ("",)), key="audio"),
+    Case("Speech Commands", _speech_commands, key="audio", refusal=("--format audio",)),
+    Case(
+        "Speech Commands with its lists",
+        _speech_commands,
+        key="audio",
+        options=(
+            "--format", "audio", "--split", "train", "--split", "validation=@{folder}/validation_list.txt",
+            "--split", "test=@{folder}/testing_list.txt",
+        ),
+    ),
+)  # fmt: skip

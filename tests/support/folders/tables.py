@@ -1,0 +1,170 @@
+"""Folders of tables."""
+
+from __future__ import annotations
+
+import io
+import lzma
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.support.folders.parts import Case, Row, write
+
+_IRIS = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
+
+
+def _rows(count: int, first: int = 0) -> list[tuple[int, float, str]]:
+    return [(i, i / 4, ("low", "high")[i % 2]) for i in range(first, first + count)]
+
+
+def _csv(rows: list[tuple[int, float, str]], header: str = "id,x,label\n") -> str:
+    return header + "".join(f"{i},{x},{label}\n" for i, x, label in rows)
+
+
+def _truth(rows: list[tuple[int, float, str]], split: str = "train") -> list[Row]:
+    return [(split, i, label) for i, _, label in rows]
+
+
+def _parquet(rows: list[tuple[int, float, str]], names: tuple[str, ...] = ("id", "x", "label")) -> bytes:
+    buffer = io.BytesIO()
+    columns = dict(zip(("id", "x", "label"), map(list, zip(*rows, strict=True)), strict=True))
+    pq.write_table(pa.table({name: columns[name] for name in names}), buffer)
+    return buffer.getvalue()
+
+
+def _one(name: str, content: str | bytes, truth: list[Row]):
+    def make(folder: Path) -> list[Row]:
+        write(folder / name, content)
+        return truth
+
+    return make
+
+
+def _iris(folder: Path) -> list[Row]:
+    values = [(5 + i / 10, 3 - i / 20, 1.4 + i / 10, 0.2 + i / 20, _IRIS[i // 4]) for i in range(12)]
+    write(folder / "iris.data", "".join(f"{a:.1f},{b:.2f},{c:.1f},{d:.2f},{e}\n" for a, b, c, d, e in values) + "\n")
+    return [("train", float(f"{row[0]:.1f}"), row[4]) for row in values]
+
+
+def _ag_news(folder: Path) -> list[Row]:
+    rows = []
+    for split, count in (("train", 8), ("test", 4)):
+        lines = []
+        for i in range(count):
+            title = f"{split} headline {i}"
+            lines.append(f'"{i % 4 + 1}","{title}","Story number {i}, with a comma."\n')
+            rows.append((split, title, i % 4 + 1))
+        write(folder / f"{split}.csv", "".join(lines))
+    return rows
+
+
+def _kaggle_table(folder: Path) -> list[Row]:
+    write(folder / "train.csv", _csv(_rows(8)))
+    write(folder / "test.csv", "id,x\n" + "".join(f"{i},{x}\n" for i, x, _ in _rows(4, 100)))
+    write(folder / "sample_submission.csv", "id,label\n" + "".join(f"{i},low\n" for i, _, _ in _rows(4, 100)))
+    return _truth(_rows(8))
+
+
+def _split_files(suffix: str):
+    def make(folder: Path) -> list[Row]:
+        truth = []
+        for index, (tag, split) in enumerate((("train", "train"), ("dev", "validation"), ("test", "test"))):
+            rows = _rows(5, 100 * index)
+            if suffix == "jsonl":
+                content: str | bytes = "".join(f'{{"id": {i}, "x": {x}, "label": "{y}"}}\n' for i, x, y in rows)
+            else:
+                content = _parquet(rows) if suffix == "parquet" else _csv(rows)
+            write(folder / f"{tag}.{suffix}", content)
+            truth += _truth(rows, split)
+        return truth
+
+    return make
+
+
+def _spark(folder: Path) -> list[Row]:
+    for index in range(3):
+        name = f"part-0000{index}-c8f2a3d1-c000.csv"
+        write(folder / name, _csv(_rows(4, 10 * index)))
+        write(folder / f".{name}.crc", b"crc\x00\x00\x00\x02\x00")
+    write(folder / "_SUCCESS", b"")
+    return [row for index in range(3) for row in _truth(_rows(4, 10 * index))]
+
+
+def _hive(folder: Path) -> list[Row]:
+    rows = _rows(12)
+    for label in ("low", "high"):
+        part = [row for row in rows if row[2] == label]
+        write(folder / f"label={label}" / "part-0.parquet", _parquet(part, ("id", "x")))
+    empty = pq.read_table(io.BytesIO(_parquet(rows[:1], ("id", "x")))).schema
+    pq.write_metadata(empty, folder / "_common_metadata")
+    write(folder / "_SUCCESS", b"")
+    return _truth(rows)
+
+
+def _two_kinds(folder: Path) -> list[Row]:
+    write(folder / "a.csv", _csv(_rows(4)))
+    write(folder / "b.parquet", _parquet(_rows(4, 10)))
+    return _truth(_rows(4))
+
+
+def _quotes(folder: Path) -> list[Row]:
+    lines = ['1\t"First\n', '2\tSecond "x" of them\n', "3\tThird\n", '4\t"Fourth"\n']
+    write(folder / "reviews.tsv", "id\tlabel\n" + "".join(lines))
+    return [("train", i + 1, line.rstrip("\n").partition("\t")[2]) for i, line in enumerate(lines)]
+
+
+def _libsvm(folder: Path) -> list[Row]:
+    lines = ["+1 1:0.5 3:1.25\n", "-1 2:2\n", "+1 1:1 2:1 3:1\n", "-1 3:0.75\n"]
+    write(folder / "heart_scale", "".join(lines * 3))
+    return [("train", None, 1 if line.startswith("+") else -1) for line in lines * 3]
+
+
+def _cifar(folder: Path) -> list[Row]:
+    for index in range(2):
+        write(folder / f"data_batch_{index + 1}", _PICKLE)
+    return []
+
+
+# The dictionary {b"data": b"...", b"labels": [1]} by protocol 2.
+_PICKLE = b"\x80\x02}q\x00(U\x04dataq\x01U\x05\x00\xff\x10\x80\x03q\x02U\x06labelsq\x03]q\x04K\x01au."
+_SEMICOLONS = "sep=;\n" + _csv(_rows(5)).replace(",", ";")
+_PREAMBLE = "Export of 2026-11-01\nUnit: metres\n" + _csv(_rows(6))
+_COMMENTS = "# made by a logger\n" + _csv(_rows(6)).replace("3,0.75", "# paused\n3,0.75")
+_RECORDS = '{"data": [' + ", ".join(f'{{"id": {i}, "x": {x}, "label": "{y}"}}' for i, x, y in _rows(6)) + "]}"
+_COLUMNS = {"key": "id"}
+
+TABLES = (
+    Case("a CSV", _one("adult.csv", _csv(_rows(9)), _truth(_rows(9))), **_COLUMNS),
+    Case("iris.data, no header", _iris, key="column_1", label=("column_5",)),
+    Case("AG News, no header", _ag_news, key="column_2", label=("column_1",)),
+    Case("Kaggle, train.csv and test.csv", _kaggle_table, **_COLUMNS, refusal=("test.csv", "--")),
+    Case("train, dev and test .csv", _split_files("csv"), **_COLUMNS),
+    Case("train, dev and test .jsonl", _split_files("jsonl"), **_COLUMNS),
+    Case("train, dev and test .parquet", _split_files("parquet"), **_COLUMNS),
+    Case("output of Spark", _spark, **_COLUMNS),
+    Case("output of Hive, Parquet", _hive, **_COLUMNS),
+    Case("a CSV and a Parquet", _two_kinds, **_COLUMNS, refusal=("--format csv", "--format parquet")),
+    Case("a CSV and a Parquet, --format csv", _two_kinds, **_COLUMNS, options=("--format", "csv")),
+    Case("CSV of Excel, sep=;", _one("report.csv", _SEMICOLONS, _truth(_rows(5))), **_COLUMNS),
+    Case("CSV below two lines of text", _one("a.csv", _PREAMBLE, []), refusal=("--skip-lines",)),
+    Case(
+        "CSV below two lines, --skip-lines 2",
+        _one("a.csv", _PREAMBLE, _truth(_rows(6))),
+        **_COLUMNS,
+        options=("--skip-lines", "2"),
+    ),
+    Case(
+        "CSV with comments, --comment",
+        _one("a.csv", _COMMENTS, _truth(_rows(6))),
+        **_COLUMNS,
+        options=("--comment", "#"),
+    ),
+    Case("TSV of odd quotes", _quotes, **_COLUMNS, refusal=("--quote none",)),
+    Case("TSV of odd quotes, --quote none", _quotes, **_COLUMNS, options=("--quote", "none")),
+    Case("CSV in xz", _one("a.csv.xz", lzma.compress(_csv(_rows(7)).encode()), _truth(_rows(7))), **_COLUMNS),
+    Case('JSON {"data": [...]}', _one("a.json", _RECORDS, []), refusal=("--records data",)),
+    Case("JSON, --records data", _one("a.json", _RECORDS, _truth(_rows(6))), **_COLUMNS, options=("--records", "data")),
+    Case("libsvm", _libsvm, key="none"),
+    Case("CIFAR-10, pickles", _cifar, refusal=("pickle",)),
+)

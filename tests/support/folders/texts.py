@@ -1,0 +1,62 @@
+"""Folders of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.support.folders.parts import Case, Row, write
+
+
+def _lines(folder: Path, name: str, lines: Iterable[str], split: str = "train") -> list[Row]:
+    content = "".join(f"{line}\n" for line in lines)
+    write(folder / name, content)
+    return [(split, line, None) for line in content.splitlines()]
+
+
+def _log(number: int) -> list[str]:
+    return [f"2026-11-0{1 + i % 9} 12:0{i % 10}:00 INFO server started on port {8000 + i}" for i in range(number)]
+
+
+def _language_model(folder: Path) -> list[Row]:
+    truth = []
+    for name, split in (("train", "train"), ("valid", "validation"), ("test", "test")):
+        truth += _lines(folder, f"ptb.{name}.txt", [f"the {name} sentence number {i}" for i in range(6)], split)
+    return truth
+
+
+def _reviews(folder: Path) -> list[Row]:
+    rows = []
+    for split in ("train", "test"):
+        for label in ("pos", "neg"):
+            for index in range(4):
+                content = f"A {label} review, {split} {index}.<br /><br />It was long."
+                rows.append((split, write(folder / split / label / f"{index}_{index}.txt", content), label))
+    return rows
+
+
+def _newsgroups(folder: Path) -> list[Row]:
+    rows = []
+    for split in ("train", "test"):
+        for label in ("alt.atheism", "sci.space"):
+            for index in range(3):
+                content = f"From: someone@example.org\nSubject: {split} {label}\n\nMessage {index}\n"
+                path = folder / f"20news-bydate-{split}" / label / str(51000 + index)
+                rows.append((split, write(path, content), label))
+    return rows
+
+
+TEXTS = (
+    Case("logs without an extension", lambda f: _lines(f, "syslog", _log(8)), key="text"),
+    Case("a .log", lambda f: _lines(f, "server.log", _log(8)), key="text"),
+    Case("words.txt", lambda f: _lines(f, "words.txt", ["apple", "pear", "plum", "fig", "lime"]), key="text"),
+    Case("numbers.txt", lambda f: _lines(f, "numbers.txt", [str(i) for i in range(9)]), key="text"),
+    Case(
+        "text with colours of a terminal",
+        lambda f: _lines(f, "build.txt", ["\x1b[32mok\x1b[0m, built", "a,b", "\x1b[31mfailed\x1b[0m, again"]),
+        key="text",
+    ),
+    Case("train, valid and test .txt", _language_model, key="text"),
+    Case("aclImdb", _reviews, key="text"),
+    Case("20 newsgroups", _newsgroups, key="text"),
+)
