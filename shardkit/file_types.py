@@ -19,7 +19,9 @@ _IMAGES = (
     (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
     (re.compile(rb"GIF8[79]a"), "image/gif"),
     (re.compile(rb"BM.{4}\0\0\0\0", re.DOTALL), "image/bmp"),
+    (re.compile(rb"II\*\0|MM\0\*"), "image/tiff"),
 )
+_PNM, _PNM_SUFFIXES = re.compile(rb"P[1-6][ \t\r\n#]"), frozenset({".pbm", ".pgm", ".ppm", ".pnm"})
 _FOREIGN = (
     (b"PK\x03\x04", "a ZIP archive (or an Office document)"),
     (b"%PDF", "a PDF"),
@@ -34,12 +36,10 @@ _FOREIGN = (
     (b"SQLite format 3\0", "an SQLite database"),
     (b"7z\xbc\xaf", "a 7-Zip archive"),
     (b"\xfd7zXZ\0", "an xz file"),
-    (b"II*\0", "a TIFF image"),
-    (b"MM\0*", "a TIFF image"),
     (b"8BPS", "a Photoshop image"),
     (b"%!PS", "a PostScript file"),
 )
-_IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
+_IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) | _PNM_SUFFIXES
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 _MANIFEST_NAME = re.compile(r"(?:^|/)manifests/\d{8}\.(?:json|shards\.parquet)$|\.tfrecord\.idx$")
 _DOCUMENT_SUFFIXES = frozenset({"", ".md", ".txt", ".rst"})
@@ -57,10 +57,17 @@ def compression_of(head: bytes) -> str | None:
     return found
 
 
-def image_type_of(head: bytes) -> str | None:
-    """Returns the media type of the allowed image formats, None for anything else."""
+def image_type_of(head: bytes, name: str | None = "") -> str | None:
+    """Returns the media type of the allowed image formats, None for anything else.
+
+    Args:
+        head: The first bytes, 16 or more.
+        name: Of the file; settles whether `P5 12` begins a PNM or a text. None for what is known to be an image.
+    """
     if head.startswith(_JPEG_START):
         return "image/jpeg"
+    if _PNM.match(head) and (name is None or suffix_of(name) in _PNM_SUFFIXES):
+        return "image/x-portable-anymap"
     return next((media_type for magic, media_type in _IMAGES if magic.match(head)), None)
 
 

@@ -20,6 +20,7 @@ from shardkit.conversion.inputs.append_check import (
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
 from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
+from shardkit.conversion.inputs.media_notes import media_notes
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
@@ -233,6 +234,7 @@ def _prepare(
         *_split_notes(plan),
         *fit_notes,
         *transform_notes(plan.transforms),
+        *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
         *_unsigned_notes(plan),
         *_kernel_notes(),
         *space_notes,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from shardkit.errors import missing_extra
 from shardkit.media.audio_headers import fault_of
+from shardkit.media.mpeg_frames import count_frames, with_length
 from shardkit.units import format_size
 
 Samples = npt.NDArray[np.floating[Any]]
@@ -82,11 +83,9 @@ def read_audio_header(data: memoryview, media_type: str) -> AudioHeader:
         AudioError: If it cannot be read, or is seen to be cut off.
     """
     soundfile = load_soundfile()
-    fault = fault_of(data, media_type)
-    if fault is not None:
-        raise AudioError(fault)
+    content = _whole(data, media_type)
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+        with soundfile.SoundFile(io.BytesIO(content)) as sound:
             header = AudioHeader(sound.samplerate, sound.frames, sound.channels)
             is_cut = media_type == "audio/flac" and not _has_its_end(sound)
     except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
@@ -112,11 +111,9 @@ def decode_audio(data: memoryview, media_type: str, rate: int | None, max_bytes:
         UsageError: If an optional package is not installed.
     """
     soundfile = load_soundfile()
-    fault = fault_of(data, media_type)
-    if fault is not None:
-        raise AudioError(fault)
+    content = _whole(data, media_type)
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+        with soundfile.SoundFile(io.BytesIO(content)) as sound:
             samples = _read_samples(sound, rate, max_bytes)
             own_rate = int(sound.samplerate)
     except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
@@ -129,6 +126,30 @@ def decode_audio(data: memoryview, media_type: str, rate: int | None, max_bytes:
         return Decoded(samples, rate)
     resampled = load_soxr().resample(samples, own_rate, rate)
     return Decoded(np.ascontiguousarray(resampled, samples.dtype), rate)
+
+
+def _whole(data: memoryview, media_type: str) -> memoryview | bytes:
+    """Returns the content for libsndfile, which needs to be told how long an MP3 is.
+
+    Raises:
+        AudioError: If it is seen to be cut off.
+    """
+    fault = fault_of(data, media_type)
+    if fault is not None:
+        raise AudioError(fault)
+    if media_type != "audio/mpeg":
+        return data
+    frames = count_frames(data)
+    if frames is None:
+        raise AudioError("it has no frames of MPEG layer 3 that say how long they are")
+    if frames.num_missing:
+        raise AudioError(f"it is cut off: its last frame lacks {frames.num_missing:,} bytes")
+    if frames.stated is None:
+        return with_length(data, frames)
+    if frames.num_frames < frames.stated:
+        stated, found = f"{frames.stated:,}", f"{frames.num_frames:,}"
+        raise AudioError(f"it is cut off: its header says {stated} frames of MPEG, {found} are there")
+    return data
 
 
 def _has_its_end(sound: Any) -> bool:

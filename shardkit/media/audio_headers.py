@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import NamedTuple
 
-_WAV = re.compile(rb"RIFF....WAVE", re.DOTALL)
 _MPEG_FRAME = re.compile(rb"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]")
-_CHUNK_HEADER_BYTES = 8
-_UNKNOWN_SIZE = 0xFFFFFFFF  # What writers leave that could not go back to the header.
+_W64_SOUND = b"data\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
+_UNKNOWN_SIZES = (0xFFFFFFFF, 2**64 - 1)  # What writers leave that could not go back to the header.
 _FORMAT = struct.Struct("<HHIIHH")
 _PCM, _FLOAT = 1, 3
 _MAX_RATE = 2**31 - 1
@@ -20,65 +20,120 @@ AUDIO_NUMBERS = ("sample_rate", "num_frames", "channels")
 """Columns of an audio file beside its samples."""
 
 
+class _Container(NamedTuple):
+    """How a file of chunks is laid out; each has a name, a size and content.
+
+    Attributes:
+        start: Where the first one begins.
+        name_bytes: Of a name.
+        size: How a size is written.
+        counts_header: Whether it counts name and size too.
+        multiple: What chunks are filled up to a multiple of.
+        sound: Name of the chunk of sound.
+    """
+
+    start: int
+    name_bytes: int
+    size: struct.Struct
+    counts_header: bool
+    multiple: int
+    sound: bytes
+
+
+_RIFF = _Container(12, 4, struct.Struct("<I"), False, 2, b"data")
+_CONTAINERS = {
+    "audio/wav": _RIFF,
+    "audio/x-rf64": _RIFF,
+    "audio/x-rifx": _RIFF._replace(size=struct.Struct(">I")),
+    "audio/aiff": _Container(12, 4, struct.Struct(">I"), False, 2, b"SSND"),
+    "audio/x-w64": _Container(40, 16, struct.Struct("<Q"), True, 8, _W64_SOUND),
+    "audio/x-caf": _Container(8, 4, struct.Struct(">Q"), False, 1, b"data"),
+}
+_TYPES = (
+    (re.compile(rb"RIFF....WAVE", re.DOTALL), "audio/wav"),
+    (re.compile(rb"RIFX....WAVE", re.DOTALL), "audio/x-rifx"),
+    (re.compile(rb"RF64....WAVEds64", re.DOTALL), "audio/x-rf64"),
+    (re.compile(rb"FORM....AIF[FC]", re.DOTALL), "audio/aiff"),
+    (re.compile(rb"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"), "audio/x-w64"),
+    (re.compile(rb"caff\x00\x01"), "audio/x-caf"),
+    (re.compile(rb"\.snd\x00|dns\..\x00"), "audio/basic"),
+    (re.compile(rb"fLaC"), "audio/flac"),
+    (re.compile(rb"OggS"), "audio/ogg"),
+    (re.compile(rb"ID3"), "audio/mpeg"),
+)
+
+
 def audio_type_of(head: bytes, name: str = "") -> str | None:
-    """Returns the media type of WAV, FLAC, Ogg and MP3, None for anything else.
+    """Returns the media type of a file that libsndfile reads, None for anything else.
 
     Args:
         head: The first bytes, 16 or more.
         name: Of the file; settles what may be an MP3 without tags.
     """
-    if _WAV.match(head):
-        return "audio/wav"
-    if head.startswith(b"fLaC"):
-        return "audio/flac"
-    if head.startswith(b"OggS"):
-        return "audio/ogg"
-    if head.startswith(b"ID3") or (name.lower().endswith(".mp3") and _MPEG_FRAME.match(head)):
+    found = next((media_type for magic, media_type in _TYPES if magic.match(head)), None)
+    if found is None and name.lower().endswith(".mp3") and _MPEG_FRAME.match(head):
         return "audio/mpeg"
-    return None
+    return found
 
 
 def fault_of(data: memoryview, media_type: str) -> str | None:
     """Returns the fault of a file that libsndfile would read all the same, None if none is found.
 
-    It reads WAV and Ogg files that were cut off as shorter ones, and samples of a wrong width where the header of a WAV
+    It reads files that were cut off as shorter ones, and samples of a wrong width where the header of a WAV
     contradicts itself. Of FLAC and MP3 only decoding tells.
     """
-    if media_type == "audio/wav":
-        return _fault_of_wav(data)
     if media_type == "audio/ogg":
         return _missing_of_ogg(data)
-    return None
+    if media_type == "audio/basic":
+        start, size = (
+            struct.unpack_from(">II" if bytes(data[:1]) == b"." else "<II", data, 4) if len(data) >= 24 else (24, 0)
+        )
+        return _shorter(size, len(data) - start)
+    container = _CONTAINERS.get(media_type)
+    return None if container is None else _fault_of_chunks(data, container)
 
 
-def _fault_of_wav(data: memoryview) -> str | None:
-    position = 12
-    while position + _CHUNK_HEADER_BYTES <= len(data):
-        name, size = _chunk(data, position)
-        position += _CHUNK_HEADER_BYTES
+def _shorter(stated: int, left: int) -> str | None:
+    if left < 0:
+        return "it is cut off before its sound begins"
+    if stated in _UNKNOWN_SIZES or stated <= left:
+        return None
+    return f"it is cut off: its header says {stated:,} bytes of sound, {left:,} are there"
+
+
+def _fault_of_chunks(data: memoryview, container: _Container) -> str | None:
+    position, header_bytes, long_size = container.start, container.name_bytes + container.size.size, None
+    while position + header_bytes <= len(data):
+        name, size = _chunk(data, position, container)
+        position += header_bytes
         left = len(data) - position
-        if name == b"data":
-            if size == 0 and not _is_rest_chunks(data, position):
+        if name == container.sound:
+            if size == 0 and not _is_rest_chunks(data, position, container):
                 return f"its header says 0 bytes of sound, {left:,} are there"
-            if size == _UNKNOWN_SIZE or size <= left:
-                return None
-            return f"it is cut off: its header says {size:,} bytes of sound, {left:,} are there"
-        if name == b"fmt " and size >= _FORMAT.size and (fault := _fault_of_format(data, position)) is not None:
+            return _shorter(long_size if long_size is not None and size in _UNKNOWN_SIZES else size, left)
+        if name == b"ds64" and size >= 16 and left >= 16:
+            (long_size,) = struct.unpack_from("<Q", data, position + 8)
+        is_format = container is _RIFF and name == b"fmt " and size >= _FORMAT.size
+        if is_format and (fault := _fault_of_format(data, position)) is not None:
             return fault
-        position += size + size % 2
+        position += size + -size % container.multiple
     return "it is cut off before its sound begins"
 
 
-def _chunk(data: memoryview, position: int) -> tuple[bytes, int]:
-    start = position + 4
-    return bytes(data[position:start]), int.from_bytes(data[start : start + 4], "little")
+def _chunk(data: memoryview, position: int, container: _Container) -> tuple[bytes, int]:
+    start = position + container.name_bytes
+    (size,) = container.size.unpack_from(data, start)
+    if container.counts_header and size not in _UNKNOWN_SIZES:
+        size = max(0, size - container.name_bytes - container.size.size)
+    return bytes(data[position:start]), size
 
 
-def _is_rest_chunks(data: memoryview, position: int) -> bool:
-    while position + _CHUNK_HEADER_BYTES <= len(data):
-        _, size = _chunk(data, position)
-        position += _CHUNK_HEADER_BYTES + size + size % 2
-    return position >= len(data) - 1 and position <= len(data) + 1
+def _is_rest_chunks(data: memoryview, position: int, container: _Container) -> bool:
+    header_bytes = container.name_bytes + container.size.size
+    while position + header_bytes <= len(data):
+        _, size = _chunk(data, position, container)
+        position += header_bytes + size + -size % container.multiple
+    return len(data) - 1 <= position <= len(data) + 1
 
 
 def _fault_of_format(data: memoryview, position: int) -> str | None:

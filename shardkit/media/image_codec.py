@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from shardkit.media.image_headers import ImageHeader, ImageHeaderError, read_header
+from shardkit.media.image_headers import ImageHeader, ImageHeaderError, open_image, read_header
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -179,18 +179,8 @@ def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> Encoded
 
 
 def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:
-    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
-
     _silence()
-    # The classes themselves, because Image.open guesses among formats and has another limit.
-    openers: dict[str, type[ImageFile.ImageFile]] = {
-        "image/jpeg": JpegImagePlugin.JpegImageFile,
-        "image/png": PngImagePlugin.PngImageFile,
-        "image/webp": WebPImagePlugin.WebPImageFile,
-        "image/gif": GifImagePlugin.GifImageFile,
-        "image/bmp": BmpImagePlugin.BmpImageFile,
-    }
-    return openers[media_type](io.BytesIO(data))
+    return open_image(data, media_type)
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Reads the header of an image: its size and channels, without decoding a pixel.
 
 Pillow is the judge. This module reads ordinary JPEG headers, which most images have, in a tenth of Pillow's time. It
-leaves every header to Pillow that Pillow might refuse.
+leaves every header to Pillow that Pillow might refuse. Whether the end is there is seen by the structure of the file;
+BMP and PNM, which hardly have any, are decoded for that.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import io
 import struct
 import threading
 import warnings
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardkit.file_types import image_type_of, text_kind
+
+if TYPE_CHECKING:
+    from PIL import ImageFile
 
 _CHANNELS = {"1": 1, "L": 1, "I": 1, "F": 1, "LA": 2, "La": 2, "PA": 4, "RGBA": 4, "RGBa": 4, "RGBX": 4, "CMYK": 4}
 _HEADER_ERRORS = (
     SyntaxError, OSError, ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError, struct.error,
-    AttributeError, ZeroDivisionError,
+    AttributeError, ZeroDivisionError, UserWarning,
 )  # fmt: skip
 _PNG_SIGNATURE_BYTES = 8
 _PNG_CHUNK_OVERHEAD = 12
@@ -35,6 +39,9 @@ _LEAST_LENGTHS = {0xFFE0: 9, 0xFFE1: 2, 0xFFE2: 16, 0xFFED: 2, 0xFFEE: 9}
 # ... and what it looks into and may not like.
 _EXAMINED = {0xFFE1: b"Exif", 0xFFED: b"Phot"}
 _ONE_TABLE_LENGTH = 67
+
+_GIF_END, _GIF_IMAGE, _GIF_EXTENSION = 0x3B, 0x2C, 0x21
+_STRIPS, _TILES = 273, 324  # TIFF 6.0: tags of the places of the pixels; those of the sizes are 279 and 325.
 
 
 class ImageHeader(NamedTuple):
@@ -68,18 +75,19 @@ def read_header(data: bytes | memoryview, max_pixels: int) -> ImageHeader:
         ImageHeaderError: If the content is something else, is cut off, or has more pixels.
     """
     header = plain_jpeg_header(data)
+    image = None
     if header is None:
         data = bytes(data)
-        media_type = image_type_of(data)
+        media_type = image_type_of(data, None)
         if media_type is None:
             raise ImageHeaderError(f"content is {text_kind(data)}, not an image")
-        header = pillow_header(data, media_type, max_pixels)
+        header, image = pillow_header(data, media_type, max_pixels)
     media_type, height, width, _ = header
     if width < 1 or height < 1:
         raise ImageHeaderError(f"its size is {width}x{height}")
     if width * height > max_pixels:
         raise ImageHeaderError(f"{width}x{height} is more than the {max_pixels:,} pixels that --max-pixels allows")
-    if _is_cut_off(data, media_type):
+    if _is_cut_off(data, media_type, image):
         raise ImageHeaderError("it is cut off: the end of the image is missing")
     return header
 
@@ -137,8 +145,39 @@ def _are_tables(data: bytes | memoryview, start: int, stop: int) -> bool:
     return start == stop
 
 
-def pillow_header(data: bytes, media_type: str, max_pixels: int) -> ImageHeader:
-    """Returns the header as Pillow reads it.
+def open_image(data: bytes, media_type: str) -> ImageFile.ImageFile:
+    """Returns an image whose pixels are not decoded yet.
+
+    Args:
+        data: The whole file.
+        media_type: What its first bytes say it is.
+    """
+    # Only here, because it takes longer to import than most conversions need it.
+    from PIL import (
+        BmpImagePlugin,
+        GifImagePlugin,
+        JpegImagePlugin,
+        PngImagePlugin,
+        PpmImagePlugin,
+        TiffImagePlugin,
+        WebPImagePlugin,
+    )
+
+    # The classes themselves, because Image.open guesses among formats and warns or fails at another limit.
+    openers: dict[str, type[ImageFile.ImageFile]] = {
+        "image/jpeg": JpegImagePlugin.JpegImageFile,
+        "image/png": PngImagePlugin.PngImageFile,
+        "image/webp": WebPImagePlugin.WebPImageFile,
+        "image/gif": GifImagePlugin.GifImageFile,
+        "image/bmp": BmpImagePlugin.BmpImageFile,
+        "image/tiff": TiffImagePlugin.TiffImageFile,
+        "image/x-portable-anymap": PpmImagePlugin.PpmImageFile,
+    }
+    return openers[media_type](io.BytesIO(data))
+
+
+def pillow_header(data: bytes, media_type: str, max_pixels: int) -> tuple[ImageHeader, ImageFile.ImageFile]:
+    """Returns the header as Pillow reads it, and the image, whose pixels are not decoded yet.
 
     Args:
         data: The whole file.
@@ -148,25 +187,19 @@ def pillow_header(data: bytes, media_type: str, max_pixels: int) -> ImageHeader:
     Raises:
         ImageHeaderError: If Pillow cannot read it.
     """
-    # Only here, because it takes longer to import than most conversions need it.
-    from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+    from PIL import Image
 
-    # The classes themselves, because Image.open guesses among formats and warns or fails at another limit.
-    openers: dict[str, type[ImageFile.ImageFile]] = {
-        "image/jpeg": JpegImagePlugin.JpegImageFile,
-        "image/png": PngImagePlugin.PngImageFile,
-        "image/webp": WebPImagePlugin.WebPImageFile,
-        "image/gif": GifImagePlugin.GifImageFile,
-        "image/bmp": BmpImagePlugin.BmpImageFile,
-    }
     try:
         # The filters of warnings are those of the whole process.
         with _PILLOW_LOCK, warnings.catch_warnings():
-            # Pillow warns of sizes that the limit of the caller decides on.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = openers[media_type](io.BytesIO(data))
+            # Pillow warns of sizes that the limit of the caller decides on, and of damage that it passes over.
+            warnings.simplefilter("ignore")
+            if media_type == "image/tiff":
+                warnings.filterwarnings("error", "Truncated|Corrupt EXIF", UserWarning)
+            image = open_image(data, media_type)
         width, height = image.size
-        return ImageHeader(media_type, height, width, _channels(image.mode, has_alpha="transparency" in image.info))
+        channels = _channels(image.mode, has_alpha="transparency" in image.info)
+        return ImageHeader(media_type, height, width, channels), image
     except Image.DecompressionBombError as error:
         raise ImageHeaderError(f"it has more than the {max_pixels:,} pixels that --max-pixels allows") from error
     except _HEADER_ERRORS as error:
@@ -183,7 +216,7 @@ def _channels(mode: str, *, has_alpha: bool) -> int:
     return _CHANNELS.get(mode, 3)
 
 
-def _is_cut_off(data: bytes | memoryview, media_type: str) -> bool:
+def _is_cut_off(data: bytes | memoryview, media_type: str, image: Any) -> bool:
     if media_type == "image/jpeg":
         # The end marker must come after the last scan begins; thumbnails in the header have end markers too.
         if data[-2:] == _JPEG_END:
@@ -194,7 +227,42 @@ def _is_cut_off(data: bytes | memoryview, media_type: str) -> bool:
         return not _has_png_end(data)
     if media_type == "image/webp":
         return len(data) < 8 + int.from_bytes(data[4:8], "little")
+    try:
+        if media_type == "image/gif":
+            return not _has_gif_end(data)
+        if media_type == "image/tiff":
+            return _tiff_end(image.tag_v2) > len(data)
+        image.load()
+    except _HEADER_ERRORS:
+        return True
     return False
+
+
+def _has_gif_end(data: bytes | memoryview) -> bool:
+    # GIF89a, section 24: blocks of parts, each part behind its size, the last one empty.
+    position = 13 + _palette_bytes(data[10])
+    while (kind := data[position]) != _GIF_END:
+        if kind == _GIF_IMAGE:
+            position += 11 + _palette_bytes(data[position + 9])
+        elif kind == _GIF_EXTENSION:
+            position += 2
+        else:
+            position += 1  # Pillow passes over it.
+            continue
+        while size := data[position]:
+            position += 1 + size
+        position += 1
+    return True
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _tiff_end(tags: Any) -> int:
+    """Returns where the last strip or tile of the first page ends."""
+    starts, counts = (tags.get(i) or tags.get(j) or () for i, j in ((_STRIPS, _TILES), (_STRIPS + 6, _TILES + 1)))
+    return max((start + count for start, count in zip(starts, counts, strict=False)), default=0)
 
 
 def _has_png_end(data: bytes | memoryview) -> bool:

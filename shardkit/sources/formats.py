@@ -187,7 +187,7 @@ _ALL = (
         "audio",
         "shardkit.sources.media.audio_source.AudioSource",
         content="binary",
-        suffixes=(".wav", ".flac", ".ogg", ".mp3"),
+        suffixes=(".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".aifc", ".au", ".caf", ".rf64", ".w64"),
         options=("labels", "audio", "audio_rate"),
         extra="audio",
         has_row_files=True,

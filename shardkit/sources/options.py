@@ -147,8 +147,12 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = None  # fmt: skip
     audio: Annotated[
         Literal["bytes", "samples"],
-        Option("--audio", "Keep audio files as they are, or decode them.", INPUTS, "content"),
-    ] = "bytes"
+        Option(
+            "--audio",
+            "Keep audio files as they are, or decode them: WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, RF64 and W64.",
+            INPUTS, "content",
+        ),
+    ] = "bytes"  # fmt: skip
     audio_rate: Annotated[
         int | None,
         Option("--audio-rate", "Resample decoded audio.", INPUTS, "content", form=Named("HZ"), minimum=1),

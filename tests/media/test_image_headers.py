@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardkit.file_types import image_type_of
 from shardkit.media.image_headers import ImageHeaderError, pillow_header, plain_jpeg_header, read_header
 from tests.support.examples import draws
 from tests.support.files.image_makers import encoded, fails, read, write
@@ -35,6 +36,11 @@ from tests.support.files.image_makers import encoded, fails, read, write
         ("RGBA", "WEBP", {"lossless": True, "exact": True}, 4),
         ("P", "GIF", {}, 3),
         ("RGB", "BMP", {}, 3),
+        ("RGB", "TIFF", {}, 3),
+        ("1", "TIFF", {"compression": "group4"}, 1),
+        ("CMYK", "TIFF", {"compression": "tiff_lzw"}, 4),
+        ("1", "PPM", {}, 1),
+        ("RGB", "PPM", {}, 3),
     ],
 )
 def test_channels(mode, format_, settings, channels):
@@ -49,21 +55,62 @@ def test_channels(mode, format_, settings, channels):
     assert (header.height, header.width, header.channels) == (5, 7, channels)
 
 
-@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_images_cut_off_in_the_header(tmp_path, format_):
     write(tmp_path, f"a/1.{format_.lower()}", encoded("RGB", format_)[:17])
     assert "cut off" in fails(tmp_path)
 
 
-@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP"])
-def test_images_cut_off_in_the_middle(tmp_path, format_):
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 50, 3), np.uint8))
+@pytest.mark.parametrize(
+    ("format_", "mode", "settings"),
+    [
+        ("JPEG", "RGB", {}),
+        ("PNG", "RGB", {}),
+        ("WEBP", "RGB", {}),
+        ("GIF", "P", {}),
+        ("BMP", "RGB", {}),
+        ("BMP", "P", {}),
+        ("BMP", "1", {}),
+        ("PPM", "RGB", {}),
+        ("PPM", "1", {}),
+        *(("TIFF", "RGB", {"compression": c}) for c in ("raw", "tiff_lzw", "jpeg", "packbits")),
+        ("TIFF", "1", {"compression": "group4"}),
+    ],
+)
+def test_images_cut_off_in_the_middle(format_, mode, settings):
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 50, 3), np.uint8)).convert(mode)
     buffer = io.BytesIO()
-    noise.save(buffer, format_)
+    noise.save(buffer, format_, **settings)
     data = buffer.getvalue()
     assert read_header(data, 10**6).width == 50
+    for num_bytes in (len(data) - 3, len(data) * 3 // 4, len(data) // 2):
+        with pytest.raises(ImageHeaderError, match="cut off"):
+            read_header(data[:num_bytes], 10**6)
+
+
+def test_an_animation_that_is_cut_off_behind_its_first_frame_is_refused():
+    frames = [Image.fromarray(np.random.default_rng(i).integers(0, 255, (20, 20), np.uint8)) for i in range(4)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    data = buffer.getvalue()
+    assert read_header(data, 10**6).width == 20
+    assert read_header(data + b"junk behind the end", 10**6).width == 20
     with pytest.raises(ImageHeaderError, match="cut off"):
         read_header(data[: len(data) * 3 // 4], 10**6)
+
+
+def test_plain_and_wide_pnm(tmp_path):
+    write(tmp_path, "a/1.pgm", b"P2\n# noise\n3 2\n9\n0 1 2\n3 4 5\n")
+    write(tmp_path, "b/2.pgm", b"P5 2 2 65535\n" + bytes(8))
+    _, rows = read(tmp_path)
+    assert [(r["width"], r["height"], r["channels"]) for r in rows] == [(3, 2, 1), (2, 2, 1)]
+    write(tmp_path, "a/1.pgm", b"P2 3 2 9\n0 1 2\n3")
+    assert "cut off" in fails(tmp_path)
+
+
+def test_a_text_that_begins_like_a_pnm_is_none():
+    assert image_type_of(b"P5\t3\t4\t5\n", "patients.tsv") is None
+    assert image_type_of(b"P5 3 4 5\n", "a.pgm") == "image/x-portable-anymap"
 
 
 def png_of(width: int, height: int) -> bytes:
@@ -83,7 +130,7 @@ def test_more_pixels_than_allowed(tmp_path):
 
 def test_damaged_headers_are_errors(tmp_path):
     rng = random.Random(0)
-    for format_ in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
+    for format_ in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"):
         good = encoded("RGB", format_)
         for _ in range(200):
             damaged = bytearray(good)
@@ -171,7 +218,7 @@ def test_jpeg_headers_are_read_as_pillow_reads_them(data):
         del content[data.draw(st.integers(0, len(content))) :]
     found = plain_jpeg_header(memoryview(content))
     if found is not None:
-        assert found == pillow_header(bytes(content), "image/jpeg", 10**6)
+        assert found == pillow_header(bytes(content), "image/jpeg", 10**6)[0]
 
 
 @pytest.mark.parametrize("number", range(len(JPEGS)))

@@ -18,7 +18,7 @@ _TYPE_BYTES = 16
 
 @dataclass(frozen=True)
 class AudioSource(MediaSource):
-    """Audio files: WAV, FLAC, Ogg and MP3, as far as libsndfile reads them.
+    """Audio files: WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, RF64, RIFX and W64, as far as libsndfile reads them.
 
     Samples are float32 from -1 to 1, of several channels frame by frame; float64 where a schema says so.
     """
@@ -30,7 +30,7 @@ class AudioSource(MediaSource):
     unusable: ClassVar[type[Exception]] = AudioError
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether a file is WAV, FLAC, Ogg or MP3."""
+        """Returns whether a file is one of these."""
         return audio_type_of(head, name) is not None
 
     def media_type(self, head: bytes, name: str) -> str | None:

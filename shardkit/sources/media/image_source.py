@@ -13,7 +13,10 @@ from shardkit.sources.media.file_source import Found, MediaSource, Words
 
 @dataclass(frozen=True)
 class ImageSource(MediaSource):
-    """Images: JPEG, PNG, WebP, GIF and BMP. Those that declare too many pixels are refused before they are decoded."""
+    """Images: JPEG, PNG, WebP, GIF, BMP, TIFF and PNM.
+
+    Those that declare too many pixels are refused before they are decoded.
+    """
 
     format: str = "images"
     words: ClassVar[Words] = Words("an image", "images", "the image", "an image", "no file holds one")
@@ -22,8 +25,8 @@ class ImageSource(MediaSource):
     unusable: ClassVar[type[Exception]] = ImageHeaderError
 
     def media_type(self, head: bytes, name: str) -> str | None:
-        """Returns the media type by the first bytes alone."""
-        return image_type_of(head)
+        """Returns the media type by the first bytes, and by the name where those leave it open."""
+        return image_type_of(head, name)
 
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
         """Returns the size of an image.

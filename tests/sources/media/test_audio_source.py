@@ -26,12 +26,24 @@ soundfile = pytest.importorskip("soundfile")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not there")
 
 SINE = (0.5 * np.sin(np.arange(4000) / 9)).astype(np.float32)
-KINDS = {"WAV": "audio/wav", "FLAC": "audio/flac", "OGG": "audio/ogg", "MP3": "audio/mpeg"}
+KINDS = {
+    "WAV": "audio/wav",
+    "FLAC": "audio/flac",
+    "OGG": "audio/ogg",
+    "MP3": "audio/mpeg",
+    "AIFF": "audio/aiff",
+    "AU": "audio/basic",
+    "CAF": "audio/x-caf",
+    "RF64": "audio/x-rf64",
+    "RIFX": "audio/x-rifx",
+    "W64": "audio/x-w64",
+}
 
 
 def encoded(kind: str = "WAV", samples: np.ndarray = SINE, rate: int = 8000, **settings) -> bytes:
     buffer = io.BytesIO()
-    soundfile.write(buffer, samples, rate, format=kind, **settings)
+    settings |= {"endian": "BIG"} if kind == "RIFX" else {}
+    soundfile.write(buffer, samples, rate, format="WAV" if kind == "RIFX" else kind, **settings)
     return buffer.getvalue()
 
 
@@ -144,7 +156,7 @@ def broken(kind: str) -> list[tuple[bytes, bool]]:
     return [(whole[: len(whole) * 2 // 3], kind == "FLAC"), (whole[:30], False), (whole[:12], False)]
 
 
-@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_files_that_are_cut_off(tmp_path, kind):
     for content, only_decoding in broken(kind):
         path = write(tmp_path, f"1.{kind.lower()}", content)
@@ -233,6 +245,22 @@ def test_a_flac_that_is_cut_off_is_refused_without_decoding_it(tmp_path):
             list(source.read(source.split(files, SourceOptions())[0], files, features, SourceOptions()))
 
 
+@pytest.mark.parametrize("kind", ["AU", "CAF"])
+def test_sizes_that_a_writer_left_open_are_no_cut(kind):
+    content = bytearray(encoded(kind))
+    place, size = (8, 4) if kind == "AU" else (content.index(b"data") + 4, 8)
+    content[place : place + size] = b"\xff" * size
+    assert fault_of(memoryview(content), KINDS[kind]) is None
+
+
+def test_a_little_endian_au_is_read(tmp_path):
+    content = encoded("AU", endian="LITTLE")
+    write(tmp_path, "1.au", content)
+    assert read(tmp_path)[1]["1.au"]["num_frames"] == 4000
+    write(tmp_path, "1.au", content[:-9])
+    assert "8,000 bytes of sound, 7,991 are there" in fails(tmp_path)
+
+
 def test_what_is_taken_for_audio():
     assert all(audio_type_of(encoded(k)[:16], f"x.{k.lower()}") == t for k, t in KINDS.items())
     assert audio_type_of(b"RIFF\0\0\0\0WEBPVP8 ") is None
@@ -256,7 +284,7 @@ def test_mutations_are_read_or_refused(tmp_path):
     write(tmp_path, "0.wav", encoded())
     outcomes = [0, 0]
     for number in range(300):
-        kind = ("WAV", "FLAC", "OGG")[number % 3]
+        kind = list(KINDS)[number % len(KINDS)]
         content = bytearray(encoded(kind, SINE[:500]))
         for _ in range(rng.randint(1, 3)):
             content[rng.randrange(min(len(content), 120 if rng.random() < 0.7 else len(content)))] = rng.randrange(256)

@@ -1,0 +1,83 @@
+"""Every kind of image and sound is found by content, kept as it is, and noted where TensorFlow does not decode it."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
+from tests.support.in_process import read_rows
+
+soundfile = pytest.importorskip("soundfile")
+pytestmark = pytest.mark.full
+
+PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8))
+SINE = (0.5 * np.sin(np.arange(800) / 9)).astype(np.float32)
+
+
+@pytest.fixture
+def run(capsys):
+    def invoke(*arguments):
+        code = main(list(map(str, arguments)))
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, " ".join(captured.err.split())
+
+    return invoke
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.jpg", "b.png", "c.webp", "d.gif", "e.bmp", "f.tif", "g.ppm"):
+        PICTURE.save(folder / name)
+    (folder / "h.pgm").write_text("P2\n# by hand\n2 1\n9\n0 9\n")
+    return folder
+
+
+def test_images_of_all_kinds_are_kept_or_stored_as_png(run, pictures, tmp_path):
+    code, err = run("convert", pictures, tmp_path / "kept")
+    assert code == 0, err
+    assert "TensorFlow does not decode BMP of fewer than 24 bits, TIFF, PNM: --image-format png" in err
+    rows = {r["filename"]: r for r in read_rows(open_dataset(str(tmp_path / "kept")), "train")}
+    assert {name: row["image"] for name, row in rows.items()} == {p.name: p.read_bytes() for p in pictures.iterdir()}
+    code, err = run("convert", pictures, tmp_path / "png", "--image-format", "png")
+    assert code == 0, err
+    assert "TensorFlow" not in err
+    assert "with several frames or pages, the first is stored" in err
+    for row in read_rows(open_dataset(str(tmp_path / "png")), "train"):
+        found = Image.open(io.BytesIO(row["image"]))
+        expected = Image.open(pictures / row["filename"])
+        assert found.format == "PNG"
+        assert np.array_equal(np.asarray(found.convert("RGB")), np.asarray(expected.convert("RGB"))), row["filename"]
+
+
+@pytest.mark.parametrize("suffix", ["gif", "bmp", "tif", "ppm", "webp"])
+def test_an_image_that_is_cut_off_ends_the_conversion_or_is_skipped(run, pictures, tmp_path, suffix):
+    whole = next(pictures.glob(f"*.{suffix}"))
+    for path in pictures.iterdir():
+        if path != whole:
+            path.unlink()
+    (pictures / f"cut.{suffix}").write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
+    code, err = run("convert", pictures, tmp_path / "out")
+    assert code == 3
+    assert f"cut.{suffix}" in err
+    assert "cut off" in err
+    code, err = run("convert", pictures, tmp_path / "out", "--on-bad-record", "skip")
+    assert code == 0, err
+    assert open_dataset(str(tmp_path / "out")).manifest.splits[0].num_examples == 1
+
+
+def test_sounds_of_all_kinds_are_found_by_content(run, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for kind in ("WAV", "RIFX", "RF64", "W64", "AIFF", "AU", "CAF", "FLAC", "OGG"):
+        settings = {"format": "WAV", "endian": "BIG"} if kind == "RIFX" else {"format": kind}
+        soundfile.write(folder / f"{kind}.wav", SINE, 8000, **settings)
+    code, err = run("convert", folder, tmp_path / "out", "--audio", "samples")
+    assert code == 0, err
+    for row in read_rows(open_dataset(str(tmp_path / "out")), "train"):
+        assert np.abs(np.array(row["audio"]) - SINE).max() < (0.1 if row["filename"] == "OGG.wav" else 1e-4)
