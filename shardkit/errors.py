@@ -16,7 +16,7 @@ what state the destination is in, and what to do next; parts that do not apply a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 
 class ShardkitError(Exception):
@@ -26,6 +26,7 @@ class ShardkitError(Exception):
         what: What went wrong, starting in lower case, without a full stop.
         where: File, and row, byte or member if known, such as `data/a.csv, row 17`.
         why: The reason, usually expected against got.
+        table: Lines that are shown below these, as they are.
         state: What the destination holds now.
         next_step: What to run or change.
     """
@@ -39,12 +40,14 @@ class ShardkitError(Exception):
         *,
         where: str | None = None,
         why: str | None = None,
+        table: tuple[str, ...] = (),
         state: str | None = None,
         next_step: str | None = None,
     ) -> None:
         self.what = what
         self.where = where
         self.why = why
+        self.table = table
         self.state = state
         self.next_step = next_step
         super().__init__(what)
@@ -53,7 +56,7 @@ class ShardkitError(Exception):
         head = self.what if self.where is None else f"{self.what} in {self.where}"
         if self.why is not None:
             head = f"{head}: {self.why}"
-        sentences = [head, self.state, self.next_step]
+        sentences = [head, "; ".join(" ".join(line.split()) for line in self.table), self.state, self.next_step]
         return " ".join(s if s.endswith((".", "?", "!")) else f"{s}." for s in sentences if s)
 
     def to_dict(self) -> dict[str, str | None]:
@@ -63,6 +66,7 @@ class ShardkitError(Exception):
             "what": self.what,
             "where": self.where,
             "why": self.why,
+            "table": "\n".join(self.table) or None,
             "state": self.state,
             "next_step": self.next_step,
         }
@@ -77,6 +81,7 @@ class ShardkitError(Exception):
             parts.get("what") or "unknown error",
             where=parts.get("where"),
             why=parts.get("why"),
+            table=tuple((parts.get("table") or "").splitlines()),
             state=parts.get("state"),
             next_step=parts.get("next_step"),
         )
@@ -119,7 +124,7 @@ class DamagedFileError(BadInputError):
 class NoRowsError(BadInputError):
     """The inputs hold not one row."""
 
-    def __init__(self, what: str = "there are no rows", **parts: str | None) -> None:
+    def __init__(self, what: str = "there are no rows", **parts: Any) -> None:
         parts["next_step"] = parts.get("next_step") or "Add --allow-empty to make a dataset without examples"
         super().__init__(what, **parts)
 

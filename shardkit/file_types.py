@@ -23,7 +23,7 @@ _IMAGES = (
 )
 _PNM, _PNM_SUFFIXES = re.compile(rb"P[1-6][ \t\r\n#]"), frozenset({".pbm", ".pgm", ".ppm", ".pnm"})
 _FOREIGN = (
-    (b"PK\x03\x04", "a ZIP archive (or an Office document)"),
+    (b"PK\x03\x04", "a ZIP archive"),
     (b"%PDF", "a PDF"),
     (b"Obj\x01", "an Avro file"),
     (b"Obj\0", "an Avro file of a version before 1.3"),
@@ -39,6 +39,8 @@ _FOREIGN = (
     (b"8BPS", "a Photoshop image"),
     (b"%!PS", "a PostScript file"),
 )
+# The version of the protocol, and an operation that begins a common object.
+_PICKLE = re.compile(rb"\x80[\x02\x03][\]})(cX.K]|\x80[\x04\x05][\x95]")
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) | _PNM_SUFFIXES
 _JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 _MANIFEST_NAME = re.compile(r"(?:^|/)manifests/\d{8}\.(?:json|shards\.parquet)$|\.tfrecord\.idx$")
@@ -81,23 +83,22 @@ def is_manifest_name(name: str) -> bool:
     return _MANIFEST_NAME.search(name) is not None
 
 
-def is_document_name(name: str, *, among_images: bool) -> bool:
-    """Whether a file is called like something that accompanies data, such as `README.md` or `LICENSE`.
-
-    Args:
-        name: Of the file.
-        among_images: Where no extension, and `.txt`, cannot mean data.
-    """
+def is_document_name(name: str) -> bool:
+    """Whether a file is called like something that accompanies data, such as `README.md` or `LICENSE`."""
     suffix = suffix_of(name)
     if suffix == "" and name.upper().endswith(_NOTICE_ENDINGS):
         return True
-    if among_images or suffix in (".md", ".rst"):
-        return suffix in _DOCUMENT_SUFFIXES
+    if suffix in (".md", ".rst"):
+        return True
     return suffix in _DOCUMENT_SUFFIXES and PurePosixPath(name).stem.upper() in _DOCUMENT_STEMS
 
 
 def foreign_format(head: bytes) -> str | None:
     """Returns the format of a file, in words, if shardkit does not read it; None otherwise."""
+    if head.startswith(b"PK\x03\x04") and (b"[Content_Types].xml" in head or b"xl/" in head):
+        return "an Excel or Office document"
+    if _PICKLE.match(head):
+        return "a pickle of Python"
     known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)
     if known is not None:
         return known

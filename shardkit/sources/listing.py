@@ -17,7 +17,8 @@ from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
-from shardkit.sources.files.streams import open_raw, open_stored, read_exactly
+from shardkit.sources.files.streams import open_raw
+from shardkit.sources.inventory import is_beside_data
 from shardkit.sources.registry import naming_fault
 from shardkit.storage import files as storage
 from shardkit.storage.local_listing import other_names
@@ -75,8 +76,7 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
     """Returns the files that files, folders and globs name, sorted by their name relative to the common root.
 
     The root of a file is its folder, of a folder itself, of a glob the folder before its first wildcard; of several
-    inputs what their roots have in common. Files that are called like a README are left out unless all are.
-    An archive that is excluded is not opened.
+    inputs what their roots have in common. An archive that is excluded is not opened.
 
     An archive stands for its members, called `archive.zip/folder/name`. One that is the only input is the root
     itself, and so is a folder in which all of it lies in further folders: of `photos.zip` that holds
@@ -144,16 +144,18 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
         named = [(item.file.name, file) for item in looked for file in _files_of(item)]
     num_excluded = len(listed) - len(kept)
     chosen = choose_files(named, num_excluded, options)
-    files, left_out = _without_documents(chosen)
+    files, left_out = _without_manifests(chosen)
     notes = (
         *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
         *_link_notes(expanded.linked, root),
         *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in looked if item.members is not None and item.members.note),
         *_naming_notes(looked, files),
-        *_some_notes(left_out, "is called like a document and was left out"),
+        *_some_notes(left_out, "belongs to a dataset beside its shards and was left out"),
     )
-    empty_notes = _some_notes([f.name for f in files if f.num_bytes == 0], "is empty: 0 rows")
+    empty_notes = _some_notes(
+        [f.name for f in files if f.num_bytes == 0 and not is_beside_data(f.name)], "is empty: 0 rows"
+    )
     damaged = [(item.file, item.refusal) for item in looked if item.refusal is not None]
     if damaged and not any(f.num_bytes for f in files):
         raise damaged[0][1]
@@ -260,7 +262,7 @@ def _files_of(item: _Looked) -> list[RawFile]:
 
 def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[RawFile]]:
     # People pack a folder as often as the files in it.
-    folders = [m.name.split("/")[:-1] for m in members if not file_types.is_document_name(m.name, among_images=False)]
+    folders = [m.name.split("/")[:-1] for m in members if not file_types.is_document_name(m.name)]
     shared = common_root(["/".join(["", *parts[:-1]]) for parts in folders if parts] or [""]).strip("/")
     if not shared or any(not parts for parts in folders):
         return archive.path, list(members)
@@ -269,23 +271,11 @@ def _within(archive: RawFile, members: Sequence[RawFile]) -> tuple[str, list[Raw
     return f"{archive.path}/{shared}", named
 
 
-def _without_documents(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
-    others = [f for f in files if not file_types.has_image_suffix(f.name)]
-    among_images = len(others) < len(files)
-    left_out = {
-        f.name for f in others if file_types.is_document_name(f.name, among_images=among_images) and not _is_image(f)
-    }
-    left_out |= {f.name for f in others if file_types.is_manifest_name(f.name)}
-    if not left_out:
+def _without_manifests(files: list[RawFile]) -> tuple[list[RawFile], list[str]]:
+    left_out = {f.name for f in files if file_types.is_manifest_name(f.name)}
+    if not left_out or len(left_out) == len(files):
         return files, []
-    if len(left_out) == len(files):
-        left_out = set()
     return [f for f in files if f.name not in left_out], sorted(left_out)
-
-
-def _is_image(file: RawFile) -> bool:
-    with open_stored(file) as stream:
-        return file_types.image_type_of(read_exactly(stream, 16)) is not None
 
 
 def _naming_notes(looked: list[_Looked], files: Sequence[RawFile]) -> Iterator[str]:

@@ -12,11 +12,20 @@ from typing import NamedTuple, cast
 
 from shardkit import file_types
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
-from shardkit.messages import printable
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS, Format, format_named
+from shardkit.sources.inventory import (
+    Kind,
+    Look,
+    count_kinds,
+    formats_that_are_read,
+    other_kinds,
+    passed_over,
+    several_kinds,
+    suffix_in,
+)
 from shardkit.sources.plugins import PluginSource
 from shardkit.sources.text_heads import check_is_decompressed
 
@@ -79,10 +88,14 @@ class Choice(NamedTuple):
     Attributes:
         source: The one that does.
         refused: Files that it should not be given, each with the reason; only where bad rows are tolerated.
+        passed_over: Files that are no data, or of another kind than the wanted format.
+        kinds: What the other files are.
     """
 
     source: Source
     refused: tuple[tuple[RawFile, str], ...] = ()
+    passed_over: tuple[RawFile, ...] = ()
+    kinds: tuple[Kind, ...] = ()
 
 
 def choose_source(files: tuple[RawFile, ...], options: SourceOptions) -> Source:
@@ -97,85 +110,87 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     is read, or something else than they are called, are refused as long as there are others.
 
     Raises:
-        UsageError: If files are of different formats, or of none that is read.
+        UsageError: If files are of different kinds, or of none that is read.
         BadInputError: If there is nothing to read.
         DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
     """
-    if options.format is not None:
-        return Choice(source_for(options.format))
-    if options.columns is not None or options.delimiter is not None or options.has_header or options.no_header:
-        return Choice(source_for("csv"))
-    if options.text_record != "line":
-        return Choice(source_for("text"))
+    if options.format is None:
+        if options.columns is not None or options.delimiter is not None or options.has_header or options.no_header:
+            return Choice(source_for("csv"))
+        if options.text_record != "line":
+            return Choice(source_for("text"))
     filled = [f for f in files if f.num_bytes]
-    if not filled:
+    if not filled and options.format is None:
         raise NoRowsError(why="all input files are empty")
-    looked = [(file, _kind_of(file, options)) for file in _worth_a_look(filled)]
-    known = [(file, kind) for file, kind in looked if kind.format is not None]
-    if not known:
-        raise next(kind.error for _, kind in looked if kind.error is not None)
-    if options.tolerates_bad_rows:
+    looks = _look_at(filled, options)
+    passed = passed_over(files, looks)
+    out = {file.name for file in passed}
+    data = [file for file in filled if file.name not in out]
+    if options.format is not None:
+        source = source_for(options.format)
+        passed += other_kinds(options.format, [file for file in files if file.name not in out], looks)
+        out = {file.name for file in passed}
+        return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), looks))
+    kinds = count_kinds(data, looks)
+    format = _format_of_all(data, looks, kinds, options)
+    return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
+
+
+def _format_of_all(
+    files: list[RawFile], looks: dict[str, Look], kinds: tuple[Kind, ...], options: SourceOptions
+) -> str:
+    known = [looks[file.name] for file in files if looks[file.name].format is not None]
+    if not known and len(kinds) == 1:
+        raise next(look.error for look in looks.values() if look.error is not None)
+    if options.tolerates_bad_rows and known:
         # Files whose content fits their name show the format of the others.
-        known = [(file, kind) for file, kind in known if kind.fault is None] or known
-    first, first_format = known[0][0], known[0][1].format or ""
-    for file, kind in known[1:]:
-        if kind.format != first_format:
-            raise UsageError(
-                "the inputs are of different formats",
-                why=f"{printable(first.name)} is {first_format}, {printable(file.name)} is {kind.format}",
-                next_step="Choose some with --include GLOB or --exclude GLOB, or say which it is with --format",
-            )
-    return Choice(source_for(first_format), _refused(filled, looked, first_format, options))
+        known = [look for look in known if look.fault is None] or known
+        if len({look.format for look in known}) == 1:
+            return known[0].format or ""
+    if len(kinds) > 1:
+        raise several_kinds(kinds)
+    return known[0].format or ""
 
 
 def _refused(
-    files: list[RawFile], looked: list[tuple[RawFile, _Kind]], format: str, options: SourceOptions
+    files: list[RawFile], looks: dict[str, Look], format: str, options: SourceOptions
 ) -> tuple[tuple[RawFile, str], ...]:
     # Files that are a row each are refused when they are read, as rows.
-    odd = {_suffix_in(file) for file, kind in looked if kind.refusal(format)}
-    if not odd or format_named(format).has_row_files:
+    if not options.tolerates_bad_rows or format_named(format).has_row_files:
         return ()
-    kinds = {file.name: kind for file, kind in looked}
-    alike = [file for file in files if _suffix_in(file) in odd]
-    found = [(file, (kinds.get(file.name) or _kind_of(file, options)).refusal(format)) for file in alike]
+    found = [(file, looks[file.name].refusal(format)) for file in files]
     return tuple((file, reason) for file, reason in found if reason)
 
 
-def _worth_a_look(files: list[RawFile]) -> list[RawFile]:
-    # Files that are called alike are of one kind; a sample of each kind is opened, which spares a million requests.
+def _look_at(files: list[RawFile], options: SourceOptions) -> dict[str, Look]:
+    # Files that are called alike are of one kind; a sample of each kind is opened, which spares a million requests. All
+    # are opened where the sample is of several kinds.
     by_suffix: dict[str, list[RawFile]] = {}
     for file in files:
-        by_suffix.setdefault(_suffix_in(file), []).append(file)
-    chosen = {f.name for group in by_suffix.values() for f in sample_files(group, _SNIFFED_FILES)}
-    return [f for f in files if f.name in chosen]
+        by_suffix.setdefault(suffix_in(file.name), []).append(file)
+    looks: dict[str, Look] = {}
+    for alike in by_suffix.values():
+        found = {file.name: _look(file, options) for file in sample_files(alike, _SNIFFED_FILES)}
+        usual = next(iter(found.values()))
+        is_uniform = all((look.kind, look.fault) == (usual.kind, usual.fault) for look in found.values())
+        for file in alike:
+            looks[file.name] = found.get(file.name) or (usual if is_uniform else _look(file, options))
+    return looks
 
 
-def _suffix_in(file: RawFile) -> str:
-    return file.name.rpartition(".")[2] if "." in file.name else ""
-
-
-class _Kind(NamedTuple):
-    # The format of a file, the name that it contradicts, or why it cannot be read.
-    format: str | None
-    fault: str | None = None
-    error: DamagedFileError | UsageError | None = None
-
-    def refusal(self, format: str) -> str | None:
-        # Possible damage is left to reading, whose error says more.
-        if isinstance(self.error, UsageError) and file_types.UNKNOWN not in self.error.what:
-            return self.error.what
-        return self.fault if self.format not in (None, format) else None
-
-
-def _kind_of(file: RawFile, options: SourceOptions) -> _Kind:
+def _look(file: RawFile, options: SourceOptions) -> Look:
     try:
         head = read_head(file, file_types.HEAD_BYTES)
-        found = _format_of(head, file)
-    except (DamagedFileError, UsageError) as error:
-        if not options.tolerates_bad_rows:
+    except DamagedFileError as error:
+        if not options.tolerates_bad_rows and options.format is None:
             raise
-        return _Kind(None, error=error)
-    return _Kind(found, naming_fault(head, file.name, None) if file.compression in (None, "archive") else None)
+        return Look(None, "damaged", error=error)
+    fault = naming_fault(head, file.name, None) if file.compression in (None, "archive") else None
+    try:
+        found = _format_of(head, file)
+    except UsageError as error:
+        return Look(None, file_types.foreign_format(head) or file_types.UNKNOWN, fault, error)
+    return Look(found, format_named(found).title, fault)
 
 
 def _format_of(head: bytes, file: RawFile) -> str:
@@ -237,5 +252,6 @@ def _unread(file: RawFile, kind: str) -> UsageError:
     return UsageError(
         f"the file is {kind}, which is not read",
         where=place(file),
-        next_step="Convert it to CSV, JSON Lines or Parquet first, or leave it out with --exclude GLOB",
+        next_step=f"Convert it to CSV, JSON Lines or Parquet first, or leave it out with --exclude GLOB. Read are "
+        f"{formats_that_are_read()}",
     )

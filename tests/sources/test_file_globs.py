@@ -52,18 +52,18 @@ def test_those_left_out_are_counted(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tgz"])
 def test_members_of_archives_are_chosen(tmp_path, name):
-    members = [("package/NRO_LICENSE", b"free"), ("package/a.csv", TABLE), ("package/package.json", b"{}")]
+    members = [("package/notes.txt", b"free"), ("package/a.csv", TABLE), ("package/package.json", b"{}")]
     members += [("package/deep/b.csv", TABLE)]
     pack = {"a.zip": zip_of, "a.tar": tar_of, "a.tgz": lambda m: gzip.compress(tar_of(m))}[name]
     (tmp_path / name).write_bytes(pack(members))
     names, notes = listed(tmp_path / name, ["*.csv"])
     assert sorted(names) == ["package/a.csv", "package/deep/b.csv"]
     assert notes[0] == "2 of 4 files were left out by --include and --exclude"
-    assert sorted(listed(tmp_path / name, exclude=["*.json"])[0]) == sorted(names)
+    assert sorted(listed(tmp_path / name, exclude=["*.json", "*.txt"])[0]) == sorted(names)
     write(tmp_path, "c.csv", "d.json")
     beside = sorted(listed(tmp_path, ["*.csv"])[0])
     assert beside == [f"{name}/package/a.csv", f"{name}/package/deep/b.csv", "c.csv"]
-    assert len(listed(tmp_path, [name])[0]) == 3
+    assert len(listed(tmp_path, [name])[0]) == 4
     assert listed(tmp_path, [f"{name}/*/deep/*"])[0] == [f"{name}/package/deep/b.csv"]
 
 
@@ -119,13 +119,7 @@ def test_included_and_excluded_files_are_all_there_are(tmp_path, glob):
     ],
 )
 def test_notices_without_an_extension_are_documents(name, is_document):
-    assert file_types.is_document_name(name, among_images=False) == is_document
-
-
-def test_notices_are_left_out_with_a_note(tmp_path):
-    names, notes = listed(write(tmp_path, "a.csv", "NRO_LICENSE", "COPYING"))
-    assert names == ["a.csv"]
-    assert notes == [f"{n} is called like a document and was left out" for n in ("COPYING", "NRO_LICENSE")]
+    assert file_types.is_document_name(name) == is_document
 
 
 def test_of_a_dataset_nothing_but_its_shards_is_read(tmp_path):
@@ -133,5 +127,5 @@ def test_of_a_dataset_nothing_but_its_shards_is_read(tmp_path):
     documents = (f"{shard}.idx", "manifests/00000001.json", "manifests/00000001.shards.parquet")
     names, notes = listed(write(tmp_path, shard, *documents))
     assert names == [shard]
-    assert notes[1:] == [f"{name} is called like a document and was left out" for name in documents]
+    assert notes[1:] == [f"{name} belongs to a dataset beside its shards and was left out" for name in documents]
     assert listed(write(tmp_path / "other", "manifests/a.json"))[0] == ["manifests/a.json"]

@@ -181,13 +181,16 @@ def test_what_is_not_read_is_named(tmp_path, content, part):
     assert part in str(caught.value)
 
 
-def test_mixed_formats_name_two_files(tmp_path):
+def test_kinds_of_files_are_counted_with_the_option_for_each(tmp_path):
     write(tmp_path, "a.csv")
     write(tmp_path, "b.jsonl", '{"a": 1}\n')
     files = list_inputs([str(tmp_path)]).files
     with pytest.raises(UsageError) as caught:
         choose_source(files, SourceOptions())
-    assert "a.csv is csv, b.jsonl is jsonl" in str(caught.value)
+    assert [line.split() for line in caught.value.table[1:]] == [
+        ["CSV", "1", "8", "B", "a.csv", "--format", "csv"],
+        ["JSON", "Lines", "1", "9", "B", "b.jsonl", "--format", "jsonl"],
+    ]
     assert choose_source(files, SourceOptions(format="csv")).format == "csv"
 
 
@@ -196,21 +199,10 @@ def test_column_names_ask_for_csv(tmp_path):
     assert choose_source(files, SourceOptions(columns=("x", "y"))).format == "csv"
 
 
-def test_documents_beside_data_are_left_out(tmp_path):
-    write(tmp_path, "a.csv")
-    write(tmp_path, "README.md", "# About")
-    write(tmp_path, "LICENSE", "Free")
-    listing = list_inputs([str(tmp_path)])
-    assert [f.name for f in listing.files] == ["a.csv"]
-    assert len(listing.notes) == 2
-    assert [f.name for f in list_inputs([str(tmp_path / "README.md")]).files] == ["README.md"]
-
-
 @given(st.lists(st.text("jpgG.", min_size=1).filter(lambda part: part not in (".", "..")), min_size=1).map("/".join))
 def test_files_called_like_images(name):
     suffix = PurePosixPath(name).suffix.lower()
     assert file_types.has_image_suffix(name) == (suffix == ".jpg")
-    assert file_types.is_document_name(name, among_images=True) == (suffix == "")
 
 
 def test_an_unknown_format_names_those_there_are():

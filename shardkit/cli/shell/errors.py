@@ -122,8 +122,9 @@ def visible(text: str) -> str:
 
 def _explain_shardkit_error(error: ShardkitError) -> Explanation:
     head = ShardkitError(error.what, where=error.where, why=error.why)
-    sentences = (str(head), *(s for s in (error.state, error.next_step) if s))
-    return Explanation(error.exit_code, f"error[{error.code}]", tuple(map(_sentence, sentences)))
+    others = map(_sentence, (s for s in (error.state, error.next_step) if s))
+    lines = (_sentence(str(head)), *map(visible, error.table), *others)
+    return Explanation(error.exit_code, f"error[{error.code}]", lines)
 
 
 def _explain_click_usage(error: click.UsageError) -> Explanation:

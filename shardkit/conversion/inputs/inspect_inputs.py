@@ -26,6 +26,7 @@ from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
 from shardkit.sources.files.transcoding import with_encoding
 from shardkit.sources.formats import format_named
+from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import splits_in_names
@@ -86,14 +87,18 @@ def inspect_inputs(
     key = _key_of(expanded, options, labels_sha256, allow_empty=allow_empty)
     listing = None
     if leave_out is not None:
-        listing = leave_out(list_files(expanded, options))
+        listing = leave_out(_without_others(list_files(expanded, options), options))
         key = f"{key}-{xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(listing))}"
     found = _remembered(key, work_root)
     if found is not None:
         return found
     listing = listing or list_files(expanded, options)
     listed = _without_labels(with_encoding(listing.files, options.encoding), options)
-    source, refused = _choose(listed, options, allow_empty=allow_empty)
+    choice = _choose(listed, options, allow_empty=allow_empty)
+    source, refused = choice.source, choice.refused
+    if choice.passed_over:
+        passed = {file.name for file in choice.passed_over}
+        listed = tuple(file for file in listed if file.name not in passed)
     # What is appended goes by the recipe.
     has_split_names = bool(splits_in_names(listed)) if leave_out is None else options.has_split_names
     options = msgspec.structs.replace(options, format=source.format, has_split_names=has_split_names)
@@ -132,7 +137,12 @@ def inspect_inputs(
         has_features=has_features,
         input_splits=splits,
         labels_sha256=labels_sha256,
-        notes=(*listing.notes, *(() if has_row_files else listing.empty_notes), *notes),
+        notes=(
+            *listing.notes,
+            *note_on_passed_over(choice.passed_over),
+            *(() if has_row_files else listing.empty_notes),
+            *notes,
+        ),
     )
 
 
@@ -193,6 +203,12 @@ def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: 
             raise
         # Only the name can show the format.
         return Choice(source_for(format_of(b"", files[0].name) or "csv"))
+
+
+def _without_others(listing: Listing, options: SourceOptions) -> Listing:
+    # Before known files are taken out: what is left then shows no longer what accompanies the data.
+    passed = {file.name for file in _choose(listing.files, options, allow_empty=True).passed_over}
+    return msgspec.structs.replace(listing, files=tuple(file for file in listing.files if file.name not in passed))
 
 
 def _hash_of_labels(options: SourceOptions) -> str | None:

@@ -50,9 +50,7 @@ class Sample(msgspec.Struct):
 def is_passed_over(name: str) -> bool:
     """Whether a member is no part of a sample and not missed: hidden, or called like a document without a dot."""
     base = name.rpartition("/")[2]
-    return (
-        base.startswith(".") or "__MACOSX/" in name or ("." not in base and is_document_name(name, among_images=False))
-    )
+    return base.startswith(".") or "__MACOSX/" in name or ("." not in base and is_document_name(name))
 
 
 def read_samples(tar: TarStream, options: SourceOptions, known: Collection[str] | None = None) -> Iterator[Sample]:

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.sources import choose_source, list_inputs
+from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.image_source import ImageSource
 from tests.support.files.image_makers import encoded, fails, read, write
@@ -100,16 +100,6 @@ def test_content_that_is_no_image(tmp_path, content, what):
     message = fails(tmp_path)
     assert f"content is {what}, not an image" in message
     assert "a/2.jpg" in message
-
-
-def test_documents_are_left_out_with_a_note(tmp_path):
-    write(tmp_path, "a/1.png", encoded("L", "PNG"))
-    for name in ("README", "a/notes.txt", "LICENSE.md"):
-        write(tmp_path, name, b"text")
-    listing = list_inputs([str(tmp_path)])
-    assert [f.name for f in listing.files] == ["a/1.png"]
-    assert len(listing.notes) == 3
-    assert choose_source(listing.files, SourceOptions()).format == "images"
 
 
 def test_one_class_is_noted(tmp_path):

@@ -1,0 +1,175 @@
+"""What kinds of files the inputs are: counted before anything is decided, and what is decided by that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from shardkit import file_types
+from shardkit.errors import DamagedFileError, UsageError
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile
+from shardkit.sources.formats import FORMATS, format_named
+from shardkit.units import format_count, format_size
+
+_SUMMARIES = frozenset({"_metadata", "_common_metadata"})
+_BESIDE_DATA = re.compile(r"^[._]|^(?:thumbs\.db|desktop\.ini)$|\.(?:md5|sha256)$", re.IGNORECASE)
+_LISTED_FILES = 3
+_EXAMPLE_WIDTH = 16
+_TITLE_WIDTH = 22
+
+
+class Look(NamedTuple):
+    """What the first bytes of a file tell.
+
+    Attributes:
+        format: Name of the format that reads it, None if none does.
+        kind: What it is, in words.
+        fault: The name that its content contradicts, such as `is called .csv but is Parquet`.
+        error: Why it cannot be read.
+    """
+
+    format: str | None
+    kind: str
+    fault: str | None = None
+    error: DamagedFileError | UsageError | None = None
+
+    def refusal(self, format: str) -> str | None:
+        """Returns why a file is no file of a format; None if it may be one, damaged perhaps."""
+        # Possible damage is left to reading, whose error says more.
+        if isinstance(self.error, UsageError) and file_types.UNKNOWN not in self.error.what:
+            return self.error.what
+        return self.fault if self.format not in (None, format) else None
+
+
+class Kind(NamedTuple):
+    """The files of one kind.
+
+    Attributes:
+        title: What they are, in words.
+        format: Name of the format that reads them, None if none does.
+        num_files, num_bytes: How many, and their size as stored.
+        example: The name of one.
+    """
+
+    title: str
+    format: str | None
+    num_files: int
+    num_bytes: int
+    example: str
+
+
+def is_beside_data(name: str) -> bool:
+    """Whether a file is called like something that systems and tools put beside data, or that accompanies it."""
+    return _BESIDE_DATA.search(_base(name)) is not None or file_types.is_document_name(name)
+
+
+def suffix_in(name: str) -> str:
+    """Returns the extension of a file, with the one before it if the last names a compression; for grouping alone."""
+    stem, _, suffix = name.rpartition(".")
+    if not stem:
+        return ""
+    return f"{file_types.suffix_of(stem)}.{suffix}" if f".{suffix}" in file_types.COMPRESSED_SUFFIXES else suffix
+
+
+def passed_over(files: Sequence[RawFile], looks: Mapping[str, Look]) -> list[RawFile]:
+    """Returns the files that are no data: called like what lies beside data, and of another kind than the data.
+
+    None is passed over where all files are called so.
+
+    Args:
+        files: Of the inputs.
+        looks: By name, of those that are not empty.
+    """
+    named_so = [file for file in files if is_beside_data(file.name)]
+    if len(named_so) == len(files):
+        return []
+    names = {file.name for file in named_so}
+    data = {look.format for name, look in looks.items() if name not in names}
+    return [file for file in named_so if _is_no_data(file.name, looks.get(file.name), data)]
+
+
+def other_kinds(format: str, files: Sequence[RawFile], looks: Mapping[str, Look]) -> list[RawFile]:
+    """Returns the files that `--format` passes over: those that are called like none of the format.
+
+    Files that are called alike stay together, so that a damaged one is found. None is passed over where no file is of
+    the format by its content, as nearly any text can be read as lines or as CSV.
+
+    Args:
+        format: The wanted one.
+        files: Of the inputs.
+        looks: By name, of those that are not empty.
+    """
+    alike = {suffix_in(name) for name, look in looks.items() if look.format == format}
+    return [file for file in files if suffix_in(file.name) not in alike] if alike else []
+
+
+def count_kinds(files: Iterable[RawFile], looks: Mapping[str, Look]) -> tuple[Kind, ...]:
+    """Returns the kinds of the files, those of the most files first."""
+    found: dict[str, list[RawFile]] = {}
+    for file in files:
+        if file.name in looks:
+            found.setdefault(looks[file.name].kind, []).append(file)
+    kinds = [
+        Kind(title, looks[alike[0].name].format, len(alike), sum(f.num_bytes for f in alike), alike[0].name)
+        for title, alike in found.items()
+    ]
+    return tuple(sorted(kinds, key=lambda kind: -kind.num_files))
+
+
+def several_kinds(kinds: Sequence[Kind]) -> UsageError:
+    """Returns the error about inputs of several kinds: a table of them, with the option that takes each."""
+    rows = [("kind", "files", "size", "example", "taken by")]
+    for kind in kinds:
+        title, example = _shortened(kind.title, _TITLE_WIDTH), _shortened(printable(kind.example), _EXAMPLE_WIDTH)
+        option = f"--format {kind.format}" if kind.format else "no option"
+        rows.append((title, format_count(kind.num_files), format_size(kind.num_bytes), example, option))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(w) if i in (1, 2) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    has_media = any(format_named(kind.format).has_row_files for kind in kinds)
+    labels = ". A table or a folder of labels is named with --labels" if has_media else ""
+    return UsageError(
+        "the inputs are of several kinds",
+        table=tuple(line.rstrip() for line in lines),
+        next_step="Name the kind to convert with --format, which passes over the files of the others, or choose files "
+        f"with --include GLOB or --exclude GLOB{labels}",
+    )
+
+
+def note_on_passed_over(files: Sequence[RawFile]) -> tuple[str, ...]:
+    """Returns one note that counts the files that are not read, and names some; none if there are none."""
+    if not files:
+        return ()
+    names = ", ".join(printable(file.name) for file in files[:_LISTED_FILES])
+    more = f" and {format_count(len(files) - _LISTED_FILES)} more" if len(files) > _LISTED_FILES else ""
+    subject = "1 file is" if len(files) == 1 else f"{format_count(len(files))} files are"
+    return (f"{subject} passed over: {names}{more}",)
+
+
+def formats_that_are_read() -> str:
+    """Returns the titles of all formats, in words."""
+    return ", ".join(format.title for format in FORMATS.values())
+
+
+def _is_no_data(name: str, look: Look | None, data: set[str | None]) -> bool:
+    if look is None:
+        return True
+    if file_types.is_document_name(name):
+        return look.format is None or format_named(look.format).content == "text"
+    base = _base(name)
+    return look.format not in data or base in _SUMMARIES or base.startswith("._")
+
+
+def _base(name: str) -> str:
+    return PurePosixPath(name).name
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width // 2 - 1]}...{text[-(width - width // 2 - 2) :]}"
