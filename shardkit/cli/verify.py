@@ -21,6 +21,7 @@ _SHOWN_PER_FILE = 10
     epilog="""
         shardkit verify out/flights
         shardkit verify out/flights --split test
+        shardkit verify out/photos --decode
         shardkit verify gs://bucket/flights --version 2 --json
     """,
 )
@@ -30,10 +31,17 @@ _SHOWN_PER_FILE = 10
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Shards read at the same time; the number of cores if not given."
 )
+@click.option("--decode", is_flag=True, help="Decode every image and audio file too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
 @click.pass_context
 def command(
-    ctx: click.Context, dataset: str, splits: tuple[str, ...], version: int | None, workers: int | None, as_json: bool
+    ctx: click.Context,
+    dataset: str,
+    splits: tuple[str, ...],
+    version: int | None,
+    workers: int | None,
+    decode: bool,
+    as_json: bool,
 ) -> None:
     """Re-read every byte of DATASET and compare it with its manifest.
 
@@ -56,6 +64,7 @@ def command(
             splits=splits or None,
             progress=progress,
             num_threads=workers or len(os.sched_getaffinity(0)),
+            decodes_media=decode,
         )
     seconds = time.monotonic() - started
     if as_json:
@@ -92,6 +101,12 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
     num_whole = report.num_read_shards - report.num_damaged_shards
     rest = f"{format_count(num_whole)} of {shards} are whole" if report.num_read_shards else "no shard was read"
     click.echo(f"damaged: {format_number(report.num_damages, 'damage')}; {rest}")
+    if report.num_undecodable:
+        records = format_number(report.num_undecodable, "record")
+        click.echo(f"{records} of these came so from the inputs: an image or a sound that does not decode.")
+        click.echo("Next: convert again with --check-media and --on-bad-record skip or quarantine")
+    if report.num_undecodable == report.num_damages:
+        return
     if is_indexed:
         click.echo("Next: get these files again from where they came, or, if they are meant to differ: shardkit index")
         return

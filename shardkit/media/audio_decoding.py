@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,14 +84,9 @@ def read_audio_header(data: memoryview, media_type: str) -> AudioHeader:
     Raises:
         AudioError: If it cannot be read, or is seen to be cut off.
     """
-    soundfile = load_soundfile()
-    content = _whole(data, media_type)
-    try:
-        with soundfile.SoundFile(io.BytesIO(content)) as sound:
-            header = AudioHeader(sound.samplerate, sound.frames, sound.channels)
-            is_cut = media_type == "audio/flac" and not _has_its_end(sound)
-    except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
-        raise AudioError(_reason(error)) from error
+    with _opened(data, media_type) as sound:
+        header = AudioHeader(sound.samplerate, sound.frames, sound.channels)
+        is_cut = media_type == "audio/flac" and not _has_its_end(sound)
     if is_cut:
         raise AudioError(f"it is cut off or damaged: the last of its {header.num_frames:,} frames cannot be decoded")
     if not 0 <= header.num_frames < _UNKNOWN_FRAMES:
@@ -110,22 +107,38 @@ def decode_audio(data: memoryview, media_type: str, rate: int | None, max_bytes:
         AudioError: If it cannot be decoded, is cut off, or is too long.
         UsageError: If an optional package is not installed.
     """
-    soundfile = load_soundfile()
-    content = _whole(data, media_type)
-    try:
-        with soundfile.SoundFile(io.BytesIO(content)) as sound:
-            samples = _read_samples(sound, rate, max_bytes)
-            own_rate = int(sound.samplerate)
-    except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
-        raise AudioError(_reason(error)) from error
-    if not np.isfinite(samples).all():
-        raise AudioError("it holds samples that are no numbers")
+    with _opened(data, media_type) as sound:
+        samples = _read_samples(sound, rate, max_bytes)
+        own_rate = int(sound.samplerate)
     if rate is None or rate == own_rate:
         return Decoded(samples, own_rate)
     if not len(samples):
         return Decoded(samples, rate)
     resampled = load_soxr().resample(samples, own_rate, rate)
     return Decoded(np.ascontiguousarray(resampled, samples.dtype), rate)
+
+
+def check_audio(data: memoryview, media_type: str) -> None:
+    """Decodes a file and keeps nothing.
+
+    Raises:
+        AudioError: If it cannot be decoded, or is cut off.
+        UsageError: If an optional package is not installed.
+    """
+    with _opened(data, media_type) as sound:
+        for _ in _blocks(sound):
+            pass
+
+
+@contextlib.contextmanager
+def _opened(data: memoryview, media_type: str) -> Iterator[Any]:
+    soundfile = load_soundfile()
+    content = _whole(data, media_type)
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as sound:
+            yield sound
+    except (soundfile.SoundFileError, RuntimeError, ValueError, OSError) as error:
+        raise AudioError(_reason(error)) from error
 
 
 def _whole(data: memoryview, media_type: str) -> memoryview | bytes:
@@ -165,21 +178,32 @@ def _has_its_end(sound: Any) -> bool:
 def _read_samples(sound: Any, rate: int | None, max_bytes: int) -> Samples:
     growth = 1.0 if rate is None else max(1.0, rate / sound.samplerate)
     max_frames = int(max_bytes / (4 * sound.channels * growth))
-    dtype = "float64" if sound.subtype in _WIDE_SUBTYPES else "float32"
     parts: list[Samples] = []
     num_frames = 0
-    while True:
-        block = sound.read(_BLOCK_FRAMES, dtype=dtype, always_2d=True)
-        if not len(block):
-            break
+    for block in _blocks(sound):
         num_frames += len(block)
         if num_frames > max_frames:
             raise AudioError(f"its samples take up more than the {format_size(max_bytes)} that a record may have")
         parts.append(block)
-    if sound.frames < _UNKNOWN_FRAMES and num_frames != sound.frames:
-        raise AudioError(f"it is cut off: its header says {sound.frames:,} frames, {num_frames:,} could be decoded")
     empty = np.zeros((0, sound.channels), np.float32)
     return np.concatenate(parts) if parts else empty
+
+
+def _blocks(sound: Any) -> Iterator[Samples]:
+    """Yields the samples.
+
+    Raises:
+        AudioError: If some are no numbers, or missing.
+    """
+    dtype = "float64" if sound.subtype in _WIDE_SUBTYPES else "float32"
+    num_frames = 0
+    while len(block := sound.read(_BLOCK_FRAMES, dtype=dtype, always_2d=True)):
+        num_frames += len(block)
+        if not np.isfinite(block).all():
+            raise AudioError("it holds samples that are no numbers")
+        yield block
+    if sound.frames < _UNKNOWN_FRAMES and num_frames != sound.frames:
+        raise AudioError(f"it is cut off: its header says {sound.frames:,} frames, {num_frames:,} could be decoded")
 
 
 def _reason(error: Exception) -> str:

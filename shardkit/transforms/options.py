@@ -2,7 +2,8 @@
 
 The steps apply in this order, whatever the order they are named in:
 
-    cast -> rename -> drop rows with nulls -> map -> select -> Unicode form -> lower case -> tokenize -> images
+    check media -> cast -> rename -> drop rows with nulls -> map -> select -> Unicode form -> lower case -> tokenize
+    -> images
 
 So `cast` and `rename` name columns of the source, and every later step names columns after the steps before it.
 """
@@ -57,6 +58,14 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         apply_exif: None where no images are written anew.
     """
 
+    check_media: Annotated[
+        bool,
+        Option(
+            "--check-media",
+            "Decode every image and audio file once; one that does not decode is a bad record.",
+            ROWS, "content",
+        ),
+    ] = False  # fmt: skip
     cast: Annotated[
         tuple[tuple[str, str], ...],
         Option(

@@ -20,6 +20,7 @@ from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, So
 from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
 from shardkit.transforms.images import ImageStep, image_step
 from shardkit.transforms.map import MapStep
+from shardkit.transforms.media_check import media_check
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.row_origin import origin_of, origins_of, place_of, raw_rows
 from shardkit.transforms.select import select_step
@@ -137,6 +138,8 @@ def _steps(features: Features, options: TransformOptions, source: SourceOptions)
     def now() -> Features:
         return steps[-1].features if steps else features
 
+    if options.check_media and (check := media_check(features, source)) is not None:
+        steps.append(check)
     if options.cast:
         steps.append(cast_step(now(), options.cast))
     if options.rename:

@@ -43,6 +43,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         num_read_shards, num_read_bytes: What was read of them; nothing where the shard table cannot be trusted.
         damages: In the order of the shards; at most MAX_LISTED per file.
         num_damages: All of them.
+        num_undecodable: Records among them whose image or sound does not decode, though their bytes are as written.
         num_damaged_shards: Shards with at least one.
         num_other_files: Files beside the shards that this version does not name; no damage.
     """
@@ -57,6 +58,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     num_read_bytes: int
     damages: tuple[Damage, ...]
     num_damages: int
+    num_undecodable: int
     num_damaged_shards: int
     num_other_files: int
 

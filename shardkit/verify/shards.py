@@ -38,6 +38,7 @@ from shardkit.features import Features, make_feature
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
 from shardkit.verify.documents import count_other_files, find_problems
+from shardkit.verify.media import MediaReader
 from shardkit.verify.report import Damage, VerifyReport
 
 MAX_LISTED = 100
@@ -51,6 +52,7 @@ def verify_dataset(
     splits: Sequence[str] | None = None,
     progress: Callable[[int], None] | None = None,
     num_threads: int = 1,
+    decodes_media: bool = False,
 ) -> VerifyReport:
     """Reads the shards of a dataset, or of some splits, and reports every damage.
 
@@ -59,10 +61,12 @@ def verify_dataset(
         splits: Names; all if None.
         progress: Called from several threads with numbers of bytes just read.
         num_threads: Shards that are read at the same time. Memory is that many blocks, before and after inflation.
+        decodes_media: Whether to decode every image and sound too.
 
     Raises:
-        UsageError: If there is no such split.
+        UsageError: If there is no such split, nothing to decode, or an optional package is not installed.
     """
+    media = MediaReader(dataset.manifest) if decodes_media else None
     chosen = [dataset.manifest.split(name) for name in splits] if splits else list(dataset.manifest.splits)
     names = tuple(s.name for s in chosen)
     damages = [Damage(path=path, problem=problem) for path, problem in find_problems(dataset)]
@@ -71,7 +75,7 @@ def verify_dataset(
     except DamageError as error:
         shards = []
         damages.append(Damage(path=dataset.manifest.shard_table.path, problem=_problem_of(error)))
-    results = _check_shards(dataset, shards, progress, num_threads)
+    results = _check_shards(dataset, shards, media, progress, num_threads)
     found = [d for r in results for d in r.damages]
     return VerifyReport(
         version=dataset.version,
@@ -84,6 +88,7 @@ def verify_dataset(
         num_read_bytes=sum(r.num_read_bytes for r in results),
         damages=(*damages, *found),
         num_damages=len(damages) + sum(r.num_damages for r in results),
+        num_undecodable=sum(r.num_undecodable for r in results),
         num_damaged_shards=sum(r.num_damages > 0 for r in results),
         num_other_files=count_other_files(dataset) if shards else 0,
     )
@@ -93,6 +98,7 @@ class _ShardResult(NamedTuple):
     num_read_bytes: int
     damages: tuple[Damage, ...]
     num_damages: int
+    num_undecodable: int
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: another thread failed
@@ -100,9 +106,13 @@ class _Stopped(Exception):  # noqa: N818 - no error: another thread failed
 
 
 def _check_shards(
-    dataset: Dataset, shards: Sequence[ShardInfo], progress: Callable[[int], None] | None, num_threads: int
+    dataset: Dataset,
+    shards: Sequence[ShardInfo],
+    media: MediaReader | None,
+    progress: Callable[[int], None] | None,
+    num_threads: int,
 ) -> list[_ShardResult]:
-    decoder = RecordDecoder((*dataset.manifest.features, *_empty_features(dataset)))
+    decoders = _Decoders(RecordDecoder((*dataset.manifest.features, *_empty_features(dataset))), media)
     path_of_hash = {s.sha256: s.path for s in shards}
     results: dict[int, _ShardResult] = {}
     stop = threading.Event()
@@ -121,7 +131,7 @@ def _check_shards(
                 index, shard = next(waiting, (-1, None))
             if shard is None:
                 return
-            results[index] = _ShardReader(dataset, shard, decoder, path_of_hash, report).check()
+            results[index] = _ShardReader(dataset, shard, decoders, path_of_hash, report).check()
 
     with ThreadPoolExecutor(max(1, min(num_threads, len(shards)))) as pool:
         try:
@@ -133,6 +143,11 @@ def _check_shards(
     return [results[index] for index in range(len(shards))]
 
 
+class _Decoders(NamedTuple):
+    records: RecordDecoder
+    media: MediaReader | None
+
+
 class _ShardReader:
     """Reads one shard once, from its first byte to its last."""
 
@@ -140,14 +155,14 @@ class _ShardReader:
         self,
         dataset: Dataset,
         shard: ShardInfo,
-        decoder: RecordDecoder,
+        decoders: _Decoders,
         path_of_hash: dict[str, str],
         report: Callable[[int], None],
     ) -> None:
         self._url = dataset.shard_url(shard)
         self._is_gzip = dataset.manifest.compression == "gzip"
         self._shard = shard
-        self._decoder = decoder
+        self._decoders = decoders
         self._path_of_hash = path_of_hash
         self._report = report
         self._sha256 = hashlib.sha256()
@@ -155,6 +170,7 @@ class _ShardReader:
         self._position = 0
         self._damages: list[Damage] = []
         self._num_damages = 0
+        self._undecodable: list[Damage] = []
         self._record_index = hashlib.sha256()
         self._first_records = list(itertools.accumulate(shard.block_num_examples, initial=0))
 
@@ -166,7 +182,10 @@ class _ShardReader:
             self._add("the file is missing")
         except OSError as error:
             self._add(f"the file cannot be read: {(error.strerror or str(error)).lower()}", byte=self._position)
-        return _ShardResult(self._position, tuple(self._damages), self._num_damages)
+        # A record that does not decode must not hide damage to bytes, so both are counted apart.
+        damages = (*self._damages, *self._undecodable)[:MAX_LISTED]
+        num_damages = self._num_damages + len(self._undecodable)
+        return _ShardResult(self._position, damages, num_damages, len(self._undecodable))
 
     def _read(self, file: BinaryIO) -> None:
         if self._is_gzip and is_whole_file(self._shard):
@@ -240,8 +259,13 @@ class _ShardReader:
         positions = found.starts - HEADER_BYTES
         problems = dict.fromkeys(np.flatnonzero(found.states).tolist(), _DAMAGED_RECORD)
         whole = np.flatnonzero(found.states == WHOLE)
-        for i, problem in self._decoder.find_problems(frames, found.starts[whole], found.lengths[whole]):
+        for i, problem in self._decoders.records.find_problems(frames, found.starts[whole], found.lengths[whole]):
             problems[int(whole[i])] = problem
+        if self._decoders.media is not None:
+            good = np.array([i for i in whole.tolist() if i not in problems], np.int64)
+            for i, problem in self._decoders.media.find_problems(frames, found.starts[good], found.lengths[good]):
+                record = first_record + int(good[i])
+                self._undecodable.append(Damage(path=self._shard.path, problem=problem, block=block, record=record))
         if found.end != len(frames):
             problems[len(positions)] = _why_it_ends(bytes(frames), found.end)
             positions = np.append(positions, found.end)

@@ -1,0 +1,65 @@
+"""Images and sound of records, decoded to see whether they are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.dataset.manifest import Manifest
+from shardkit.encoding.decoder import RecordDecoder
+from shardkit.errors import UsageError
+from shardkit.media.audio_decoding import load_soundfile
+from shardkit.media.decoding import DecodingError, check_decodes, is_media
+
+_MAX_PIXELS = 64_000_000
+
+
+class MediaReader:
+    """Decodes the images and sounds of records; for any number of threads.
+
+    Args:
+        manifest: Of the dataset.
+
+    Raises:
+        UsageError: If no feature holds images or sound, or an optional package is not installed.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._features = tuple(
+            f for f in manifest.features if f.is_scalar and f.dtype == "bytes" and is_media(f.media_type)
+        )
+        if not self._features:
+            raise UsageError(
+                "--decode is for images and audio files",
+                why="no feature of the dataset has the media type of one",
+                next_step="Leave it out",
+            )
+        if any((f.media_type or "").startswith("audio/") for f in self._features):
+            load_soundfile()
+        source: Any = manifest.recipe.get("source")
+        self._max_pixels = int(source.get("max_pixels", _MAX_PIXELS)) if isinstance(source, dict) else _MAX_PIXELS
+        self._decoder = RecordDecoder(self._features)
+
+    def find_problems(
+        self, frames: bytes | bytearray, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[int, str]]:
+        """Yields position and problem of every record that does not decode.
+
+        Args:
+            frames: Holds the records, which have the features of the manifest.
+            starts: Where each record's own bytes start.
+            lengths: Bytes of each record, without framing.
+        """
+        batch = self._decoder.decode_at(frames, starts, lengths, str)
+        for row in range(batch.num_rows):
+            for feature, column in zip(self._features, batch.columns, strict=True):
+                data = column[row].as_py()
+                try:
+                    if data is not None:
+                        check_decodes(data, feature.media_type or "", self._max_pixels)
+                except DecodingError as error:
+                    yield row, f"{feature.name} does not decode: {error}"
+                    break
