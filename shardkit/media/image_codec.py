@@ -6,6 +6,7 @@ Pixels that the wanted format cannot hold become:
     one bit              grey
     CMYK, YCCK           RGB, by Pillow's formula without a colour profile
     16-bit grey          stays so in PNG, is rounded to 8 bits in JPEG
+    fractions, 32 bits   an error, for their scale is unknown
     16-bit colour        8 bits (Pillow keeps the high ones)
     transparent parts    stay so in PNG, are laid over white in JPEG
     an animation         its first frame
@@ -36,6 +37,7 @@ _PLAIN_MODES: dict[ImageFormat, frozenset[str]] = {
     "jpeg": frozenset({"L", "RGB"}),
     "png": frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}),
 }
+_MAX_16_BITS = 65_535
 _ORIENTATION, _SHORT = 0x0112, 3
 _EXIF_HEADER = b"Exif\0\0"
 # JPEG is decoded at an eighth, a quarter or half its size where that is still this many times the wanted one.
@@ -250,9 +252,19 @@ def _upright(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _converted(image: Image.Image) -> Image.Image:
-    """Returns the image as L, LA, RGB, RGBA, or as I, which here stands for 16 bits."""
-    if image.mode.startswith("I") or image.mode == "F":
-        return image.convert("I")
+    """Returns the image as L, LA, RGB, RGBA, or as I, which here stands for 16 bits.
+
+    Raises:
+        ValueError: If its pixels are no whole numbers of up to 16 bits, for which no scale is known.
+    """
+    if image.mode == "F":
+        raise ValueError("its pixels are fractions, and PNG and JPEG hold whole numbers")
+    if image.mode.startswith("I"):
+        wide = image.convert("I")
+        least, greatest = (int(bound(np.asarray(wide))) for bound in (np.min, np.max))
+        if least < 0 or greatest > _MAX_16_BITS:
+            raise ValueError(f"its pixels go from {least:,} to {greatest:,}, and PNG holds 0 to {_MAX_16_BITS:,}")
+        return wide
     has_alpha = "transparency" in image.info
     if image.mode in ("1", "L"):
         return image.convert("LA" if has_alpha else "L")
@@ -273,8 +285,8 @@ def _for_jpeg(image: Image.Image) -> Image.Image:
     from PIL import Image
 
     if image.mode == "I":
-        values = np.clip(np.asarray(image), 0, 65535).astype(np.uint32)
-        return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+        values = np.asarray(image).astype(np.uint32)
+        return Image.fromarray(((values * 255 + 32767) // _MAX_16_BITS).astype(np.uint8))
     if image.mode not in ("LA", "RGBA"):
         return image
     coloured = image.convert("RGBA")
@@ -287,4 +299,4 @@ def _for_png(image: Image.Image) -> Image.Image:
 
     if image.mode != "I":
         return image
-    return Image.fromarray(np.clip(np.asarray(image), 0, 65535).astype(np.uint16))
+    return Image.fromarray(np.asarray(image).astype(np.uint16))

@@ -167,6 +167,48 @@ def test_16_bits_stay_in_png_and_are_rounded_in_jpeg():
     assert_close(image, Image.fromarray(np.round(np.asarray(source) / 257).astype(np.uint8)))
 
 
+@pytest.mark.parametrize("size", [None, (12, 18)])
+@pytest.mark.parametrize("wanted", ["png", "jpeg"])
+def test_pixels_without_a_known_scale_are_refused_not_made_black(wanted, size):
+    options = TransformOptions(image_format=wanted, image_size=size)
+    wide = np.asarray(picture("I;16")).astype(np.int32)
+    for pixels, why in (
+        ((wide / 65535).astype(np.float32), "fractions"),
+        (wide * 100, "PNG holds 0 to 65,535"),
+        (wide - 30_000, "PNG holds 0 to 65,535"),
+    ):
+        with pytest.raises(BadInputError, match=why):
+            one(encoded(Image.fromarray(pixels), "TIFF"), options)
+
+
+@pytest.mark.parametrize(("mode", "found"), [("1", "L"), ("L", "L"), ("LA", "LA"), ("RGBA", "RGBA"), ("CMYK", "RGB")])
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw"])
+def test_tiff_of_all_modes_becomes_png(mode, found, compression):
+    source = picture(mode)
+    image, _ = one(encoded(source, "TIFF", compression=compression), TransformOptions(image_format="png"))
+    assert image.mode == found
+    assert np.array_equal(np.asarray(image), np.asarray(source.convert(found)))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_tiff_is_always_upright(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(picture(), "TIFF", exif=exif)
+    with Image.open(io.BytesIO(data)) as opened:
+        expected = opened.convert("RGB")
+    for apply_exif in (None, False):
+        image, _ = one(data, TransformOptions(image_format="png", apply_exif=apply_exif))
+        assert np.array_equal(np.asarray(image), np.asarray(expected))
+
+
+def test_pnm_of_16_bits_fills_the_range_of_png():
+    values = np.arange(6, dtype=np.uint16).reshape(2, 3) * 200
+    data = b"P5 3 2 1000\n" + values.astype(">u2").tobytes()
+    image, _ = one(data, TransformOptions(image_format="png"))
+    assert np.abs(np.asarray(image).astype(float) - values * 65.535).max() <= 1
+
+
 @pytest.mark.parametrize("format", ["GIF", "PNG", "WEBP"])
 def test_of_an_animation_the_first_frame_stays(format):
     frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "green", "blue")]
@@ -248,12 +290,14 @@ def test_images_must_be_there():
 
 
 @settings(max_examples=draws(30), deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(["JPEG", "PNG", "WEBP", "GIF", "BMP"]))
+@given(st.integers(0, 2**32), st.sampled_from(["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]))
 def test_damaged_bytes_end_as_an_image_or_a_rejected_row(seed, format):
     rng = random.Random(seed)
     exif = Image.Exif()
     exif[0x0112] = rng.randrange(9)
-    data = bytearray(encoded(picture(seed=seed % 7), format, **({} if format in ("GIF", "BMP") else {"exif": exif})))
+    data = bytearray(
+        encoded(picture(seed=seed % 7), format, **({} if format in ("GIF", "BMP", "PPM") else {"exif": exif}))
+    )
     for _ in range(rng.randrange(1, 6)):
         data[rng.randrange(len(data))] = rng.randrange(256)
     if rng.random() < 0.3:
