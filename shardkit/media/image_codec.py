@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import functools
 import io
-import struct
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from shardkit.media.image_headers import ImageHeader, ImageHeaderError, open_image, read_header
+from shardkit.media.image_headers import HEADER_ERRORS, ImageHeader, ImageHeaderError, open_image, read_header
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -38,8 +37,7 @@ _PLAIN_MODES: dict[ImageFormat, frozenset[str]] = {
     "png": frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}),
 }
 _MAX_16_BITS = 65_535
-_ORIENTATION, _SHORT = 0x0112, 3
-_EXIF_HEADER = b"Exif\0\0"
+_ORIENTATION = 0x0112
 # JPEG is decoded at an eighth, a quarter or half its size where that is still this many times the wanted one.
 _REDUCING_GAP = 2
 
@@ -205,31 +203,20 @@ def _is_as_wanted(
 
 def _orientation_of(image: Image.Image, data: bytes) -> int:
     """Returns the orientation of the EXIF data, 1 to 8; 1 where it cannot be read."""
+    from PIL import Image
+
     if image.format == "PNG" and "exif" not in image.info and b"eXIf" in data:
         image.load()  # The chunk may stand behind the pixels.
-    exif = image.info.get("exif")
-    if not isinstance(exif, bytes):
+    content = image.info.get("exif")
+    if not isinstance(content, bytes):
         return 1
+    exif = Image.Exif()
     try:
-        return _read_orientation(exif.removeprefix(_EXIF_HEADER))
-    except struct.error:
+        exif.load(content)
+        value = exif.get(_ORIENTATION)
+    except HEADER_ERRORS:
         return 1
-
-
-def _read_orientation(tiff: bytes) -> int:
-    # TIFF 6.0, section 2: byte order, 42, place of the first directory; an entry has 12 bytes.
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order is None:
-        return 1
-    magic, start = struct.unpack_from(order + "HI", tiff, 2)
-    if magic != 42:
-        return 1
-    (num_entries,) = struct.unpack_from(order + "H", tiff, start)
-    for index in range(num_entries):
-        tag, type_, count, value = struct.unpack_from(order + "HHIH", tiff, start + 2 + 12 * index)
-        if tag == _ORIENTATION:
-            return int(value) if type_ == _SHORT and count == 1 and 1 <= value <= 8 else 1
-    return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def _upright(image: Image.Image, orientation: int) -> Image.Image:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import ImageFile
 
 _CHANNELS = {"1": 1, "L": 1, "I": 1, "F": 1, "LA": 2, "La": 2, "PA": 4, "RGBA": 4, "RGBa": 4, "RGBX": 4, "CMYK": 4}
-_HEADER_ERRORS = (
+HEADER_ERRORS = (
     SyntaxError, OSError, ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError, struct.error,
     AttributeError, ZeroDivisionError, UserWarning,
 )  # fmt: skip
@@ -202,7 +202,7 @@ def pillow_header(data: bytes, media_type: str, max_pixels: int) -> tuple[ImageH
         return ImageHeader(media_type, height, width, channels), image
     except Image.DecompressionBombError as error:
         raise ImageHeaderError(f"it has more than the {max_pixels:,} pixels that --max-pixels allows") from error
-    except _HEADER_ERRORS as error:
+    except HEADER_ERRORS as error:
         raise ImageHeaderError(
             f"its header is cut off or damaged ({str(error)[:200] or type(error).__name__})"
         ) from error
@@ -233,7 +233,7 @@ def _is_cut_off(data: bytes | memoryview, media_type: str, image: Any) -> bool:
         if media_type == "image/tiff":
             return _tiff_end(image.tag_v2) > len(data)
         image.load()
-    except _HEADER_ERRORS:
+    except HEADER_ERRORS:
         return True
     return False
 

@@ -116,7 +116,11 @@ def features_with_boxes(features: Features, boxes: Boxes, *, is_nullable: bool) 
 
 def box_notes(features: Features, boxes: Boxes) -> tuple[str, ...]:
     """Returns notes on the boxes, and on columns that may be places on an image and stay as they are."""
-    rest = [f.name for i, f in enumerate(features) if _PLACES.fullmatch(f.name.lower()) and i not in boxes.kinds]
+    rest = [
+        f.name
+        for i, f in enumerate(features)
+        if _PLACES.fullmatch(f.name.lower()) and i not in boxes.kinds and f.stored_as != "bytes_list"
+    ]
     notes = []
     if boxes.kinds:
         notes.append(

@@ -10,18 +10,13 @@ import numpy as np
 
 from shardkit.cli.shell.errors import visible
 from shardkit.features import Feature
+from shardkit.file_types import image_type_of
+from shardkit.media.audio_headers import audio_type_of
 from shardkit.units import format_count, format_size
 
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_MAGIC = (
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"GIF8", "image/gif"),
-    (b"BM", "image/bmp"),
-    (b"II*\0", "image/tiff"),
-    (b"MM\0*", "image/tiff"),
-)
 _MAX_SHOWN_VALUES = 8
+_TYPE_BYTES = 16
 
 
 def is_temporal(feature: Feature) -> bool:
@@ -145,7 +140,5 @@ def _format_moment(seconds: int) -> str:
 
 
 def _media_type(value: bytes, feature: Feature) -> str:
-    if value[:4] == b"RIFF" and value[8:12] in (b"WEBP", b"WAVE"):
-        return "image/webp" if value[8:12] == b"WEBP" else "audio/wav"
-    found = next((media for magic, media in _MAGIC if value.startswith(magic)), None)
+    found = image_type_of(value[:_TYPE_BYTES]) or audio_type_of(value[:_TYPE_BYTES])
     return found if found and feature.media_type else visible(feature.media_type or "bytes")
