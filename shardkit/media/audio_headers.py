@@ -76,6 +76,18 @@ def audio_type_of(head: bytes, name: str = "") -> str | None:
     return found
 
 
+def is_wav_of_16_bits(head: bytes) -> bool:
+    """Whether a WAV holds plain samples of 16 bits, as `tf.audio.decode_wav` needs them.
+
+    Args:
+        head: The first bytes, 36 or more.
+    """
+    if head[12:16] != b"fmt " or len(head) < 36:
+        return True  # Another chunk comes first: nothing is known.
+    tag, _, _, _, _, num_bits = _FORMAT.unpack_from(head, 20)
+    return bool(tag == _PCM and num_bits == 16)
+
+
 def fault_of(data: memoryview, media_type: str) -> str | None:
     """Returns the fault of a file that libsndfile would read all the same, None if none is found.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 from shardkit.file_types import HEAD_BYTES, image_type_of
 from shardkit.media.audio_decoding import AudioError, check_audio
 from shardkit.media.audio_headers import audio_type_of
@@ -45,19 +43,17 @@ def check_decodes(data: bytes, media_type: str, max_pixels: int) -> None:
 def _decode_image(data: bytes, max_pixels: int) -> None:
     media_type = image_type_of(data, None) or ""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if media_type == "image/png":
-                # Pillow compares checksums only here, and only before it decodes.
-                open_image(data, media_type).verify()
-            image = open_image(data, media_type)
-            num_pixels = 0
-            for frame in range(getattr(image, "n_frames", 1)):
-                image.seek(frame)
-                num_pixels += image.width * image.height
-                if frame and num_pixels > max_pixels:
-                    break
-                image.load()
+        if media_type == "image/png":
+            # Pillow compares checksums only here, and only before it decodes.
+            open_image(data, media_type).verify()
+        image = open_image(data, media_type)
+        num_pixels = 0
+        for frame in range(getattr(image, "n_frames", 1)):
+            image.seek(frame)
+            num_pixels += image.width * image.height
+            if frame and num_pixels > max_pixels:
+                break
+            image.load()
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         raise DecodingError(f"it cannot be decoded: {str(error)[:200] or type(error).__name__}") from error

@@ -14,9 +14,7 @@ Pixels that the wanted format cannot hold become:
 
 from __future__ import annotations
 
-import functools
 import io
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,7 +23,7 @@ import numpy as np
 from shardkit.media.image_headers import HEADER_ERRORS, ImageHeader, ImageHeaderError, open_image, read_header
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFile
+    from PIL import Image
 
 DEFAULT_QUALITY = 90
 
@@ -136,7 +134,7 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
     except ImageHeaderError as error:
         raise ImageError("the image cannot be used", str(error), data) from error
     try:
-        image: Image.Image = _open(data, header.media_type)
+        image: Image.Image = open_image(data, header.media_type)
         orientation = _orientation_of(image, data)
         if header.media_type == "image/jpeg":
             is_turned = orientation >= 5
@@ -154,7 +152,7 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
 
 def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> EncodedImage:
     wanted = options.format or ("jpeg" if header.media_type == "image/jpeg" else "png")
-    image: Image.Image = _open(data, header.media_type)
+    image: Image.Image = open_image(data, header.media_type)
     orientation = _orientation_of(image, data) if options.apply_exif else 1
     if _is_as_wanted(image, header, wanted, orientation, options.size):
         size = header.height, header.width
@@ -176,17 +174,6 @@ def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> Encoded
         image.save(target, "PNG")
     size = image.height, image.width
     return EncodedImage(target.getvalue(), *size, _CHANNELS[image.mode], original, orientation)
-
-
-def _open(data: bytes, media_type: str) -> ImageFile.ImageFile:
-    _silence()
-    return open_image(data, media_type)
-
-
-@functools.cache
-def _silence() -> None:
-    # Pillow warns of damaged EXIF data, which is not used; to change filters around each image is not thread-safe.
-    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def _is_as_wanted(

@@ -7,9 +7,9 @@ BMP and PNM, which hardly have any, are decoded for that.
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
-import threading
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 _CHANNELS = {"1": 1, "L": 1, "I": 1, "F": 1, "LA": 2, "La": 2, "PA": 4, "RGBA": 4, "RGBa": 4, "RGBX": 4, "CMYK": 4}
 HEADER_ERRORS = (
     SyntaxError, OSError, ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError, struct.error,
-    AttributeError, ZeroDivisionError, UserWarning,
+    AttributeError, ZeroDivisionError,
 )  # fmt: skip
 _PNG_SIGNATURE_BYTES = 8
 _PNG_CHUNK_OVERHEAD = 12
-_PILLOW_LOCK = threading.Lock()
 
 _MARKER_AND_LENGTH = struct.Struct(">HH")
 _FRAME = struct.Struct(">BHHB")  # precision, height, width, components
@@ -41,6 +40,7 @@ _EXAMINED = {0xFFE1: b"Exif", 0xFFED: b"Phot"}
 _ONE_TABLE_LENGTH = 67
 
 _GIF_END, _GIF_IMAGE, _GIF_EXTENSION = 0x3B, 0x2C, 0x21
+_TIFF_TYPE_BYTES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
 _STRIPS, _TILES = 273, 324  # TIFF 6.0: tags of the places of the pixels; those of the sizes are 279 and 325.
 
 
@@ -173,7 +173,15 @@ def open_image(data: bytes, media_type: str) -> ImageFile.ImageFile:
         "image/tiff": TiffImagePlugin.TiffImageFile,
         "image/x-portable-anymap": PpmImagePlugin.PpmImageFile,
     }
+    _silence()
     return openers[media_type](io.BytesIO(data))
+
+
+@functools.cache
+def _silence() -> None:
+    # Pillow warns of sizes that the limit of the caller decides on, and of damage that is found without it. To change
+    # filters around each image is not thread-safe.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def pillow_header(data: bytes, media_type: str, max_pixels: int) -> tuple[ImageHeader, ImageFile.ImageFile]:
@@ -190,13 +198,7 @@ def pillow_header(data: bytes, media_type: str, max_pixels: int) -> tuple[ImageH
     from PIL import Image
 
     try:
-        # The filters of warnings are those of the whole process.
-        with _PILLOW_LOCK, warnings.catch_warnings():
-            # Pillow warns of sizes that the limit of the caller decides on, and of damage that it passes over.
-            warnings.simplefilter("ignore")
-            if media_type == "image/tiff":
-                warnings.filterwarnings("error", "Truncated|Corrupt EXIF", UserWarning)
-            image = open_image(data, media_type)
+        image = open_image(data, media_type)
         width, height = image.size
         channels = _channels(image.mode, has_alpha="transparency" in image.info)
         return ImageHeader(media_type, height, width, channels), image
@@ -231,7 +233,7 @@ def _is_cut_off(data: bytes | memoryview, media_type: str, image: Any) -> bool:
         if media_type == "image/gif":
             return not _has_gif_end(data)
         if media_type == "image/tiff":
-            return _tiff_end(image.tag_v2) > len(data)
+            return _tiff_end(bytes(data), image.tag_v2) > len(data)
         image.load()
     except HEADER_ERRORS:
         return True
@@ -259,10 +261,18 @@ def _palette_bytes(flags: int) -> int:
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
-def _tiff_end(tags: Any) -> int:
-    """Returns where the last strip or tile of the first page ends."""
+def _tiff_end(data: bytes, tags: Any) -> int:
+    """Returns where the first page ends: its directory, what that refers to, and its strips or tiles."""
+    order = "<" if data[:1] == b"I" else ">"
+    (start,) = struct.unpack_from(f"{order}I", data, 4)
+    (num_entries,) = struct.unpack_from(f"{order}H", data, start)
+    ends: list[int] = [start + 2 + 12 * num_entries + 4]
+    for index in range(num_entries):
+        _, type_, count, place = struct.unpack_from(f"{order}HHII", data, start + 2 + 12 * index)
+        size = count * _TIFF_TYPE_BYTES.get(type_, 1)
+        ends.append(place + size if size > 4 else 0)
     starts, counts = (tags.get(i) or tags.get(j) or () for i, j in ((_STRIPS, _TILES), (_STRIPS + 6, _TILES + 1)))
-    return max((start + count for start, count in zip(starts, counts, strict=False)), default=0)
+    return max(ends + [int(start) + int(count) for start, count in zip(starts, counts, strict=False)])
 
 
 def _has_png_end(data: bytes | memoryview) -> bool:

@@ -9,11 +9,15 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, make_feature
 from shardkit.file_types import HEAD_BYTES
 from shardkit.media.audio_decoding import AudioError, decode_audio, load_soundfile, load_soxr, read_audio_header
-from shardkit.media.audio_headers import AUDIO_NUMBERS, audio_type_of
-from shardkit.sources.base import SourceOptions
+from shardkit.media.audio_headers import AUDIO_NUMBERS, audio_type_of, is_wav_of_16_bits
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.columns.sampling import sample_files
+from shardkit.sources.files.whole_files import read_heads
 from shardkit.sources.media.file_source import Found, MediaSource, Words, not_expected
 
-_TYPE_BYTES = 16
+_TYPE_BYTES, _FORMAT_BYTES = 16, 36
+_LOOKED_FILES = 64
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,20 @@ class AudioSource(MediaSource):
     def media_type(self, head: bytes, name: str) -> str | None:
         """Returns the media type by the first bytes, and by the name where those leave it open."""
         return audio_type_of(head, name)
+
+    def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+        """Returns notes on labels, and on WAV files that TensorFlow does not decode, by a look at some files."""
+        notes = super().notes(files, options)
+        some = [f for f in sample_files(files, _LOOKED_FILES) if f.num_bytes]
+        odd = [
+            f
+            for f, head in zip(some, read_heads(some, _FORMAT_BYTES), strict=True)
+            if audio_type_of(head) == "audio/wav" and not is_wav_of_16_bits(head)
+        ]
+        if not odd or options.audio == "samples":
+            return notes
+        what = f"TensorFlow decodes WAV of plain samples of 16 bits, and {printable(odd[0].name)} has others"
+        return (*notes, f"{what}: --audio samples stores the decoded samples")
 
     def check_options(self, options: SourceOptions) -> None:
         """Checks that the decoder is installed, and that a rate is asked for where it has a meaning.

@@ -261,6 +261,20 @@ def test_a_little_endian_au_is_read(tmp_path):
     assert "8,000 bytes of sound, 7,991 are there" in fails(tmp_path)
 
 
+def test_wav_that_tensorflow_does_not_decode_is_noted(tmp_path):
+    write(tmp_path, "1.wav", encoded("WAV"))
+    source = AudioSource()
+
+    def notes(**options):
+        return source.notes(list_inputs([str(tmp_path)]).files, SourceOptions(**options))
+
+    assert not any("TensorFlow" in n for n in notes())
+    for subtype in ("PCM_24", "FLOAT", "PCM_U8", "ULAW"):
+        write(tmp_path, "2.wav", encoded("WAV", subtype=subtype))
+        assert any("2.wav has others" in n for n in notes())
+        assert not any("TensorFlow" in n for n in notes(audio="samples"))
+
+
 def test_what_is_taken_for_audio():
     assert all(audio_type_of(encoded(k)[:16], f"x.{k.lower()}") == t for k, t in KINDS.items())
     assert audio_type_of(b"RIFF\0\0\0\0WEBPVP8 ") is None
