@@ -56,7 +56,7 @@ from shardkit.messages import printable, shown
 from shardkit.sources.base import place
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.split_names import SPLITS, split_in_name
+from shardkit.sources.split_names import SPLITS, split_of
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 
@@ -247,14 +247,14 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
     are_dealt = any(share.fraction for share in options.splits) or options.group_by
     if not inspected.source.has_split_names or are_dealt or options.split_column or options.stratify:
         return ()
-    silent = next((file for file in inspected.files if split_in_name(file.name) is None), None)
+    silent = next((file for file in inspected.files if split_of(file) is None), None)
     if silent is not None:
         raise UsageError(
             "the name of a file tells no split, as those of the dataset do",
             where=place(silent),
             next_step="Rename it, or put it into a folder train, validation or test",
         )
-    found = tuple(s for s in SPLITS if s in {n.split for f in inspected.files if (n := split_in_name(f.name))})
+    found = tuple(s for s in SPLITS if s in set(map(split_of, inspected.files)))
     asked = {share.name for share in options.splits}
     if asked and (other := next((name for name in found if name not in asked), None)):
         raise UsageError(
@@ -265,8 +265,8 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
 
 
 def _split_notes(plan: Plan) -> tuple[str, ...]:
-    told = [split_in_name(file.name) for file in plan.files]
-    found = {named.split for named in told if named is not None}
+    told = [split_of(file) for file in plan.files]
+    found = {split for split in told if split is not None}
     names = " and ".join(split for split in SPLITS if split in found)
     if not plan.recipe.source.has_split_names:
         # A dataset that is appended to may have been made of files that tell no split.
@@ -275,7 +275,8 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         silent = printable(plan.files[told.index(None)].name)
         return (f"the names of some files tell splits ({names}), but not that of {silent}: all rows are pooled",)
     if plan.recipe.splits_by_name:
-        return (f"the names of the files tell the splits: {names}",)
+        by = "the layout names" if any(file.split for file in plan.files) else "the names of the files tell"
+        return (f"{by} the splits: {names}",)
     return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)
 
 

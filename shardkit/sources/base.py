@@ -64,6 +64,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         encoding: Of a text that is not UTF-8; `open_stream` reads it as UTF-8, and its bytes are counted so.
         member: Where it lies in an archive; None for a file outside of archives.
         max_expansion: How many times as large it may become when it is decompressed.
+        split: Of the dataset, where a list or an option names it; None leaves it to the name of the file.
     """
 
     path: str
@@ -74,6 +75,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     encoding: str | None = None
     member: ArchiveMember | None = None
     max_expansion: int = 200
+    split: str | None = None
 
 
 class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -178,7 +178,7 @@ _ALL = (
         "shardkit.sources.media.image_source.ImageSource",
         content="binary",
         is_asked=False,
-        options=("labels",),
+        options=("labels", "no_labels"),
         has_row_files=True,
     ),
     Format(
@@ -188,7 +188,7 @@ _ALL = (
         "shardkit.sources.media.audio_source.AudioSource",
         content="binary",
         suffixes=(".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".aifc", ".au", ".caf", ".rf64", ".w64"),
-        options=("labels", "audio", "audio_rate"),
+        options=("labels", "no_labels", "audio", "audio_rate"),
         extra="audio",
         has_row_files=True,
     ),

@@ -141,10 +141,17 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Option(
             "--labels",
             "Labels of images or audio files: CSV or JSON Lines by file name, COCO JSON, or a folder of Pascal "
-            "VOC XML.",
+            "VOC XML. Those that lie beside the files as usual are found.",
             INPUTS, "limit", form=Named("FILE"), is_common=True,
         ),
     ] = None  # fmt: skip
+    no_labels: Annotated[
+        bool,
+        Option(
+            "--no-labels", "Take images and audio files alone: no folder is a class, and no file beside them a label.",
+            INPUTS, "content",
+        ),
+    ] = False  # fmt: skip
     audio: Annotated[
         Literal["bytes", "samples"],
         Option(

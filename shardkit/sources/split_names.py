@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardkit.sources.base import RawFile
+from shardkit.errors import BadInputError
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.files.streams import open_stream, read_exactly
 
 SPLITS = ("train", "validation", "test")
 
@@ -19,6 +21,8 @@ _WORDS = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
+_RANKS = {split: rank for rank, split in enumerate(SPLITS)}
+_MAX_LIST_BYTES = 2**30
 _WORD = re.compile("[a-z]+")
 
 
@@ -43,15 +47,43 @@ def split_in_name(name: str) -> NamedSplit | None:
     return None
 
 
+def split_of(file: RawFile) -> str | None:
+    """Returns the split of a file: the one that a list or an option names, else the one that its path tells."""
+    if file.split is not None:
+        return file.split
+    told = split_in_name(file.name)
+    return told.split if told is not None else None
+
+
+def read_names(file: RawFile) -> list[str]:
+    """Returns the names in a list of files: the first word of each line, as in `ImageSets/Main` of Pascal VOC.
+
+    Raises:
+        BadInputError: If the file is not UTF-8.
+    """
+    with open_stream(file) as stream:
+        raw = read_exactly(stream, _MAX_LIST_BYTES)
+    try:
+        return [words[0] for line in raw.decode("utf-8-sig").split("\n") if (words := line.split())]
+    except UnicodeDecodeError as error:
+        raise BadInputError(
+            "a list of files is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"
+        ) from error
+
+
 def splits_in_names(files: Sequence[RawFile]) -> tuple[str, ...]:
     """Returns the splits that the names of all files tell; none if one tells none, or all tell the same."""
     found: set[str] = set()
     for file in files:
-        told = split_in_name(file.name)
-        if told is None:
+        split = split_of(file)
+        if split is None:
             return ()
-        found.add(told.split)
-    return tuple(split for split in SPLITS if split in found) if len(found) > 1 else ()
+        found.add(split)
+    return tuple(sorted(found, key=_rank)) if len(found) > 1 else ()
+
+
+def _rank(split: str) -> tuple[int, str]:
+    return _RANKS.get(split, len(_RANKS)), split
 
 
 def folders_below_split(name: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Folders as people have them: the obvious command gives all their rows with split and label, or names the option."""
 
+import shutil
+
 import pytest
 
 from shardkit.cli import main
@@ -10,20 +12,8 @@ pytestmark = pytest.mark.full
 
 # Cases that do not hold yet. One that holds fails its test, until it leaves the list.
 OPEN = (
-    "one class only",
-    "one class only, --no-labels",
-    "one class in train and test",
     "Speech Commands with its lists",
-    "Hugging Face, metadata.csv",
-    "Hugging Face, metadata.jsonl",
     "Hugging Face, Parquet of pictures",
-    "Kaggle, train.csv beside train/",
-    "Common Voice",
-    "Pascal VOC",
-    "COCO",
-    "YOLO",
-    "pictures with captions beside them",
-    "LibriSpeech",
     "Kaggle, train.csv and test.csv",
     "CSV of Excel, sep=;",
     "CSV below two lines of text",
@@ -60,3 +50,17 @@ def test_a_folder(case, tmp_path, capsys, request):
     assert code == 0, text
     num_right, num_stored, _ = compare(case, expected, target)
     assert (num_right, num_stored) == (len(expected), len(expected))
+
+
+PACKED = ("ImageFolder, train and test", "Hugging Face, metadata.csv", "Pascal VOC", "COCO", "YOLO", "LibriSpeech")
+
+
+@pytest.mark.parametrize("suffix", ["zip", "tar", "gztar"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in PACKED], ids=lambda case: case.name)
+def test_an_archive_gives_the_rows_of_its_folder(case, suffix, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    expected = case.make(tmp_path / "in")
+    archive = shutil.make_archive(str(tmp_path / "packed"), suffix, tmp_path / "in")
+    code = main(["convert", archive, str(tmp_path / "out"), "--workers", "1"])
+    assert code == 0, capsys.readouterr().err
+    assert compare(case, expected, tmp_path / "out")[:2] == (len(expected), len(expected))

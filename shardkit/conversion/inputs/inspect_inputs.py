@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import xxhash
@@ -20,18 +21,25 @@ from shardkit.conversion.plan import DamagedFile, Plan, write_whole
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
-from shardkit.file_types import format_of
+from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
+from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_encoding
-from shardkit.sources.formats import format_named
+from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
+from shardkit.sources.media.class_folders import check_one_folder
 from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_count
+
+if TYPE_CHECKING:
+    from shardkit.sources.media.labels import Beside
+
+_SOUNDS = FORMATS["audio"].suffixes
 
 
 class InspectedInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +102,10 @@ def inspect_inputs(
         return found
     listing = listing or list_files(expanded, options)
     listed = _without_labels(with_encoding(listing.files, options.encoding), options)
+    beside = _labels_beside(listed, listing.root, options)
+    if beside is not None:
+        listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)
+        labels_sha256 = _hash_of_labels(options)
     choice = _choose(listed, options, allow_empty=allow_empty)
     source, refused = choice.source, choice.refused
     if choice.passed_over:
@@ -110,6 +122,8 @@ def inspect_inputs(
     try:
         if leave_out is None:
             options = settle(source, files, options)
+            if format_named(source.format).has_row_files:
+                check_one_folder(files, options)
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
     except NoRowsError:
@@ -218,9 +232,25 @@ def _hash_of_labels(options: SourceOptions) -> str | None:
     from shardkit.sources.media.labels import label_files
 
     digest = hashlib.sha256()
-    for file in label_files(options.labels):
-        digest.update(f"{file.name}\0{storage.hash_file(file.path)}\0".encode())
+    for file in label_files(options):
+        digest.update(f"{file.name}\0{_hash_of(file)}\0".encode())
     return digest.hexdigest()
+
+
+def _hash_of(file: RawFile) -> str:
+    if file.member is None:
+        return storage.hash_file(file.path)
+    with open_stored(file) as stream:
+        return hashlib.sha256(read_exactly(stream, file.num_bytes)).hexdigest()
+
+
+def _labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions) -> Beside | None:
+    is_asked = options.labels is None and not options.no_labels and options.format in (None, "images", "audio")
+    if not is_asked or not any(has_image_suffix(f.name) or suffix_of(f.name) in _SOUNDS for f in files):
+        return None
+    from shardkit.sources.media.labels import labels_beside
+
+    return labels_beside(files, root, options)
 
 
 def _without_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[RawFile, ...]:

@@ -16,7 +16,7 @@ from shardkit.features import Features
 from shardkit.hashing import assign_splits
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, RowBatch
-from shardkit.sources.split_names import SPLITS, split_in_name
+from shardkit.sources.split_names import SPLITS, split_of
 
 DEFAULT_NAMES = SPLITS
 
@@ -84,8 +84,8 @@ def check_columns(features: Features, recipe: Recipe) -> None:
 def _by_file(rows: RowBatch, recipe: Recipe, files: Sequence[RawFile]) -> npt.NDArray[np.int64]:
     position_of = {share.name: i for i, share in enumerate(recipe.splits)}
     indices, inverse = np.unique(np.asarray(rows.file_indices, np.int64), return_inverse=True)
-    told = [split_in_name(files[index].name) for index in indices.tolist()]
-    positions = np.array([position_of[named.split] for named in told if named is not None], dtype=np.int64)
+    told = [split_of(files[index]) for index in indices.tolist()]
+    positions = np.array([position_of[split] for split in told if split is not None], dtype=np.int64)
     return np.broadcast_to(positions[inverse], rows.batch.num_rows)
 
 

@@ -28,9 +28,30 @@ def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
     return next(differing, max(map(len, folders)))
 
 
+def check_one_folder(files: tuple[RawFile, ...], options: SourceOptions) -> None:
+    """Checks that not all files lie in one folder, which may be their only class or hold them all.
+
+    A folder around all of an archive is no class.
+
+    Raises:
+        UsageError: If they do, no labels are given, and `--no-labels` is not.
+    """
+    if options.labels is not None or options.no_labels or all(file.member is not None for file in files):
+        return
+    innermost = {(_folders(file, options) or [""])[-1] for file in files}
+    if len(innermost) == 1 and (only := innermost.pop()) and all(class_of(file, options) is None for file in files):
+        raise UsageError(
+            f"all files lie in one folder, {printable(only)}",
+            why="it may be their only class, or hold them without a class",
+            next_step="Add --no-labels to take them without a class, or name a file of labels with --labels",
+        )
+
+
 def class_of(file: RawFile, options: SourceOptions) -> str | None:
     """Returns the folder that is the class of a file, None if it has none."""
     folders = _folders(file, options)
+    if options.no_labels:
+        return None
     return folders[options.class_level] if len(folders) > options.class_level else None
 
 
@@ -67,7 +88,7 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
         kinds: What they are, such as `images`.
         options: How the files are read.
     """
-    if any(class_of(f, options) is not None for f in files):
+    if options.no_labels or any(class_of(f, options) is not None for f in files):
         return ()
     only = _folders(files[0], options)[-1:] if files else []
     if not only:

@@ -275,7 +275,19 @@ class _Reader:
             columns[name] = pa.array([one.numbers[position] for one in found], pa.int64())
         if self._labels is not None:
             columns |= self._labels.take(positions)
+            if self._labels.is_relative:
+                columns["boxes"] = _in_pixels(columns["boxes"], columns["width"], columns["height"])
         return columns
+
+
+def _in_pixels(boxes: pa.Array, widths: pa.Array, heights: pa.Array) -> pa.Array:
+    """Returns boxes, four numbers each, that are parts of the width and height of their image, in pixels."""
+    sizes = np.stack([widths.to_numpy(), heights.to_numpy()], axis=1).astype(np.float64)
+    num_values = boxes.value_lengths().fill_null(0).to_numpy()
+    factors = np.repeat(sizes, num_values // 2, axis=0).reshape(-1)
+    offsets = np.concatenate([[0], np.cumsum(num_values)])
+    scaled = pa.array(boxes.flatten().to_numpy() * factors)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), scaled, mask=boxes.is_null())
 
 
 def _as_bytes(whole: WholeFiles, positions: npt.NDArray[np.int64]) -> pa.Array:

@@ -55,6 +55,7 @@ class LabelTable(NamedTuple):
         columns: By name of the feature.
         notes: What a user should know.
         key: What the column of the names is called; empty if it is none of a table.
+        is_relative: Whether `boxes` are parts of the width and height of their image.
     """
 
     names: Sequence[str]
@@ -62,6 +63,7 @@ class LabelTable(NamedTuple):
     columns: dict[str, pa.Array]
     notes: tuple[str, ...] = ()
     key: str = ""
+    is_relative: bool = False
 
     def take(self, positions: Positions) -> dict[str, pa.Array]:
         """Returns the columns of some of the names by their positions; null where that is -1."""

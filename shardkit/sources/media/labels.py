@@ -1,10 +1,11 @@
-"""The labels that `--labels` names: a table, a COCO document, or a folder of Pascal VOC files."""
+"""The labels of images and sounds: those that `--labels` names, and those that a layout has beside the files."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -14,22 +15,16 @@ import xxhash
 
 from shardkit import file_types
 from shardkit.errors import BadInputError, NoRowsError, UsageError
-from shardkit.features import Feature, Features, make_feature
+from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
-from shardkit.sources.base import RawFile, Source, SourceOptions, place, settle
-from shardkit.sources.columnar.parquet import ParquetSource
-from shardkit.sources.csv.source import CsvSource
-from shardkit.sources.files.streams import read_head
-from shardkit.sources.json.array_source import JsonArraySource
-from shardkit.sources.json.lines_source import JsonLinesSource
+from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.listing import list_inputs
-from shardkit.sources.media.coco import is_coco, read_coco
+from shardkit.sources.media.label_readers import read_labels
 from shardkit.sources.media.label_tables import LabelColumns, LabelTable, Matching, Positions, check_header, match_names
-from shardkit.sources.media.voc import VocLabels, voc_files
+from shardkit.sources.media.layouts import Layout, find_layout, is_media_name
+from shardkit.sources.split_names import read_names, split_in_name, splits_in_names
 from shardkit.storage import files as storage
-
-_KEYS = ("filename", "file_name", "file", "image", "path")
-_HEAD_BYTES = 65536
+from shardkit.units import format_number
 
 
 class FileLabels(NamedTuple):
@@ -40,12 +35,14 @@ class FileLabels(NamedTuple):
         matching: Which label each file has.
         columns: The labels themselves.
         notes: What a user should know.
+        is_relative: Whether `boxes` are parts of the width and height of their image.
     """
 
     features: Features
     matching: Matching
     columns: LabelColumns
     notes: tuple[str, ...]
+    is_relative: bool = False
 
     def take(self, file_indices: Positions) -> dict[str, pa.Array]:
         """Returns the labels of some files by their positions in the list of files."""
@@ -53,25 +50,135 @@ class FileLabels(NamedTuple):
         return {f.name: found[g.name] for f, g in zip(self.features, self.columns.features, strict=True)}
 
 
-def label_files(labels: str) -> tuple[RawFile, ...]:
-    """Returns the files that `--labels` names.
+class Beside(NamedTuple):
+    """Labels that lie beside the files of a conversion.
+
+    Attributes:
+        labels: What `--labels` would name: the folder or archive of all.
+        files: Those that are data, with their splits where the layout names them.
+        notes: What a user should know.
+    """
+
+    labels: str
+    files: tuple[RawFile, ...]
+    notes: tuple[str, ...]
+
+
+def label_files(options: SourceOptions) -> tuple[RawFile, ...]:
+    """Returns the files that hold the labels, and those that name classes and splits.
 
     Raises:
         UsageError: If nothing is there.
     """
-    try:
-        return list_inputs([labels]).files
-    except UsageError as error:
-        what = f"--labels {printable(storage.redact(labels))} cannot be read"
-        raise UsageError(what, why=error.why or error.what, next_step=error.next_step) from error
+    layout, files = _found(str(options.labels), options)
+    if layout is None:
+        return files
+    return (*layout.labels, *layout.lists, *(f for f in layout.others if not is_media_name(f.name)))
 
 
 def without_label_files(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[RawFile, ...]:
     """Returns the input files without those that hold the labels, which often lie in the same folder."""
     if options.labels is None:
         return files
-    own = {f.path for f in label_files(options.labels)}
-    return tuple(f for f in files if f.path not in own or file_types.has_image_suffix(f.name))
+    layout, named = _found(options.labels, options)
+    own = {_place_of(f) for f in (named if layout is None else (*layout.labels, *layout.lists, *layout.others))}
+    masks = {_place_of(f) for f in layout.others} if layout is not None else set()
+    return tuple(
+        f
+        for f in files
+        if (place_of := _place_of(f)) not in own or (file_types.has_image_suffix(f.name) and place_of not in masks)
+    )
+
+
+def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions) -> Beside | None:
+    """Returns the labels that a layout has beside the files, None if there are none.
+
+    Args:
+        files: All input files.
+        root: The folder that their names are relative to.
+        options: How they are read.
+
+    Raises:
+        UsageError: If labels lie there in several forms, or do not go together with the files.
+        BadInputError: If the labels are damaged.
+    """
+    layout = find_layout(files)
+    if layout is None or not root:
+        return None
+    outer = {f.path for f in files if f.member is not None}
+    labels = outer.pop() if len(outer) == 1 and all(f.member is not None for f in files) else root
+    own = {f.name for f in (*layout.labels, *layout.lists, *layout.others)}
+    data = tuple(f for f in files if f.name not in own)
+    notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
+    media = [f for f in data if is_media_name(f.name)]
+    named = _splits_of(layout, media, options)
+    if not named:
+        return Beside(labels, data, tuple(notes))
+    split = tuple(msgspec.structs.replace(f, split=named[f.name]) for f in media if f.name in named)
+    if len(split) < len(media):
+        lost = [f.name for f in media if f.name not in named]
+        notes.append(f"{format_number(len(lost), 'file')} of no split left out: {', '.join(map(shown, lost[:3]))}")
+    return Beside(labels, (*split, *(f for f in data if not is_media_name(f.name))), tuple(notes))
+
+
+def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions) -> dict[str, str]:
+    """Returns the split of each file that a list or a table names, where the names of the files do not tell them."""
+    by_split: dict[str, list[str]] = {}
+    if layout.lists:
+        for file in layout.lists:
+            told = split_in_name(file.name.rpartition("/")[2])
+            by_split.setdefault(told.split if told else "train", []).extend(read_names(file))
+    elif len(layout.labels) > 1 and layout.kind in ("table", "coco") and not splits_in_names(media):
+        for file in layout.labels:
+            told = split_in_name(file.name)
+            if told is None:
+                return {}
+            names = read_labels(layout._replace(labels=(file,)), (file,), options, None).names
+            by_split.setdefault(told.split, []).extend(names)
+    if len(by_split) < 2:
+        return {}
+    found: dict[str, str] = {}
+    files = [f.name for f in media]
+    for split, names in by_split.items():
+        matching = match_names(files, names, f"the files of {split}", "files")
+        for index in np.flatnonzero(matching.positions >= 0).tolist():
+            if found.setdefault(files[index], split) != split:
+                raise UsageError(
+                    f"{shown(files[index])} is in the splits {found[files[index]]} and {split}",
+                    next_step="Leave it out of one of the lists, or give fractions like --split train=0.9",
+                )
+    return found
+
+
+def _found(labels: str, options: SourceOptions) -> tuple[Layout | None, tuple[RawFile, ...]]:
+    version = 0
+    with contextlib.suppress(OSError):
+        version = Path(labels).stat().st_mtime_ns
+    return _found_at(labels, options.include, options.exclude, version)
+
+
+@functools.lru_cache(maxsize=1)
+def _found_at(
+    labels: str, include: tuple[str, ...], exclude: tuple[str, ...], version: int
+) -> tuple[Layout | None, tuple[RawFile, ...]]:
+    # Cached, because every input split asks for it.
+    try:
+        files = list_inputs([labels], SourceOptions(include=include, exclude=exclude)).files
+    except UsageError:
+        # The globs are for the inputs, which may lie elsewhere.
+        try:
+            files = list_inputs([labels]).files
+        except UsageError as error:
+            what = f"--labels {printable(storage.redact(labels))} cannot be read"
+            raise UsageError(what, why=error.why or error.what, next_step=error.next_step) from error
+    layout = find_layout(files) if len(files) > 1 else None
+    if layout is None and len(files) > 1:
+        files = tuple(f for f in files if not file_types.is_document_name(f.name)) or files
+    return layout, files
+
+
+def _place_of(file: RawFile) -> tuple[str, int]:
+    return file.path, file.member.start if file.member is not None else -1
 
 
 def load_labels(
@@ -92,7 +199,7 @@ def load_labels(
     """
     if options.labels is None:
         return None
-    found = label_files(options.labels)
+    layout, found = _found(options.labels, options)
     digest = xxhash.xxh3_64()
     for file in files:
         digest.update(file.name.encode("utf-8", "surrogateescape"))
@@ -100,8 +207,9 @@ def load_labels(
     vocabulary = next((f.vocabulary for f in known or () if f.name == "box_labels"), None)
     names = _Names(tuple(f.name for f in files), digest.intdigest())
     strict = msgspec.structs.replace(options, tolerates_bad_rows=False)
-    with _about_labels(place(found[0]), tolerates_bad_rows=options.tolerates_bad_rows):
-        return _load(found, strict, tuple(own), kinds, vocabulary, names)
+    where = place(found[0] if layout is None else layout.labels[0])
+    with _about_labels(where, tolerates_bad_rows=options.tolerates_bad_rows):
+        return _load(layout, found, strict, tuple(own), kinds, vocabulary, names)
 
 
 class _Names:
@@ -120,6 +228,7 @@ class _Names:
 
 @functools.lru_cache(maxsize=1)
 def _load(
+    layout: Layout | None,
     found: tuple[RawFile, ...],
     options: SourceOptions,
     own: tuple[str, ...],
@@ -128,7 +237,7 @@ def _load(
     files: _Names,
 ) -> FileLabels:
     # Cached, because every split asks for it again.
-    columns, where = _read(found, options, vocabulary), str(options.labels)
+    columns, where = read_labels(layout, found, options, vocabulary), str(options.labels)
     if isinstance(columns, LabelTable):
         check_header(files.names, columns.key, where)
     matching = match_names(files.names, columns.names, where, kinds)
@@ -143,7 +252,8 @@ def _load(
         )
     renamed = [f.name for f, g in zip(features, columns.features, strict=True) if f.name != g.name]
     notes = [f"column {shown(n.partition('/')[2])} of the labels is called {shown(n)}" for n in renamed]
-    return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes))
+    is_relative = isinstance(columns, LabelTable) and columns.is_relative
+    return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes), is_relative)
 
 
 @contextlib.contextmanager
@@ -170,102 +280,3 @@ def _renamed(feature: Feature, own: tuple[str, ...], has_gaps: bool) -> Feature:
     # The files say some of it themselves, and may say something else.
     name = f"labels/{feature.name}" if feature.name in own else feature.name
     return msgspec.structs.replace(feature, name=name, nullable=feature.nullable or has_gaps)
-
-
-def _read(found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelColumns:
-    if len(found) != 1 or found[0].name.lower().endswith(".xml"):
-        return VocLabels(voc_files(found, str(options.labels)), vocabulary)
-    (file,) = found
-    head = read_head(file, _HEAD_BYTES)
-    format_ = file_types.format_of(head[: file_types.HEAD_BYTES], file.name)
-    if format_ == "jsonl" and is_coco(head):
-        return read_coco(file)
-    plain = msgspec.structs.replace(options, format=None, labels=None, columns=None, delimiter=None)
-    source: Source
-    if JsonArraySource().recognizes(head, file.name):
-        source = JsonArraySource()
-    elif format_ == "csv":
-        source = CsvSource()
-    elif format_ == "jsonl":
-        source = JsonLinesSource()
-    elif format_ == "parquet":
-        source = ParquetSource()
-    else:
-        raise UsageError(
-            "the labels are of no kind that is read",
-            where=place(file),
-            next_step="Name a CSV, JSON, Parquet or COCO file, or a folder of Pascal VOC files",
-        )
-    return _read_table(source, found, plain)
-
-
-def _read_table(source: Source, found: tuple[RawFile, ...], options: SourceOptions) -> LabelTable:
-    try:
-        options = settle(source, found, options)
-    except UsageError:
-        # A first line that names an image is found when the labels are matched.
-        options = msgspec.structs.replace(options, has_header=True)
-    features = source.infer(found, options)
-    batches = [
-        part.batch for split in source.split(found, options) for part in source.read(split, found, features, options)
-    ]
-    if not any(batch.num_rows for batch in batches):
-        raise BadInputError("there are no labels", where=place(found[0]))
-    table = pa.Table.from_batches(batches)
-    key = next((f for name in _KEYS for f in features if f.name.lower() == name), features[0])
-    if not key.is_scalar or key.dtype not in ("string", "int64"):
-        raise UsageError(
-            f"column {shown(key.name)} of the labels holds no names of files",
-            where=place(found[0]),
-            why=f"it is {key.describe_type()}",
-            next_step=f"Call the column that does so one of {', '.join(_KEYS)}",
-        )
-    names = _one_chunk(table.column(key.name)).cast(pa.string())
-    if names.null_count:
-        row = names.is_null().index(True).as_py() + 1
-        raise UsageError(
-            "a label has no name of a file",
-            where=place(found[0], row=row),
-            next_step="Fill it in, or take the row out of the labels",
-        )
-    rest = tuple(f for f in features if f is not key)
-    columns = {f.name: _one_chunk(table.column(f.name)) for f in rest}
-    unique = names.unique()
-    if len(unique) == len(names):
-        return LabelTable(names.to_pylist(), rest, columns, key=key.name)
-    return _grouped(names, unique, rest, columns, found[0])._replace(key=key.name)
-
-
-def _grouped(
-    names: pa.Array, unique: pa.Array, features: Features, columns: dict[str, pa.Array], file: RawFile
-) -> LabelTable:
-    # Several rows a file, such as one a box: every column becomes a list.
-    groups = names.dictionary_encode().indices.to_numpy()
-    order = np.argsort(groups, kind="stable")
-    offsets = pa.array(np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(unique)))]), pa.int32())
-    lists, found = {}, []
-    for feature in features:
-        if not feature.is_scalar:
-            raise UsageError(
-                f"column {shown(feature.name)} of the labels cannot be a list of lists",
-                where=place(file),
-                why="a file has several rows, so every column becomes a list",
-                next_step="Leave the column out of the labels, or keep one row a file",
-            )
-        values = columns[feature.name].take(pa.array(order))
-        if values.null_count:
-            row = columns[feature.name].is_null().index(True).as_py() + 1
-            raise UsageError(
-                f"column {shown(feature.name)} of the labels is empty in a row",
-                where=place(file, row=row),
-                why="a file has several rows, so every column becomes a list, and lists hold no nulls",
-                next_step="Fill it in, or leave the column out",
-            )
-        lists[feature.name] = pa.ListArray.from_arrays(offsets, values)
-        found.append(make_feature(feature.name, feature.dtype, (None,), timezone=feature.timezone))
-    note = f"{place(file)} has several rows for a file, so its columns become lists"
-    return LabelTable(unique.to_pylist(), tuple(found), lists, (note,))
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

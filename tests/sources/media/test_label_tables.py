@@ -156,7 +156,7 @@ def test_labels_among_the_images_are_no_images(tmp_path):
     assert len(files) == 2
     assert [f.name for f in without_label_files(files, options)] == ["a.png"]
     assert without_label_files(files, SourceOptions()) == files
-    assert [f.name for f in label_files(str(labels))] == ["labels.csv"]
+    assert [f.name for f in label_files(options)] == ["labels.csv"]
 
 
 def test_labels_that_do_not_fit_a_schema_are_rejected(tmp_path):

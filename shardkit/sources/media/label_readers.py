@@ -1,0 +1,216 @@
+"""Readers of labels: tables, COCO documents, folders of Pascal VOC, and what each layout has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardkit import file_types
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import Features, make_feature
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, RowBatch, Source, SourceOptions, place, settle
+from shardkit.sources.columnar.parquet import ParquetSource
+from shardkit.sources.csv.source import CsvSource
+from shardkit.sources.files.streams import read_head
+from shardkit.sources.json.array_source import JsonArraySource
+from shardkit.sources.json.lines_source import JsonLinesSource
+from shardkit.sources.media.coco import is_coco, read_coco
+from shardkit.sources.media.label_tables import LabelColumns, LabelTable
+from shardkit.sources.media.layouts import Layout
+from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
+from shardkit.sources.media.voc import VocLabels, voc_files
+
+_KEYS = ("filename", "file_name", "file", "image", "path")
+_HEAD_BYTES = 65536
+
+
+def read_labels(
+    layout: Layout | None, found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[str, ...] | None
+) -> LabelColumns:
+    """Returns the labels in some files.
+
+    Args:
+        layout: That they were found by; None if `--labels` names them.
+        found: The files that `--labels` names.
+        options: How the inputs are read.
+        vocabulary: Names of the classes of boxes, where they are known.
+
+    Raises:
+        UsageError: If the files are of no kind that is read.
+        BadInputError: If they are damaged, or hold no labels.
+    """
+    plain = msgspec.structs.replace(options, format=None, labels=None, columns=None, delimiter=None)
+    if layout is not None:
+        return READERS[layout.kind](layout, plain, vocabulary)
+    if len(found) != 1 or found[0].name.lower().endswith(".xml"):
+        return VocLabels(voc_files(found, str(options.labels)), vocabulary)
+    (file,) = found
+    head = read_head(file, _HEAD_BYTES)
+    if file_types.format_of(head[: file_types.HEAD_BYTES], file.name) == "jsonl" and is_coco(head):
+        return read_coco(file)
+    return _read_table(_source_of(head, file), found, plain)
+
+
+def _source_of(head: bytes, file: RawFile) -> Source:
+    format_ = file_types.format_of(head[: file_types.HEAD_BYTES], file.name)
+    if JsonArraySource().recognizes(head, file.name):
+        return JsonArraySource()
+    if format_ == "csv":
+        return CsvSource()
+    if format_ == "jsonl":
+        return JsonLinesSource()
+    if format_ == "parquet":
+        return ParquetSource()
+    raise UsageError(
+        "the labels are of no kind that is read",
+        where=place(file),
+        next_step="Name a CSV, JSON, Parquet or COCO file, or a folder of Pascal VOC files",
+    )
+
+
+def _read_folder_tables(layout: Layout, options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelTable:
+    return _read_tables(layout, options, lambda file: file.name.rpartition("/")[0])
+
+
+def _read_tables(
+    layout: Layout, options: SourceOptions, folder_of: Callable[[RawFile], str] = lambda file: ""
+) -> LabelTable:
+    files = layout.labels
+    source = _source_of(read_head(files[0], _HEAD_BYTES), files[0])
+    return _read_table(source, files, options, folder_of)
+
+
+def _read_fields(layout: Layout, options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelTable:
+    """Returns the fields of JSON files beside the others, an object each."""
+    files = layout.labels
+    source = JsonArraySource()
+    features = source.infer(files, options)
+    batches, names = [], []
+    for split in source.split(files, options):
+        for part in source.read(split, files, features, options):
+            batches.append(part.batch)
+            names += [files[i].name.rpartition(".")[0] for i in _indices(part)]
+    table = pa.Table.from_batches(batches)
+    repeated = next((name for name, count in Counter(names).items() if count > 1), None)
+    if repeated is not None:
+        raise BadInputError("a JSON file beside another holds more than one object", where=shown(f"{repeated}.json"))
+    return LabelTable(names, features, {f.name: _one_chunk(table.column(f.name)) for f in features})
+
+
+def _read_all_coco(layout: Layout, options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelTable:
+    tables = [read_coco(file) for file in layout.labels]
+    other = next((i for i, table in enumerate(tables) if table.features != tables[0].features), None)
+    if other is not None:
+        raise UsageError(
+            "documents of COCO differ in their categories",
+            where=f"{place(layout.labels[0])} and {place(layout.labels[other])}",
+            next_step="Write the same categories into all, or leave one out with --exclude GLOB",
+        )
+    columns = {name: pa.concat_arrays([t.columns[name] for t in tables]) for name in tables[0].columns}
+    names = [name for table in tables for name in table.names]
+    notes = dict.fromkeys(note for table in tables for note in table.notes)
+    return LabelTable(names, tables[0].features, columns, tuple(notes))
+
+
+READERS: Mapping[str, Callable[[Layout, SourceOptions, tuple[str, ...] | None], LabelColumns]] = {
+    "folder table": _read_folder_tables,
+    "table": lambda layout, options, vocabulary: _read_tables(layout, options),
+    "fields": _read_fields,
+    "coco": _read_all_coco,
+    "voc": lambda layout, options, vocabulary: VocLabels(layout.labels, vocabulary),
+    "yolo": lambda layout, options, vocabulary: read_yolo(layout.labels, layout.others),
+    "captions": lambda layout, options, vocabulary: read_texts(layout.labels, "caption"),
+    "spoken": lambda layout, options, vocabulary: read_texts(layout.labels, "transcript"),
+    "transcripts": lambda layout, options, vocabulary: read_transcripts(layout.labels),
+}
+
+
+def _indices(part: RowBatch) -> list[int]:
+    indices: list[int] = np.broadcast_to(np.asarray(part.file_indices, np.int64), part.batch.num_rows).tolist()
+    return indices
+
+
+def _read_table(
+    source: Source,
+    found: tuple[RawFile, ...],
+    options: SourceOptions,
+    folder_of: Callable[[RawFile], str] = lambda file: "",
+) -> LabelTable:
+    try:
+        options = settle(source, found, options)
+    except UsageError:
+        # A first line that names an image is found when the labels are matched.
+        options = msgspec.structs.replace(options, has_header=True)
+    features = source.infer(found, options)
+    parts = [part for split in source.split(found, options) for part in source.read(split, found, features, options)]
+    batches = [part.batch for part in parts]
+    if not any(batch.num_rows for batch in batches):
+        raise BadInputError("there are no labels", where=place(found[0]))
+    table = pa.Table.from_batches(batches)
+    key = next((f for name in _KEYS for f in features if f.name.lower() == name), features[0])
+    if not key.is_scalar or key.dtype not in ("string", "int64"):
+        raise UsageError(
+            f"column {shown(key.name)} of the labels holds no names of files",
+            where=place(found[0]),
+            why=f"it is {key.describe_type()}",
+            next_step=f"Call the column that does so one of {', '.join(_KEYS)}",
+        )
+    names = _one_chunk(table.column(key.name)).cast(pa.string())
+    if names.null_count:
+        row = names.is_null().index(True).as_py() + 1
+        raise UsageError(
+            "a label has no name of a file",
+            where=place(found[0], row=row),
+            next_step="Fill it in, or take the row out of the labels",
+        )
+    folders = [folder_of(file) for file in found]
+    if any(folders):
+        places = [folders[i] for part in parts for i in _indices(part)]
+        paths = [f"{folder}/{name}" if folder else name for folder, name in zip(places, names.to_pylist(), strict=True)]
+        names = pa.array(paths, pa.string())
+    rest = tuple(f for f in features if f is not key)
+    columns = {f.name: _one_chunk(table.column(f.name)) for f in rest}
+    unique = names.unique()
+    if len(unique) == len(names):
+        return LabelTable(names.to_pylist(), rest, columns, key=key.name)
+    return _grouped(names, unique, rest, columns, found[0])._replace(key=key.name)
+
+
+def _grouped(
+    names: pa.Array, unique: pa.Array, features: Features, columns: dict[str, pa.Array], file: RawFile
+) -> LabelTable:
+    # Several rows a file, such as one a box: every column becomes a list.
+    groups = names.dictionary_encode().indices.to_numpy()
+    order = np.argsort(groups, kind="stable")
+    offsets = pa.array(np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(unique)))]), pa.int32())
+    lists, found = {}, []
+    for feature in features:
+        if not feature.is_scalar:
+            raise UsageError(
+                f"column {shown(feature.name)} of the labels cannot be a list of lists",
+                where=place(file),
+                why="a file has several rows, so every column becomes a list",
+                next_step="Leave the column out of the labels, or keep one row a file",
+            )
+        values = columns[feature.name].take(pa.array(order))
+        if values.null_count:
+            row = columns[feature.name].is_null().index(True).as_py() + 1
+            raise UsageError(
+                f"column {shown(feature.name)} of the labels is empty in a row",
+                where=place(file, row=row),
+                why="a file has several rows, so every column becomes a list, and lists hold no nulls",
+                next_step="Fill it in, or leave the column out",
+            )
+        lists[feature.name] = pa.ListArray.from_arrays(offsets, values)
+        found.append(make_feature(feature.name, feature.dtype, (None,), timezone=feature.timezone))
+    note = f"{place(file)} has several rows for a file, so its columns become lists"
+    return LabelTable(unique.to_pylist(), tuple(found), lists, (note,))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

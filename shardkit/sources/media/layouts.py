@@ -1,0 +1,181 @@
+"""Layouts: which files beside images and sounds hold their labels, by the names of all files.
+
+Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, LibriSpeech and Common Voice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from shardkit.errors import UsageError
+from shardkit.file_types import HEAD_BYTES, has_image_suffix, suffix_of
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile
+from shardkit.sources.files.streams import read_head
+from shardkit.sources.formats import FORMATS
+from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.media.coco import is_coco
+from shardkit.sources.split_names import split_in_name
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+_CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
+_SIDECARS = (".txt", ".caption", ".lab", ".json")
+_MASKS = ("SegmentationClass", "SegmentationObject")
+
+
+class Layout(NamedTuple):
+    """Files that labels are read from.
+
+    Attributes:
+        kind: Which reader reads them, a key of `label_readers.READERS`.
+        title: For people.
+        labels: The files that hold labels.
+        others: Further files that are no data: names of classes, masks, tables without labels.
+        lists: Files that name the files of a split each.
+    """
+
+    kind: str
+    title: str
+    labels: tuple[RawFile, ...]
+    others: tuple[RawFile, ...] = ()
+    lists: tuple[RawFile, ...] = ()
+
+
+def is_media_name(name: str) -> bool:
+    """Whether a file is called like an image or a sound."""
+    return has_image_suffix(name) or suffix_of(name) in FORMATS["audio"].suffixes
+
+
+def find_layout(files: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of the files, None if no labels lie beside them.
+
+    Raises:
+        UsageError: If labels lie there in several forms.
+        BadInputError, StorageError: If the first bytes of a file cannot be read.
+    """
+    media = [file for file in files if is_media_name(file.name)]
+    rest = [file for file in files if not is_media_name(file.name)]
+    if not media or not rest:
+        return None
+    found = [layout for find in _FORMS if (layout := find(media, rest)) is not None]
+    if not found:
+        return _sidecars(media, rest)
+    if len(found) > 1:
+        forms = ", ".join(f"{layout.title} ({printable(layout.labels[0].name)})" for layout in found)
+        raise UsageError(
+            "labels lie beside the files in several forms",
+            why=forms,
+            next_step="Leave one of them out with --exclude GLOB, name the labels with --labels, or add --no-labels",
+        )
+    return found[0]
+
+
+def _metadata(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    labels = [f for f in rest if _base(f) in [f"metadata{suffix}" for suffix in _TABLES]]
+    if len({suffix_of(f.name) for f in labels}) != 1:
+        return None
+    return Layout("folder table", f"a {_base(labels[0])} beside the files", tuple(labels))
+
+
+def _transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    labels = tuple(f for f in rest if f.name.endswith(".trans.txt"))
+    return Layout("transcripts", "transcripts of LibriSpeech", labels) if labels else None
+
+
+def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    labels = [f for f in rest if suffix_of(f.name) == ".xml"]
+    stems = {_stem(f) for f in media}
+    if not any(_stem(f) in stems for f in labels):
+        return None
+    sets = [f for f in rest if "ImageSets" in _folders(f)]
+    lists = [f for f in sets if "Main" in _folders(f) and split_in_name(_base(f)) is not None and "_" not in _base(f)]
+    masks = [f for f in media if any(name in _folders(f) for name in _MASKS)]
+    return Layout("voc", "Pascal VOC", tuple(labels), (*sets, *masks), tuple(lists))
+
+
+def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    named = [f for f in rest if suffix_of(f.name) == ".json" and _is_named_like_coco(f)]
+    labels = [f for f in named if is_coco(read_head(f, HEAD_BYTES))]
+    if not labels:
+        return None
+    # COCO itself has captions and keypoints of the same images beside the boxes.
+    boxes = [f for f in labels if _base(f).startswith("instances")] or labels
+    return Layout("coco", "COCO", tuple(boxes), tuple(f for f in named if f not in boxes))
+
+
+def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    described = [f for f in rest if suffix_of(f.name) in (".yaml", ".yml") or _base(f) in _CLASS_FILES]
+    texts = [f for f in rest if suffix_of(f.name) == ".txt" and f not in described]
+    images = {f.name.rpartition(".")[0] for f in media if has_image_suffix(f.name)}
+    labels = tuple(f for f in texts if image_of(f.name) in images)
+    is_apart = any("labels" in _folders(f) for f in labels)
+    if not labels or not (described or is_apart):
+        return None
+    return Layout("yolo", "YOLO", labels, tuple(described))
+
+
+def _common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    tables = [f for f in rest if suffix_of(f.name) == ".tsv"]
+    labels = tuple(f for f in tables if PurePosixPath(f.name).stem in ("train", "dev", "test"))
+    if not labels or not all("clips" in _folders(f) for f in media):
+        return None
+    return Layout("table", "Common Voice", labels, tuple(f for f in tables if f not in labels))
+
+
+def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    tables = [f for f in rest if suffix_of(f.name) == ".csv"]
+    folders = {str(parent) for f in media for parent in PurePosixPath(f.name).parents}
+    labels = tuple(f for f in tables if f.name.rpartition(".")[0] in folders and _stem(f) != "test")
+    if not labels:
+        return None
+    return Layout("table", f"{_base(labels[0])} beside a folder", labels, tuple(f for f in tables if f not in labels))
+
+
+def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    stems = {f.name.rpartition(".")[0] for f in media}
+    data = [f for f in rest if not is_beside_data(f.name)]
+    for suffix in _SIDECARS:
+        alike = tuple(f for f in data if suffix_of(f.name) == suffix)
+        if alike and all(f.name.rpartition(".")[0] in stems for f in alike):
+            kind = "fields" if suffix == ".json" else "captions" if has_image_suffix(media[0].name) else "spoken"
+            return Layout(kind, f"a {suffix} beside each file", alike)
+    return None
+
+
+_FORMS: tuple[Callable[[Sequence[RawFile], Sequence[RawFile]], Layout | None], ...] = (
+    _metadata,
+    _transcripts,
+    _voc,
+    _coco,
+    _yolo,
+    _common_voice,
+    _kaggle,
+)
+
+
+def image_of(name: str) -> str:
+    """Returns the path of the image without its extension that YOLO's labels are of: `images` for the last `labels`."""
+    folders = name.split("/")
+    where = max((i for i, folder in enumerate(folders[:-1]) if folder == "labels"), default=None)
+    if where is not None:
+        folders[where] = "images"
+    return "/".join(folders).rpartition(".")[0]
+
+
+def _is_named_like_coco(file: RawFile) -> bool:
+    words = file.name.lower()
+    return "annotation" in words or "coco" in words or "instances" in words
+
+
+def _base(file: RawFile) -> str:
+    return PurePosixPath(file.name).name
+
+
+def _stem(file: RawFile) -> str:
+    return PurePosixPath(file.name).stem
+
+
+def _folders(file: RawFile) -> list[str]:
+    return file.name.split("/")[:-1]

@@ -1,0 +1,170 @@
+"""Labels of files of their own: captions, transcripts, and the boxes of YOLO."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from shardkit.errors import BadInputError
+from shardkit.features import make_feature
+from shardkit.messages import shown
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.files.whole_files import read_whole_files
+from shardkit.sources.media.label_tables import LabelTable
+from shardkit.sources.media.layouts import image_of
+from shardkit.units import MiB, format_number, format_size
+
+_MAX_BYTES = 16 * MiB
+_BATCH_FILES = 1024
+_LIST = (None,)
+_YAML_NAMES = re.compile(
+    r"^names\s*:(?P<same>[^\n]*)\n?(?P<block>(?:(?:[ \t]*-|[ \t]+\S+\s*:)[^\n]*\n?|[ \t]*\n)*)", re.M
+)
+_YAML_ITEM = re.compile(r"^[ \t]*(?:(?P<index>\d+)\s*:|-)\s*(?P<name>\S.*?)\s*(?:#.*)?$")
+
+
+def read_texts(files: Sequence[RawFile], column: str) -> LabelTable:
+    """Returns the text of each file, without the blanks around it, under the name of the file without its extension.
+
+    Raises:
+        BadInputError: If a file is too large or not UTF-8.
+    """
+    texts = [text.strip() for text in _texts(files)]
+    names = [file.name.rpartition(".")[0] for file in files]
+    return LabelTable(names, (make_feature(column, "string"),), {column: pa.array(texts, pa.string())})
+
+
+def read_transcripts(files: Sequence[RawFile]) -> LabelTable:
+    """Returns the transcripts of LibriSpeech: lines of an utterance and its words, for the files of the same folder.
+
+    Raises:
+        BadInputError: If a file is too large or not UTF-8, or a line has no words.
+    """
+    names, texts = [], []
+    for file, text in zip(files, _texts(files), strict=True):
+        folder, slash, _ = file.name.rpartition("/")
+        for number, line in enumerate(text.split("\n"), start=1):
+            utterance, _, words = line.strip().partition(" ")
+            if not utterance:
+                continue
+            if not words:
+                raise BadInputError(
+                    "a transcript has no words",
+                    where=place(file, line=number),
+                    next_step="Write it like 84-121123-0000 THE WORDS",
+                )
+            names.append(f"{folder}{slash}{utterance}")
+            texts.append(words.strip())
+    return LabelTable(names, (make_feature("transcript", "string"),), {"transcript": pa.array(texts, pa.string())})
+
+
+def read_yolo(files: Sequence[RawFile], described: Sequence[RawFile]) -> LabelTable:
+    """Returns the boxes of YOLO, as parts of the width and height of the image: xmin, ymin, xmax, ymax.
+
+    Polygons of more than two points become the boxes around them.
+
+    Args:
+        files: A text file an image: lines of a class and the centre and size of a box.
+        described: Files that may name the classes.
+
+    Raises:
+        BadInputError: If a line is none of a class and a box, or a class has no name.
+    """
+    names = _class_names(described)
+    labels: list[list[int]] = []
+    boxes: list[list[float]] = []
+    num_polygons = 0
+    for file, text in zip(files, _texts(files), strict=True):
+        found = [_yolo_line(line, file, n, names) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        labels.append([label for label, _, _ in found])
+        boxes.append([x for _, corners, _ in found for x in corners])
+        num_polygons += sum(is_polygon for _, _, is_polygon in found)
+    features = (
+        make_feature("boxes", "float32", _LIST),
+        make_feature("box_labels", "int64", _LIST, vocabulary=names or None),
+    )
+    columns = {"boxes": pa.array(boxes, pa.list_(pa.float64())), "box_labels": pa.array(labels, pa.list_(pa.int64()))}
+    notes = ["the boxes of YOLO are read as xmin, ymin, xmax, ymax, in pixels, one box after the other"]
+    if num_polygons:
+        notes.append(f"{format_number(num_polygons, 'polygon')} of YOLO read as the box around it")
+    return LabelTable([image_of(f.name) for f in files], features, columns, tuple(notes), is_relative=True)
+
+
+def _yolo_line(line: str, file: RawFile, number: int, names: Sequence[str]) -> tuple[int, list[float], bool]:
+    try:
+        label, *values = (float(word) for word in line.split())
+    except ValueError:
+        label, values = math.nan, []
+    if len(values) < 4 or (len(values) > 5 and len(values) % 2) or not all(map(math.isfinite, (label, *values))):
+        raise BadInputError(
+            "a line is no class and box of YOLO",
+            where=place(file, line=number),
+            why=f"it is {shown(line[:60])}, expected a class, and the centre, width and height of a box",
+            next_step="Correct it, or read the files without labels with --no-labels",
+        )
+    if label != int(label) or label < 0 or (names and label >= len(names)):
+        raise BadInputError(
+            f"the class {label:g} has no name",
+            where=place(file, line=number),
+            why=f"{len(names)} classes are named" if names else "it is no whole number from 0 on",
+            next_step="Correct it, or the names of the classes",
+        )
+    if len(values) > 5:
+        xs, ys = values[::2], values[1::2]
+        return int(label), [min(xs), min(ys), max(xs), max(ys)], True
+    x, y, width, height = values[:4]
+    return int(label), [x - width / 2, y - height / 2, x + width / 2, y + height / 2], False
+
+
+def _class_names(described: Sequence[RawFile]) -> tuple[str, ...]:
+    for file, text in zip(described, _texts(described), strict=True):
+        if not file.name.endswith((".yaml", ".yml")):
+            return tuple(line.strip() for line in text.split("\n") if line.strip())
+        found = _YAML_NAMES.search(text)
+        if found is None:
+            continue
+        same = found["same"].partition("#")[0].strip()
+        if same:
+            items = [part.strip() for part in same.strip("[]{}").split(",") if part.strip()]
+            return _in_order(items if same[0] != "{" else [part.replace(":", ": ", 1) for part in items], file)
+        return _in_order([line for line in found["block"].split("\n") if line.strip()], file)
+    return ()
+
+
+def _in_order(items: Sequence[str], file: RawFile) -> tuple[str, ...]:
+    named: dict[int, str] = {}
+    for position, item in enumerate(items):
+        match = _YAML_ITEM.match(item)
+        index = int(match["index"]) if match and match["index"] else position
+        named[index] = (match["name"] if match else item).strip("'\"")
+    if sorted(named) != list(range(len(items))) or len(set(named.values())) < len(named):
+        raise BadInputError(
+            "the classes of YOLO are not named from 0 on, each once",
+            where=place(file),
+            next_step="Write them like names: [cat, dog]",
+        )
+    return tuple(named[i] for i in range(len(named)))
+
+
+def _texts(files: Sequence[RawFile]) -> list[str]:
+    large = next((f for f in files if f.num_bytes > _MAX_BYTES), None)
+    if large is not None:
+        why = f"it has more than {format_size(_MAX_BYTES)}"
+        raise BadInputError("a file of labels is too large", where=place(large), why=why, next_step="Remove the file")
+    texts: list[str] = []
+    for start in range(0, len(files), _BATCH_FILES):
+        batch = files[start : start + _BATCH_FILES]
+        data, offsets = read_whole_files(batch)
+        content, bounds = memoryview(data).cast("B"), np.asarray(offsets).tolist()
+        for file, first, last in zip(batch, bounds, bounds[1:], strict=False):
+            try:
+                texts.append(bytes(content[first:last]).decode("utf-8-sig"))
+            except UnicodeDecodeError as error:
+                raise BadInputError(
+                    "a file of labels is not UTF-8", where=place(file), why=str(error), next_step="Write it as UTF-8"
+                ) from error
+    return texts

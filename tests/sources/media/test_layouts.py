@@ -1,0 +1,154 @@
+"""Labels that lie beside images and sounds are found by the names of the files, and read with their splits."""
+
+import pytest
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.media.labels import labels_beside
+from shardkit.sources.media.layouts import find_layout, image_of
+from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
+from tests.support.files.label_makers import picture
+
+COCO = '{"images": [], "annotations": [], "categories": []}'
+XML = "<annotation></annotation>"
+
+
+def listed(folder, *names, **contents):
+    """Writes files, pictures as such, and returns them as inputs."""
+    for name in (*names, *contents):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_picture = name.endswith((".jpg", ".png"))
+        path.write_bytes(picture() if is_picture else contents.get(name, "1 0.5 0.5 0.2 0.2\n").encode())
+    return list_inputs([str(folder)]).files
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "labels"),
+    [
+        (["train/a.jpg", "train/metadata.csv", "test/b.jpg", "test/metadata.csv"], "folder table", 2),
+        (["JPEGImages/a.jpg", "Annotations/a.xml", "ImageSets/Main/train.txt"], "voc", 1),
+        (["images/a.jpg", "a.xml"], "voc", 1),
+        (["images/train/a.jpg", "labels/train/a.txt", "data.yaml"], "yolo", 1),
+        (["a.jpg", "a.txt", "classes.txt"], "yolo", 1),
+        (["a.jpg", "b.jpg", "a.txt"], "captions", 1),
+        (["a.wav", "a.txt"], "spoken", 1),
+        (["1/2/1-2-0.flac", "1/2/1-2.trans.txt"], "transcripts", 1),
+        (["clips/a.mp3", "train.tsv", "dev.tsv", "other.tsv"], "table", 2),
+        (["train/a.jpg", "train.csv", "sample_submission.csv"], "table", 1),
+    ],
+)
+def test_the_layouts(tmp_path, names, kind, labels):
+    layout = find_layout(listed(tmp_path, *names))
+    assert layout is not None
+    assert (layout.kind, len(layout.labels)) == (kind, labels)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["a/1.jpg", "b/2.jpg"], ["a.jpg", "README.md"], ["a.jpg", "notes.txt"], ["a.csv", "b.txt"], ["a.jpg", "x.csv"]],
+)
+def test_no_layout(tmp_path, names):
+    assert find_layout(listed(tmp_path, *names)) is None
+
+
+def test_coco_is_known_by_its_keys_and_has_the_boxes_alone(tmp_path):
+    files = ("annotations/instances_val.json", "annotations/captions_val.json", "annotations/licenses.json")
+    layout = find_layout(listed(tmp_path, "val/a.jpg", **dict.fromkeys(files[:2], COCO), **{files[2]: "[]"}))
+    assert layout is not None
+    assert (layout.kind, [f.name for f in layout.labels]) == ("coco", [files[0]])
+
+
+def test_two_forms_are_refused(tmp_path):
+    files = listed(tmp_path, "images/a.jpg", "labels/a.txt", "a.xml", "data.yaml")
+    with pytest.raises(UsageError, match="in several forms") as caught:
+        find_layout(files)
+    assert "Pascal VOC (a.xml)" in str(caught.value)
+    assert "--no-labels" in str(caught.value)
+
+
+def test_lists_name_splits_and_files_of_none_are_counted(tmp_path):
+    names = [f"JPEGImages/{i}.jpg" for i in range(4)] + [f"Annotations/{i}.xml" for i in range(4)]
+    lists = {"ImageSets/Main/train.txt": "0 1\n1 -1\n", "ImageSets/Main/test.txt": "2\n"}
+    beside = labels_beside(listed(tmp_path, *names, **lists), str(tmp_path), SourceOptions())
+    assert beside is not None
+    assert {f.name: f.split for f in beside.files} == {
+        "JPEGImages/0.jpg": "train", "JPEGImages/1.jpg": "train", "JPEGImages/2.jpg": "test"
+    }  # fmt: skip
+    assert beside.notes[1] == "1 file of no split left out: 'JPEGImages/3.jpg'"
+
+
+def test_a_file_in_two_lists_is_refused(tmp_path):
+    lists = {"ImageSets/Main/train.txt": "0\n", "ImageSets/Main/test.txt": "0\n"}
+    with pytest.raises(UsageError, match=r"0\.jpg' is in the splits test and train"):
+        labels_beside(
+            listed(tmp_path, "JPEGImages/0.jpg", "Annotations/0.xml", **lists), str(tmp_path), SourceOptions()
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        ("labels/train/a.txt", "images/train/a"),
+        ("train/labels/a.b.txt", "train/images/a.b"),
+        ("labels/labels/a.txt", "labels/images/a"),
+        ("a.txt", "a"),
+    ],
+)
+def test_the_image_of_labels_of_yolo(name, image):
+    assert image_of(name) == image
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"data.yaml": "nc: 2\nnames: ['cat', \"dog\"]\n"},
+        {"data.yaml": "names:\n  0: cat\n  1: dog  # the other\ntrain: images\n"},
+        {"data.yaml": "names:\n- cat\n- dog\nnc: 2\n"},
+        {"data.yaml": "names: {0: cat, 1: dog}\n"},
+        {"classes.txt": "cat\ndog\n"},
+    ],
+)
+def test_names_of_the_classes_of_yolo(tmp_path, described):
+    files = listed(tmp_path, "labels/a.txt", **described)
+    texts, others = (tuple(f for f in files if f.name.startswith("labels") == is_text) for is_text in (True, False))
+    table = read_yolo(texts, others)
+    assert table.features[1].vocabulary == ("cat", "dog")
+    assert table.columns["box_labels"].to_pylist() == [[1]]
+    assert [round(x, 6) for x in table.columns["boxes"].to_pylist()[0]] == [0.4, 0.4, 0.6, 0.6]
+
+
+def test_a_polygon_of_yolo_becomes_the_box_around_it(tmp_path):
+    table = read_yolo(listed(tmp_path, **{"a.txt": "0 0.1 0.2 0.5 0.9 0.3 0.3\n"}), ())
+    assert [round(x, 6) for x in table.columns["boxes"].to_pylist()[0]] == [0.1, 0.2, 0.5, 0.9]
+    assert "1 polygon of YOLO" in table.notes[1]
+
+
+@pytest.mark.parametrize(
+    "line", ["0 0.5 0.5", "0 0.5 0.5 0.1 x", "0 0.5 0.5 0.1 nan", "a picture of a cat", "0.5 1 1 1 1"]
+)
+def test_lines_that_are_none_of_yolo(tmp_path, line):
+    with pytest.raises(BadInputError) as caught:
+        read_yolo(listed(tmp_path, **{"a.txt": f"0 0.5 0.5 0.1 0.1\n{line}\n"}), ())
+    assert "a.txt, line 2" in str(caught.value)
+
+
+def test_a_class_without_a_name(tmp_path):
+    files = listed(tmp_path, **{"a.txt": "2 0.5 0.5 0.1 0.1\n", "classes.txt": "cat\ndog\n"})
+    with pytest.raises(BadInputError, match=r"the class 2 has no name in a\.txt, line 1: 2 classes are named"):
+        read_yolo(files[:1], files[1:])
+
+
+def test_transcripts_go_with_the_files_of_their_folder(tmp_path):
+    files = listed(tmp_path, **{"1/a.trans.txt": "a-0 ONE TWO\n\na-1 THREE\n"})
+    table = read_transcripts(files)
+    assert (list(table.names), table.columns["transcript"].to_pylist()) == (["1/a-0", "1/a-1"], ["ONE TWO", "THREE"])
+    with pytest.raises(BadInputError, match=r"no words in b\.trans\.txt, line 1"):
+        read_transcripts(listed(tmp_path / "b", **{"b.trans.txt": "a-0\n"}))
+
+
+def test_a_caption_that_is_no_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00x")
+    with pytest.raises(BadInputError, match=r"not UTF-8 in a\.txt"):
+        read_texts(list_inputs([str(tmp_path)]).files, "caption")
