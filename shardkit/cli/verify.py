@@ -70,12 +70,13 @@ def command(
     if as_json:
         _print_json(opened, report, seconds)
     else:
-        _print_report(report, dataset, seconds, is_indexed=opened.manifest.recipe.get("source") == "index")
+        is_indexed = opened.manifest.recipe.get("source") == "index"
+        _print_report(report, dataset, seconds, is_indexed=is_indexed, is_decoded=decode)
     if not report.is_whole:
         ctx.exit(1)
 
 
-def _print_report(report: VerifyReport, location: str, seconds: float, *, is_indexed: bool) -> None:
+def _print_report(report: VerifyReport, location: str, seconds: float, *, is_indexed: bool, is_decoded: bool) -> None:
     from shardkit.cli.shell.errors import visible
     from shardkit.units import format_count, format_duration, format_number, format_size
 
@@ -93,9 +94,10 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
     if report.is_whole:
         splits, examples = format_number(len(report.splits), "split"), format_number(report.num_examples, "example")
         rate = report.num_read_bytes / 1e6 / max(seconds, 1e-6)
+        done = "every byte read, all media decoded" if is_decoded else "every byte read"
         click.echo(
             f"ok: {splits}, {shards}, {examples}, {format_size(report.num_read_bytes)}, "
-            f"every byte read in {format_duration(seconds)} ({rate:.1f} MB/s)"
+            f"{done} in {format_duration(seconds)} ({rate:.1f} MB/s)"
         )
         return
     num_whole = report.num_read_shards - report.num_damaged_shards
@@ -104,7 +106,8 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
     if report.num_undecodable:
         records = format_number(report.num_undecodable, "record")
         click.echo(f"{records} of these came so from the inputs: an image or a sound that does not decode.")
-        click.echo("Next: convert again with --check-media and --on-bad-record skip or quarantine")
+        if not is_indexed:
+            click.echo("Next: convert again with --check-media and --on-bad-record skip or quarantine")
     if report.num_undecodable == report.num_damages:
         return
     if is_indexed:

@@ -119,7 +119,9 @@ def box_notes(features: Features, boxes: Boxes) -> tuple[str, ...]:
     rest = [
         f.name
         for i, f in enumerate(features)
-        if _PLACES.fullmatch(f.name.lower()) and i not in boxes.kinds and f.stored_as != "bytes_list"
+        if _PLACES.fullmatch(re.split(r"[/.]", f.name.lower())[-1])
+        and i not in boxes.kinds
+        and f.stored_as != "bytes_list"
     ]
     notes = []
     if boxes.kinds:
@@ -128,9 +130,9 @@ def box_notes(features: Features, boxes: Boxes) -> tuple[str, ...]:
             "original_width keep the size it had"
         )
     if rest:
-        is_one = len(rest) == 1
-        what = f"column {rest[0]} is" if is_one else f"columns {', '.join(rest)} are"
-        notes.append(f"{what} not scaled to --image-size: places in pixels no longer fit the images")
+        notes.append(
+            f"--image-size leaves {', '.join(rest)} as written: pixels no longer fit the images, fractions of a side do"
+        )
     return tuple(notes)
 
 

@@ -73,10 +73,10 @@ def test_whole_numbers_of_a_table_become_fractions(is_list):
 
 
 def test_columns_that_may_be_places_are_named():
-    features = (IMAGE, make_feature("bbox", "float32", (4,)), make_feature("keypoints", "float32", (None,)))
-    rows, _, notes = run([{"image": None, "bbox": [1, 2, 3, 4], "keypoints": []}], features, image_size=(9, 9))
-    assert rows == [{"image": None, "bbox": [1, 2, 3, 4], "keypoints": []}]
-    assert any("bbox, keypoints are not scaled" in n for n in notes)
+    features = (IMAGE, make_feature("bbox", "float32", (4,)), make_feature("json/keypoints", "float32", (None,)))
+    rows, _, notes = run([{"image": None, "bbox": [1, 2, 3, 4], "json/keypoints": []}], features, image_size=(9, 9))
+    assert rows == [{"image": None, "bbox": [1, 2, 3, 4], "json/keypoints": []}]
+    assert any("leaves bbox, json/keypoints as written" in n for n in notes)
 
 
 def turned(orientation, size=(40, 20)):
