@@ -135,7 +135,7 @@ _ALL = (
         "text",
         "shardkit.sources.text.source.TextSource",
         content="text",
-        options=("text_record", "encoding"),
+        options=("text_record", "encoding", "no_labels"),
     ),
     Format(
         "sqlite",

@@ -29,6 +29,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         class_level: Which folder of an image or a sound is its class: 0 is the outermost one that tells no split. A
             file that lies less deep has none.
         has_split_names: Whether the names of all files tell their split.
+        has_text_classes: Whether the folder of a text file is its class.
         leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
         tolerates_bad_rows: Whether rows that do not fit are handed over as rejected instead of ending the conversion.
     """
@@ -148,7 +149,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     no_labels: Annotated[
         bool,
         Option(
-            "--no-labels", "Take images and audio files alone: no folder is a class, and no file beside them a label.",
+            "--no-labels",
+            "Take images, audio and text files alone: no folder is a class, and no file beside them a label.",
             INPUTS, "content",
         ),
     ] = False  # fmt: skip
@@ -179,5 +181,6 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 200  # fmt: skip
     class_level: int = 0
     has_split_names: bool = False
+    has_text_classes: bool = False
     leading_zeros: tuple[str, ...] = ()
     tolerates_bad_rows: bool = False

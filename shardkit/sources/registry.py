@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 from shardkit import file_types
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
+from shardkit.sources.class_folders import are_class_documents
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS, Format, format_named
@@ -132,8 +133,16 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
         out = {file.name for file in passed}
         return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), looks))
     kinds = count_kinds(data, looks)
+    if _hold_class_documents(data, looks, options):
+        return Choice(source_for("text"), (), tuple(passed), kinds)
     format = _format_of_all(data, looks, kinds, options)
     return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
+
+
+def _hold_class_documents(files: list[RawFile], looks: dict[str, Look], options: SourceOptions) -> bool:
+    # A short text may look like a table.
+    are_texts = all(looks[file.name].format in ("text", "csv", "tsv") for file in files)
+    return are_texts and not options.no_labels and are_class_documents(files)
 
 
 def _format_of_all(

@@ -25,8 +25,6 @@ OPEN = (
     'JSON {"data": [...]}',
     "JSON, --records data",
     "libsvm",
-    "aclImdb",
-    "20 newsgroups",
 )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardkit.errors import UsageError
 from shardkit.sources.base import RawFile, SourceOptions
-from shardkit.sources.media.class_folders import classes_of
+from shardkit.sources.class_folders import classes_of
 from shardkit.sources.media.image_source import ImageSource
 from shardkit.sources.split_names import folders_below_split, split_in_name, splits_in_names
 

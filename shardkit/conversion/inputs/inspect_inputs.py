@@ -25,12 +25,12 @@ from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
+from shardkit.sources.class_folders import check_one_folder
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_encoding
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
-from shardkit.sources.media.class_folders import check_one_folder
 from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import splits_in_names
 from shardkit.storage import files as storage

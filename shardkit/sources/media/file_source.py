@@ -17,18 +17,10 @@ from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
 from shardkit.media.audio_decoding import Samples
 from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
+from shardkit.sources.class_folders import class_notes, class_of, classes_of, find_class_level
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
-from shardkit.sources.media.class_folders import (
-    class_notes,
-    class_of,
-    classes_of,
-    cut_batches,
-    find_class_level,
-    max_file_bytes,
-    split_files,
-    too_large,
-)
+from shardkit.sources.media.file_batches import cut_batches, max_file_bytes, split_files, too_large
 from shardkit.sources.media.labels import FileLabels, load_labels
 from shardkit.sources.media.rows import WholeRows
 

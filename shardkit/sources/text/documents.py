@@ -22,6 +22,7 @@ from shardkit.sources.base import (
     place,
     rejected_row,
 )
+from shardkit.sources.class_folders import class_of
 from shardkit.sources.columns.row_casting import bad_value_error, cast_rows
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 from shardkit.sources.files.whole_files import read_whole_files
@@ -131,7 +132,12 @@ class _Documents:
         if found_errors:
             texts = pa.array([text for _, text in good], pa.binary())
         names = [self._files[index].name for index, _ in good]
-        columns = {"text": texts.view(pa.string()), "filename": pa.array(names, pa.string())}
+        classes = [class_of(self._files[index], self._options) for index, _ in good]
+        columns = {
+            "text": texts.view(pa.string()),
+            "label": pa.array(classes, pa.string()),
+            "filename": pa.array(names, pa.string()),
+        }
         cast = cast_rows(
             lambda start, stop: {name: column.slice(start, stop - start) for name, column in columns.items()},
             len(names),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
+from shardkit.sources.class_folders import are_class_documents, class_of, classes_of, find_class_level
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.row_casting import CastRows, bad_value_error, cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
@@ -79,8 +81,23 @@ class TextSource:
             return False
         return not looks_like_table(head)
 
+    def settle(self, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
+        """Returns the options for a row a file, with its folder as class, where files are texts in class folders.
+
+        Raises:
+            UsageError: If a few other files lie beside such texts.
+        """
+        is_asked = options.text_record == "file" or (options.text_record == "line" and are_class_documents(files))
+        if options.no_labels or not is_asked:
+            return options
+        leveled = msgspec.structs.replace(options, class_level=find_class_level(files, options))
+        classes = {class_of(file, leveled) for file in files}
+        if None in classes or len(classes) < 2:
+            return options
+        return msgspec.structs.replace(leveled, text_record="file", has_text_classes=True)
+
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
-        """Returns the one column `text`, and `filename` where a file is a row.
+        """Returns the one column `text`, and `filename` where a file is a row, with its class if its folder says so.
 
         Raises:
             BadInputError: If a file is no text, or all are empty.
@@ -92,11 +109,17 @@ class TextSource:
             if error := other_encoding(read_head(file, file_types.HEAD_BYTES), file):
                 raise error
         text = make_feature("text", "string", media_type="text")
-        return (text, make_feature("filename", "string")) if options.text_record == "file" else (text,)
+        if options.text_record != "file":
+            return (text,)
+        classes = classes_of(files, "a text", options) if options.has_text_classes else ()
+        label = (make_feature("label", "int64", vocabulary=classes),) if classes else ()
+        return (text, *label, make_feature("filename", "string"))
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on empty lines, and on a table that is read as text."""
         first = next((f for f in files if f.num_bytes), None)
+        if options.has_text_classes:
+            return ("layout: class folders of texts, a row a file; --no-labels reads lines instead",)
         if first is None or options.text_record == "file":
             return ()
         head = read_head(first, HEAD_BYTES)

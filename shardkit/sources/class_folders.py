@@ -1,17 +1,22 @@
-"""Files that are one row each, and the folders that say what class they are of."""
+"""Folders that say what class the files in them are of: images, sounds and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Sequence
 
 from shardkit.errors import UsageError
+from shardkit.file_types import suffix_of
 from shardkit.messages import printable
-from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
+from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.inventory import is_beside_data
 from shardkit.sources.split_names import folders_below_split
-from shardkit.units import format_count, format_size
+from shardkit.units import MiB, format_count
 
-_MIN_SPLIT_FILES, _MAX_SPLIT_FILES = 512, 4096
-_MAX_COLUMN_BYTES = 2**31 - 1  # Arrow counts the bytes of a batch with 32 bits.
+_MAX_DOCUMENT_BYTES = MiB
+_MIN_DOCUMENTS = 4
+_DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
 
 
 def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
@@ -97,50 +102,37 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
     return (f"{what} in one folder, {printable(only[0])}: one class is no label; --labels names a file of labels",)
 
 
+def are_class_documents(files: Sequence[RawFile]) -> bool:
+    """Whether files are small texts by their names and sizes, several in each of at least two class folders.
+
+    A folder is no class if its name has no letter, as that of a day, or is a key and a value.
+
+    Raises:
+        UsageError: If a tenth of the files or less lie beside such texts.
+    """
+    data = [file for file in files if file.num_bytes and not is_beside_data(file.name)]
+    texts = [file for file in data if suffix_of(file.name) in _DOCUMENT_SUFFIXES and _class_name(file) is not None]
+    if len(texts) < max(_MIN_DOCUMENTS, 0.9 * len(data)) or any(f.num_bytes > _MAX_DOCUMENT_BYTES for f in texts):
+        return False
+    by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
+    if len(set(map(_class_name, texts))) < 2 or min(by_folder.values()) < 2:
+        return False
+    if len(texts) < len(data):
+        kept = {file.name for file in texts}
+        others = [printable(file.name) for file in data if file.name not in kept]
+        raise UsageError(
+            "files lie beside class folders of texts",
+            why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:3])}",
+            next_step="Leave these out with --exclude GLOB, or add --no-labels to read the lines of all files",
+        )
+    return True
+
+
+def _class_name(file: RawFile) -> str | None:
+    folders = folders_below_split(file.name)
+    is_class = folders and re.search("[^\\W\\d_]", folders[-1]) and "=" not in folders[-1]
+    return folders[-1] if is_class else None
+
+
 def _folders(file: RawFile, options: SourceOptions) -> list[str]:
     return folders_below_split(file.name) if options.has_split_names else file.name.split("/")[:-1]
-
-
-def split_files(files: tuple[RawFile, ...], split_bytes: int | None) -> list[InputSplit]:
-    """Cuts a list of files into splits of about `split_bytes`; None chooses by the size of all."""
-    # The identity of a file is its name, so all files may count here.
-    wanted = split_bytes or choose_split_bytes(sum(f.num_bytes for f in files))
-    max_files = max(_MIN_SPLIT_FILES, min(len(files) // 32, _MAX_SPLIT_FILES))
-    splits: list[InputSplit] = []
-    start, num_bytes = 0, 0
-    for stop, file in enumerate(files, start=1):
-        num_bytes += file.num_bytes
-        if num_bytes >= wanted or stop - start == max_files or stop == len(files):
-            splits.append(InputSplit(index=len(splits), file_start=start, file_stop=stop, num_bytes=num_bytes))
-            start, num_bytes = stop, 0
-    return splits
-
-
-def cut_batches(
-    split: InputSplit, files: tuple[RawFile, ...], batch_bytes: int, max_file_bytes: int
-) -> Iterator[tuple[int, int]]:
-    """Yields the files of a split in batches of about `batch_bytes`, half-open; a file that is too large is alone."""
-    start, num_bytes = split.file_start, 0
-    for index in range(split.file_start, split.file_stop):
-        if files[index].num_bytes > max_file_bytes:
-            if index > start:
-                yield start, index
-            yield index, index + 1
-            start, num_bytes = index + 1, 0
-            continue
-        num_bytes += files[index].num_bytes
-        if num_bytes >= batch_bytes:
-            yield start, index + 1
-            start, num_bytes = index + 1, 0
-    if start < split.file_stop:
-        yield start, split.file_stop
-
-
-def max_file_bytes(max_record_bytes: int, batch_bytes: int) -> int:
-    """Returns the most bytes of a file that becomes a value, among others in a batch."""
-    return min(max_record_bytes, _MAX_COLUMN_BYTES - batch_bytes)
-
-
-def too_large(limit: int) -> str:
-    """Returns why a file is refused."""
-    return f"it has more than the {format_size(limit)} that a record may have"

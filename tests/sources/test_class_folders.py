@@ -1,0 +1,75 @@
+"""Small texts in class folders are documents with a class; other texts are lines."""
+
+import pytest
+
+from shardkit.errors import UsageError
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.class_folders import are_class_documents
+from shardkit.sources.registry import choose
+from shardkit.sources.text.source import TextSource
+from tests.support.files.listing_makers import write
+from tests.support.files.source_makers import read_all
+
+
+def listed(folder, names, content="One, two\nthree, four\n"):
+    for name in names:
+        write(folder, name, content)
+    return list_inputs([str(folder)]).files
+
+
+def reviews(*folders, number=3, suffix=".txt"):
+    return [f"{folder}/{i}{suffix}" for folder in folders for i in range(number)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        reviews("pos", "neg"),
+        reviews("train/pos", "train/neg", "test/pos", "test/neg"),
+        reviews("20news-bydate-train/sci.space", "20news-bydate-train/rec.autos", suffix=""),
+        [*reviews("pos", "neg"), "README", "_SUCCESS"],
+    ],
+)
+def test_documents(tmp_path, names):
+    files = listed(tmp_path, names)
+    assert are_class_documents(files)
+    # A short text may look like a table, and is none here.
+    assert choose(files, SourceOptions()).source.format == "text"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        reviews("pos"),
+        reviews("pos", "neg", number=1),
+        reviews("2026-11-01", "2026-11-02"),
+        reviews("day=1", "day=2"),
+        reviews("en", "de", suffix=".csv"),
+        ["train.txt", "test.txt", "valid.txt", "more.txt"],
+    ],
+)
+def test_lines(tmp_path, names):
+    assert not are_class_documents(listed(tmp_path, names))
+
+
+def test_large_files_are_no_documents(tmp_path):
+    assert not are_class_documents(listed(tmp_path, reviews("en", "de"), "word\n" * 300_000))
+
+
+def test_a_few_files_beside_documents_are_refused(tmp_path):
+    files = listed(tmp_path, [*reviews("train/pos", "train/neg", number=10), "imdb.vocab", "train/urls_pos.txt"])
+    with pytest.raises(UsageError, match=r"2 of 22: imdb.vocab, train/urls_pos.txt") as caught:
+        are_class_documents(files)
+    assert "--exclude" in str(caught.value)
+
+
+def test_rows_have_the_class_of_their_folder(tmp_path):
+    listed(tmp_path, reviews("neg"), "bad\n")
+    listed(tmp_path, reviews("pos"), "good\n")
+    found = read_all(TextSource(), tmp_path)
+    label = next(f for f in found.features if f.name == "label")
+    assert label.vocabulary == ("neg", "pos")
+    assert {(row["text"], row["label"]) for row in found.rows} == {("bad\n", 0), ("good\n", 1)}
+    lines = read_all(TextSource(), tmp_path, no_labels=True)
+    assert [f.name for f in lines.features] == ["text"]
