@@ -38,7 +38,22 @@ _FOREIGN = (
     (b"\xfd7zXZ\0", "an xz file"),
     (b"8BPS", "a Photoshop image"),
     (b"%!PS", "a PostScript file"),
+    (b"II+\0", "a BigTIFF image"),
+    (b"MM\0+", "a BigTIFF image"),
+    (b"\0\0\0\x0cjP  ", "a JPEG 2000 image"),
+    (b"\0\0\0\x0cJXL ", "a JPEG XL image"),
+    (b"\0\0\1\0", "an icon"),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media file"),
+    (b"\x1a\x45\xdf\xa3", "a Matroska or WebM file"),
+    (b"#!AMR", "an AMR audio file"),
 )
+_BOXES = {
+    b"avif": "an AVIF image",
+    b"heic": "a HEIC image",
+    b"heix": "a HEIC image",
+    b"mif1": "a HEIF image",
+    b"M4A ": "an M4A audio file",
+}
 # The version of the protocol, and an operation that begins a common object.
 _PICKLE = re.compile(rb"\x80[\x02\x03][\]})(cX.K]|\x80[\x04\x05][\x95]")
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) | _PNM_SUFFIXES
@@ -104,6 +119,8 @@ def foreign_format(head: bytes) -> str | None:
         return known
     if head[257:262] == b"ustar":
         return "a tar archive"
+    if head[4:8] == b"ftyp" and head[:3] == bytes(3):
+        return _BOXES.get(head[8:12], "an MP4 file")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _looks_binary(head):
         return None
     return UNKNOWN

@@ -55,20 +55,17 @@ def test_images_of_all_kinds_are_kept_or_stored_as_png(run, pictures, tmp_path):
         assert np.array_equal(np.asarray(found.convert("RGB")), np.asarray(expected.convert("RGB"))), row["filename"]
 
 
-@pytest.mark.parametrize("suffix", ["gif", "bmp", "tif", "ppm", "webp"])
-def test_an_image_that_is_cut_off_ends_the_conversion_or_is_skipped(run, pictures, tmp_path, suffix):
-    whole = next(pictures.glob(f"*.{suffix}"))
-    for path in pictures.iterdir():
-        if path != whole:
-            path.unlink()
-    (pictures / f"cut.{suffix}").write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
+def test_images_that_are_cut_off_end_the_conversion_or_are_skipped(run, pictures, tmp_path):
+    for path in [p for p in pictures.iterdir() if p.suffix != ".pgm"]:
+        (pictures / f"cut-{path.name}").write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
     code, err = run("convert", pictures, tmp_path / "out")
     assert code == 3
-    assert f"cut.{suffix}" in err
+    assert "cut-" in err
     assert "cut off" in err
-    code, err = run("convert", pictures, tmp_path / "out", "--on-bad-record", "skip")
+    code, err = run("convert", pictures, tmp_path / "out", "--on-bad-record", "skip", "--max-bad", "7")
     assert code == 0, err
-    assert open_dataset(str(tmp_path / "out")).manifest.splits[0].num_examples == 1
+    names = [r["filename"] for r in read_rows(open_dataset(str(tmp_path / "out")), "train")]
+    assert sorted(names) == sorted(p.name for p in pictures.iterdir() if not p.name.startswith("cut-"))
 
 
 def test_sounds_of_all_kinds_are_found_by_content(run, tmp_path):

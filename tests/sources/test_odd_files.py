@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import re
 import zipfile
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_all_odd_files_of_a_kind_are_refused(tmp_path):
     assert len(choose(files, SourceOptions(tolerates_bad_rows=True)).refused) == 200
 
 
-def test_a_tiff_among_images_is_left_to_be_a_row(tmp_path):
+def test_an_image_of_a_kind_that_is_not_read_is_left_to_be_a_row_among_others(tmp_path):
     write(tmp_path, "a.png", png())
     write(tmp_path, "b.psd", b"8BPS" + bytes(20))
     files = list_inputs([str(tmp_path)]).files
@@ -55,6 +56,24 @@ def test_a_tiff_among_images_is_left_to_be_a_row(tmp_path):
         choose(files, SourceOptions())
     choice = choose(files, SourceOptions(tolerates_bad_rows=True))
     assert (choice.source.format, choice.refused) == ("images", ())
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (bytes(3) + b"\x18ftypheic" + bytes(12), "is a HEIC image, which is not read.*Convert it to PNG or JPEG first"),
+        (
+            bytes(3) + b"\x1cftypM4A " + bytes(12),
+            "is an M4A audio file, which is not read.*Convert it to WAV or FLAC first",
+        ),
+        (bytes(3) + b"\x0cjP  \r\n\x87\n" + bytes(12), "is a JPEG 2000 image"),
+    ],
+)
+def test_images_and_sounds_that_are_not_read_are_named_as_what_they_are(tmp_path, head, expected):
+    write(tmp_path, "a.bin", head)
+    with pytest.raises(UsageError) as caught:
+        choose(list_inputs([str(tmp_path)]).files, SourceOptions())
+    assert re.search(expected, str(caught.value), re.DOTALL)
 
 
 def test_a_zip_inside_of_a_zip_is_refused(tmp_path):
