@@ -20,7 +20,7 @@ from shardkit.features import make_feature
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.streams import open_stream, read_exactly
-from shardkit.sources.media.label_tables import LabelTable
+from shardkit.sources.media.label_tables import DECLARED_SIZE, LabelTable
 from shardkit.units import format_size
 
 _MAX_BYTES = 2 * 1024**3
@@ -119,6 +119,7 @@ def _table(document: _Document, names: list[str], file: RawFile, unread: list[st
         "boxes": _lists(offsets * 4, pa.array(boxes.reshape(-1))),
         "box_labels": _lists(offsets, pa.array(labels[order])),
         "is_crowd": _lists(offsets, pa.array(np.array([a.iscrowd != 0 for a in found], np.bool_)[order])),
+        **{name: pa.array(values) for name, values in zip(DECLARED_SIZE, _sizes(document).T, strict=True)},
     }
     features = [
         make_feature("boxes", "float32", _LIST),

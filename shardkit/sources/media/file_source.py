@@ -21,6 +21,7 @@ from shardkit.sources.class_folders import class_notes, class_of, classes_of, fi
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
 from shardkit.sources.media.file_batches import cut_batches, max_file_bytes, split_files, too_large
+from shardkit.sources.media.label_tables import DECLARED_SIZE
 from shardkit.sources.media.labels import FileLabels, load_labels
 from shardkit.sources.media.rows import WholeRows
 
@@ -250,12 +251,48 @@ class _Reader:
         if not found:
             return self._rows.nothing()
         positions = np.array(indices, np.int64)
+        labels = {} if self._labels is None else self._labels.take(positions)
+        if DECLARED_SIZE[0] in labels and "width" in self._source.numbers:
+            fits = self._reject_other_sizes(found, labels, indices, raw_of)
+            if not fits.any():
+                return self._rows.nothing()
+            positions, labels = positions[fits], {name: c.filter(pa.array(fits)) for name, c in labels.items()}
+            found, indices = [one for one, is_kept in zip(found, fits, strict=True) if is_kept], positions.tolist()
         samples = [one.samples.reshape(-1) for one in found if one.samples is not None]
         column = _as_lists(samples) if samples else _as_bytes(whole, positions - start)
-        return self._rows.batch(self._columns(column, found, positions), indices, raw_of)
+        return self._rows.batch(self._columns(column, found, positions, labels), indices, raw_of)
+
+    def _reject_other_sizes(
+        self,
+        found: Sequence[Found],
+        labels: Mapping[str, pa.Array],
+        indices: Sequence[int],
+        raw_of: Callable[[int], bytes],
+    ) -> npt.NDArray[np.bool_]:
+        """Returns which images have the size that their boxes were drawn on, turned or not, and rejects the others."""
+        places = [self._source.numbers.index(name) for name in ("width", "height")]
+        sizes = np.array([[one.numbers[i] for i in places] for one in found], np.float64)
+        declared = np.stack([labels[name].fill_null(np.nan).to_numpy() for name in DECLARED_SIZE], axis=1)
+        # Some tools are a pixel off, leave a size out, or write one side alone.
+        differs = [(np.abs(declared - of) > 1).any(axis=1) for of in (sizes, sizes[:, ::-1])]
+        fits = np.logical_not(differs[0] & differs[1])
+        for row in np.flatnonzero(~fits).tolist():
+            said, real = (f"{int(width)}x{int(height)}" for width, height in (declared[row], sizes[row]))
+            error = BadInputError(
+                "the boxes are of an image of another size",
+                where=place(self._files[indices[row]]),
+                why=f"the labels say {said} pixels, and it has {real}",
+                next_step="Give the labels of these images, or take the size out of the labels if the boxes fit",
+            )
+            self._rows.reject(indices[row], error, raw_of(indices[row]))
+        return fits
 
     def _columns(
-        self, content: pa.Array, found: Sequence[Found], positions: npt.NDArray[np.int64]
+        self,
+        content: pa.Array,
+        found: Sequence[Found],
+        positions: npt.NDArray[np.int64],
+        labels: Mapping[str, pa.Array],
     ) -> Mapping[str, pa.Array]:
         files = [self._files[i] for i in positions.tolist()]
         columns = {
@@ -266,7 +303,7 @@ class _Reader:
         for position, name in enumerate(self._source.numbers):
             columns[name] = pa.array([one.numbers[position] for one in found], pa.int64())
         if self._labels is not None:
-            columns |= self._labels.take(positions)
+            columns |= labels
             if self._labels.is_relative:
                 columns["boxes"] = _in_pixels(columns["boxes"], columns["width"], columns["height"])
         return columns

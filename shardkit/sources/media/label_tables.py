@@ -23,6 +23,10 @@ _LISTED_NAMES = 3
 _SEVERAL = -2
 
 
+DECLARED_SIZE = ("declared_width", "declared_height")
+"""Columns beside those of the features: what the labels say of the size of the image that boxes were drawn on."""
+
+
 class LabelColumns(Protocol):
     """What is known of some files."""
 
@@ -52,7 +56,7 @@ class LabelTable(NamedTuple):
     Attributes:
         names: Names of the files, each once.
         features: What the columns hold.
-        columns: By name of the feature.
+        columns: By name of the feature, and DECLARED_SIZE where that is known.
         notes: What a user should know.
         key: What the column of the names is called; empty if it is none of a table.
         is_relative: Whether `boxes` are parts of the width and height of their image.

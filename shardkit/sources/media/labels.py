@@ -20,7 +20,15 @@ from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.label_readers import read_labels
-from shardkit.sources.media.label_tables import LabelColumns, LabelTable, Matching, Positions, check_header, match_names
+from shardkit.sources.media.label_tables import (
+    DECLARED_SIZE,
+    LabelColumns,
+    LabelTable,
+    Matching,
+    Positions,
+    check_header,
+    match_names,
+)
 from shardkit.sources.media.layouts import Layout, find_layout, is_media_name
 from shardkit.sources.split_names import read_names, split_in_name, splits_in_names
 from shardkit.storage import files as storage
@@ -47,7 +55,8 @@ class FileLabels(NamedTuple):
     def take(self, file_indices: Positions) -> dict[str, pa.Array]:
         """Returns the labels of some files by their positions in the list of files."""
         found = self.columns.take(self.matching.positions[file_indices])
-        return {f.name: found[g.name] for f, g in zip(self.features, self.columns.features, strict=True)}
+        named = {f.name: found[g.name] for f, g in zip(self.features, self.columns.features, strict=True)}
+        return named | {name: found[name] for name in DECLARED_SIZE if name in found}
 
 
 class Beside(NamedTuple):

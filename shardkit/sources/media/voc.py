@@ -21,7 +21,7 @@ from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.whole_files import read_whole_files
 from shardkit.sources.media.coco import odd_boxes
-from shardkit.sources.media.label_tables import Positions
+from shardkit.sources.media.label_tables import DECLARED_SIZE, Positions
 from shardkit.units import MiB, format_size
 
 _MAX_DEPTH = 16
@@ -115,6 +115,10 @@ class VocLabels:
             "box_labels": column([None if o is None else [classes[b.name] for b in o] for o in found], pa.int64()),
             "is_difficult": column([None if o is None else [b.is_difficult for b in o] for o in found], pa.bool_()),
             "is_truncated": column([None if o is None else [b.is_truncated for b in o] for o in found], pa.bool_()),
+            **{
+                name: pa.array([o[0].image_size[axis] if o else None for o in found], pa.float64())
+                for axis, name in enumerate(DECLARED_SIZE)
+            },
         }
 
 

@@ -92,6 +92,29 @@ def test_boxes_that_may_be_wrong_are_counted(tmp_path):
     assert not any("no area" in n for n in notes)
 
 
+@pytest.mark.parametrize("kind", ["coco", "voc"])
+def test_boxes_of_images_of_another_size_are_refused(tmp_path, kind):
+    folder = images(tmp_path, "a.png", "b.png", "c.png")
+    sizes = {"a.png": (7, 5), "b.png": (5, 7), "c.png": (14, 10)}
+    if kind == "coco":
+        document = json.loads(json.dumps(COCO))
+        for image in document["images"]:
+            image["width"], image["height"] = sizes[image["file_name"]]
+        labels = text(tmp_path, "c.json", json.dumps(document))
+    else:
+        labels = tmp_path / "xml"
+        for name, (width, height) in sizes.items():
+            size = f"<size><width>{width}</width><height>{height}</height></size>"
+            content = f"<annotation>{size}{voc_object('dog', (1, 1, 2, 2))}</annotation>"
+            text(tmp_path, f"xml/{name[0]}.xml", content)
+    message = fails(folder, labels, kind=BadInputError)
+    assert "the boxes are of an image of another size in c.png: the labels say 14x10 pixels, and it has 7x5" in message
+    _, rows, _, rejected = read(folder, labels, tolerates_bad_rows=True)
+    assert sorted(rows) == ["a.png", "b.png"]
+    assert rows["a.png"]["boxes"][:2] == ([0, 0] if kind == "coco" else [1, 1])
+    assert [r.file_index for r in rejected] == [2]
+
+
 @pytest.mark.parametrize("tolerates", [False, True])
 def test_damaged_labels_are_blamed_on_the_labels(tmp_path, tolerates):
     folder = images(tmp_path, "a.png")
