@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -13,14 +14,21 @@ from shardkit.options import Form, Named
 
 
 class SplitShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dataset split and the fraction of the rows that it gets; 0 where none is given."""
+    """A dataset split.
+
+    Attributes:
+        name: Of the split.
+        fraction: Of the rows that it gets; 0 where none is given.
+        files: A glob over the names of its files, or `@` and the path of a list of them; empty where none is given.
+    """
 
     name: str
     fraction: float = 0.0
+    files: str = ""
 
 
 class Split(Named):
-    """A split and its share of the rows, such as `train=0.9`, or a split alone."""
+    """A split and its share of the rows or its files, such as `train=0.9` or `test=test/*`, or a split alone."""
 
     def parse(self, text: Any) -> Any:
         """Returns the split.
@@ -28,17 +36,28 @@ class Split(Named):
         Raises:
             UsageError: If its share is no fraction between 0 and 1.
         """
-        name, sign, fraction = text.partition("=")
+        name, sign, value = text.partition("=")
+        if not sign and not re.search(r"[/%.]", name):
+            return SplitShare(name=name)
+        if sign and value and not re.fullmatch(r"[-+.,/%\d\s]*|nan|inf", value):
+            return SplitShare(name=name, files=value)
+        number = value.strip().removesuffix("%")
         try:
-            share = SplitShare(name=name, fraction=float(fraction) if sign else 0.0)
+            fraction = float(number) / (100 if number != value.strip() else 1)
         except ValueError:
-            raise UsageError(f"{fraction!r} is not a fraction", next_step="Write it like --split train=0.9") from None
-        if sign:
-            _check_fraction(share)
+            raise UsageError(
+                f"{value if sign else text!r} is not a fraction",
+                next_step="Write each split with its fraction, as in --split train=0.8 --split test=0.2, or with its "
+                "files, as in --split 'train=train/*'",
+            ) from None
+        share = SplitShare(name=name, fraction=fraction)
+        _check_fraction(share)
         return share
 
     def write(self, value: Any, recipe: Mapping[str, Any]) -> Any:
         """Returns the name, and the fraction where neither a column nor the files name the split of each row."""
+        if value.get("files"):
+            return f"{value['name']}={value['files']}"
         is_named = recipe.get("split_column") or recipe.get("splits_by_name")
         return str(value["name"]) if is_named else f"{value['name']}={value['fraction']!r}"
 
@@ -62,6 +81,8 @@ def parse_shares(shares: Sequence[SplitShare], default_names: Sequence[str] = ()
             raise UsageError(f"{name!r} cannot name a split", next_step="Use letters, digits and underscores")
         if names.count(name) > 1:
             raise UsageError(f"the split {name!r} is named twice", next_step=f"Give {name} one --split only")
+    if any(share.files for share in shares):
+        return _checked_files(shares)
     if default_names:
         if given := [share.name for share in shares if share.fraction]:
             raise UsageError(
@@ -86,12 +107,23 @@ def parse_shares(shares: Sequence[SplitShare], default_names: Sequence[str] = ()
     return tuple(shares)
 
 
+def _checked_files(shares: Sequence[SplitShare]) -> tuple[SplitShare, ...]:
+    other = next((share for share in shares if not share.files), None)
+    # One split may take the files that no other names.
+    if other is not None and (other.fraction or sum(not share.files for share in shares) > 1):
+        raise UsageError(
+            f"the split {other.name!r} does not name its files, as others do",
+            next_step=f"Write it like --split '{other.name}={other.name}/*'; one split alone takes the rest",
+        )
+    return tuple(shares)
+
+
 def _check_fraction(share: SplitShare) -> None:
     if not 0 < share.fraction <= 1:
         raise UsageError(
             f"the fraction of split {share.name!r} is {share.fraction:g}",
             why="it must lie between 0 and 1",
-            next_step=f"Write it like --split {share.name}=0.9",
+            next_step=f"Write it like --split {share.name}=0.9, or --split {share.name}=90%",
         )
 
 

@@ -128,7 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) -> str:
     """Returns 32 hexadecimal digits that name the result of a conversion: no places and no times enter."""
-    document = {
+    document: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "files": [(f.name, f.num_bytes) for f in files],
         "features": features,
@@ -138,11 +138,14 @@ def fingerprint(files: Sequence[RawFile], features: Features, recipe: Recipe) ->
             msgspec.structs.replace(
                 recipe,
                 **_blank_limits(""),
+                splits=tuple(msgspec.structs.replace(share, files="") for share in recipe.splits),
                 source=msgspec.structs.replace(recipe.source, **_blank_limits("source")),
                 transforms=msgspec.structs.replace(without_places(recipe.transforms), **_blank_limits("transforms")),
             )
         ),
     }
+    if any(f.split for f in files):
+        document["file_splits"] = [f.split for f in files]
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document, order="sorted"))
 
 
@@ -160,6 +163,9 @@ def stored_recipe(recipe: Recipe) -> dict[str, Any]:
         for name, value in msgspec.to_builtins(default).items():
             if name not in _ALWAYS_HELD and held[name] == value:
                 del held[name]
+    for share in stored["splits"]:
+        if not share["files"]:
+            del share["files"]
     return stored
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 import msgspec
 
@@ -56,9 +57,10 @@ from shardkit.messages import printable, shown
 from shardkit.sources.base import place
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.split_names import SPLITS, split_of
+from shardkit.sources.split_names import SPLITS, files_of_splits, split_of
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
+from shardkit.units import format_count
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +153,7 @@ def draft(
         allow_empty=options.allow_empty,
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
     )
+    inspected = _with_files_of_splits(options, inspected)
     by_name = _splits_by_name(options, inspected)
     shares = parse_shares(options.splits, by_name or (() if options.split_column is None else DEFAULT_NAMES))
     source_options, files, damaged_files = inspected.source, inspected.files, inspected.damaged_files
@@ -242,8 +245,30 @@ def _prepare(
     return Prepared(plan=plan, inspected=inspected, notes=notes, num_finished_splits=count_read_before(plan))
 
 
+def _with_files_of_splits(options: ConvertRequest, inspected: InspectedInputs) -> InspectedInputs:
+    wanted = [(share.name, share.files) for share in options.splits if share.files]
+    if not wanted:
+        return inspected
+    for is_given, option in (
+        (options.split_column, "--split-column"),
+        (options.stratify, "--stratify"),
+        (options.group_by, "--group-by"),
+    ):
+        if is_given:
+            raise UsageError(
+                f"{option} and a --split of files exclude each other",
+                why="both say which split a row belongs to",
+                next_step=f"Leave {option} out, or give every --split a fraction",
+            )
+    rest = next((share.name for share in options.splits if not share.files), None)
+    files, notes = files_of_splits(inspected.files, wanted, rest)
+    return msgspec.structs.replace(inspected, files=files, notes=(*inspected.notes, *notes))
+
+
 def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tuple[str, ...]:
-    # The splits that the names of the files tell, unless an option divides the rows otherwise.
+    # The splits that options or the names of the files tell, unless an option divides the rows otherwise.
+    if any(share.files for share in options.splits):
+        return tuple(share.name for share in options.splits)
     are_dealt = any(share.fraction for share in options.splits) or options.group_by
     if not inspected.source.has_split_names or are_dealt or options.split_column or options.stratify:
         return ()
@@ -265,6 +290,9 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
 
 
 def _split_notes(plan: Plan) -> tuple[str, ...]:
+    if any(share.files for share in plan.recipe.splits):
+        counts = Counter(map(split_of, plan.files))
+        return ("files: " + ", ".join(f"{s.name} {format_count(counts[s.name])}" for s in plan.recipe.splits),)
     told = [split_of(file) for file in plan.files]
     found = {split for split in told if split is not None}
     names = " and ".join(split for split in SPLITS if split in found)

@@ -36,8 +36,9 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         tuple[SplitShare, ...],
         Option(
             "--split",
-            "A split and its share of the rows; repeat for more. Else the splits that names of files tell, or 'train'.",
-            SPLITS, "content", form=Split("NAME=FRACTION"), is_common=True,
+            "A split, and its share of the rows (0.8 or 80%), a glob of its files, or @ and a list of them; repeat for "
+            "more. Else the splits that names of files tell, or 'train'.",
+            SPLITS, "content", form=Split("NAME=SHARE|GLOB|@FILE"), is_common=True,
         ),
     ] = ()  # fmt: skip
     group_by: Annotated[

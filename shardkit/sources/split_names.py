@@ -10,9 +10,16 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardkit.errors import BadInputError
+import msgspec
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.file_types import suffix_of
+from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
+from shardkit.sources.file_globs import matches
 from shardkit.sources.files.streams import open_stream, read_exactly
+from shardkit.storage import files as storage
+from shardkit.units import format_count, format_number
 
 SPLITS = ("train", "validation", "test")
 
@@ -91,3 +98,67 @@ def folders_below_split(name: str) -> list[str]:
     told = split_in_name(name)
     folders = name.split("/")[:-1]
     return folders if told is None else [*folders[: told.level], *folders[told.level + 1 :]]
+
+
+def files_of_splits(
+    files: Sequence[RawFile], wanted: Sequence[tuple[str, str]], rest: str | None = None
+) -> tuple[tuple[RawFile, ...], tuple[str, ...]]:
+    """Returns the files with the split that each belongs to, and notes on names in lists that no file has.
+
+    Args:
+        files: Of the inputs.
+        wanted: Splits, each with a glob over names of files, or `@` and the path of a list of them. A name in a list
+            may lack its folder or its extension.
+        rest: The split of all other files; None allows none.
+
+    Raises:
+        UsageError: If a file belongs to no split or to two, or a split gets no file.
+    """
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    for split, pattern in wanted:
+        if not pattern.startswith("@"):
+            named = [f for f in files if matches(f.name, pattern)]
+        else:
+            named, unknown = _listed(files, pattern[1:])
+            if unknown:
+                number = format_number(len(unknown), "name")
+                notes.append(f"{number} of {printable(pattern[1:])} without a file: {', '.join(unknown[:3])}")
+        if not named:
+            raise UsageError(
+                f"--split {split}={pattern} names no file of the inputs",
+                why=f"the files are called like {printable(files[0].name)}",
+                next_step="Write it as a file is called, or as its path below the folder that was named",
+            )
+        for file in named:
+            if found.setdefault(file.name, split) != split:
+                raise UsageError(
+                    f"{printable(file.name)} belongs to the splits {found[file.name]} and {split}",
+                    next_step="Change one of the two --split",
+                )
+    lost = [file.name for file in files if file.name not in found]
+    if lost and rest is None:
+        raise UsageError(
+            f"{format_number(len(lost), 'file')} of {format_count(len(files))} belong to no split",
+            why=", ".join(map(printable, lost[:3])),
+            next_step="Leave these out with --exclude GLOB, or add a --split NAME alone, which takes the rest",
+        )
+    return tuple(msgspec.structs.replace(file, split=found.get(file.name, rest)) for file in files), tuple(notes)
+
+
+def _listed(files: Sequence[RawFile], path: str) -> tuple[list[RawFile], list[str]]:
+    listed = RawFile(path=storage.normalize(path), name=path, num_bytes=0, version="")
+    names = dict.fromkeys(name.removeprefix("./") for name in read_names(listed))
+    known: set[str] = set()
+    named = []
+    for file in files:
+        if ways := _ways_to_call(file.name).intersection(names):
+            known |= ways
+            named.append(file)
+    return named, [printable(name) for name in names if name not in known]
+
+
+def _ways_to_call(name: str) -> set[str]:
+    parts = name.split("/")
+    ways = {"/".join(parts[level:]) for level in range(len(parts))}
+    return ways | {way[: -len(suffix)] for way in ways if (suffix := suffix_of(name)) and way.endswith(suffix)}
