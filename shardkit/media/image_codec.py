@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from shardkit.media.image_headers import HEADER_ERRORS, ImageHeader, ImageHeaderError, open_image, read_header
+from shardkit.file_types import image_type_of
+from shardkit.media.image_headers import (
+    HEADER_ERRORS,
+    ImageHeader,
+    ImageHeaderError,
+    open_image,
+    plain_jpeg_header,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -148,6 +156,17 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
         # Decoders raise all kinds of errors at damaged data.
         why = str(error)[:200] or type(error).__name__
         raise ImageError("the image cannot be decoded", why, data) from error
+
+
+def is_turned(data: bytes) -> bool:
+    """Whether EXIF data turns an image by a quarter, so that upright it is as wide as it is high when stored.
+
+    Args:
+        data: An image whose header can be read.
+    """
+    if plain_jpeg_header(data) is not None:
+        return False  # It has no EXIF data.
+    return _orientation_of(open_image(data, image_type_of(data, None) or ""), data) >= 5
 
 
 def _rewrite(data: bytes, header: ImageHeader, options: ImageOptions) -> EncodedImage:

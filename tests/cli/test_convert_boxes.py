@@ -59,6 +59,22 @@ def voc(folder, boxes):
     return labels
 
 
+def check_boxes(row, names, size):
+    """Checks that each box of a row lies around the pixels of its colour, and that nothing is drawn elsewhere."""
+    image = Image.open(io.BytesIO(row["image"])).convert("RGB")
+    assert image.size == size
+    drawn = image.copy()
+    for label, box in zip(row["box_labels"], np.reshape(row["boxes"], (-1, 4)), strict=True):
+        expected = Image.new("RGB", (1, 1), names[label]).getpixel((0, 0))
+        ys, xs = np.nonzero(np.abs(np.asarray(image, int) - expected).sum(axis=2) < 200)
+        found = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
+        assert np.abs(found - box).max() <= 1, (row["filename"], names[label], box, found)
+        ImageDraw.Draw(drawn).rectangle([box[0] - 1, box[1] - 1, box[2], box[3]], fill="black")
+    # Painted over with their boxes, the objects are gone but for half a pixel at their edges.
+    pixels = np.asarray(drawn)
+    assert ((pixels != 255).any(axis=2) & (pixels != 0).any(axis=2)).sum() <= 4 * size[1]
+
+
 @pytest.mark.parametrize("write_labels", [coco, voc])
 def test_boxes_lie_around_their_colour_in_resized_pictures(pictures, tmp_path, capsys, write_labels):
     folder, boxes = pictures
@@ -75,16 +91,31 @@ def test_boxes_lie_around_their_colour_in_resized_pictures(pictures, tmp_path, c
         with Image.open(folder / row["filename"]) as before:
             assert (row["original_width"], row["original_height"]) == before.size
         assert (row["height"], row["width"]) == (96, 64)
-        image = Image.open(io.BytesIO(row["image"])).convert("RGB")
-        assert image.size == (64, 96)
-        drawn = image.copy()
-        for label, box in zip(row["box_labels"], np.reshape(row["boxes"], (-1, 4)), strict=True):
-            colour = features["box_labels"].vocabulary[label]
-            expected = Image.new("RGB", (1, 1), colour).getpixel((0, 0))
-            near = np.abs(np.asarray(image, int) - expected).sum(axis=2) < 200
-            ys, xs = np.nonzero(near)
-            found = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
-            assert np.abs(found - box).max() <= 1, (row["filename"], colour, box, found)
-            ImageDraw.Draw(drawn).rectangle([box[0] - 1, box[1] - 1, box[2], box[3]], fill="black")
-        # Painted over with their boxes, the objects are gone but for half a pixel at their edges.
-        assert (np.asarray(drawn.convert("L")) != 255).sum() <= (np.asarray(drawn) == 0).all(axis=2).sum() + 2 * 2 * 96
+        check_boxes(row, features["box_labels"].vocabulary, (64, 96))
+
+
+def test_boxes_of_yolo_are_those_of_the_upright_image(pictures, tmp_path, capsys):
+    folder, boxes = pictures
+    root = tmp_path / "yolo"
+    (root / "images").mkdir(parents=True)
+    (root / "labels").mkdir()
+    (root / "data.yaml").write_text("names: [red, blue]\n")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for name, objects in boxes.items():
+        with Image.open(folder / name) as image:
+            width, height = image.size
+            image.transpose(Image.Transpose.ROTATE_90).save(root / "images" / name, exif=turned)
+        lines = []
+        for index, (left, top, right, bottom) in enumerate(objects.values()):
+            centre = f"{(left + right) / 2 / width} {(top + bottom) / 2 / height}"
+            lines.append(f"{index} {centre} {(right - left) / width} {(bottom - top) / height}\n")
+        (root / "labels" / name.replace("png", "txt")).write_text("".join(lines))
+    out = tmp_path / "out"
+    assert main(["convert", str(root), str(out), "--image-size", "96x64"]) == 0, capsys.readouterr().err
+    dataset = open_dataset(str(out))
+    names = next(f.vocabulary for f in dataset.manifest.features if f.name == "box_labels")
+    rows = read_rows(dataset, "train")
+    assert len(rows) == 3
+    for row in rows:
+        check_boxes(row, names, (64, 96))

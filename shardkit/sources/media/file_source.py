@@ -11,11 +11,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardkit.errors import BadInputError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
 from shardkit.media.audio_decoding import Samples
+from shardkit.media.image_codec import is_turned
 from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
 from shardkit.sources.class_folders import class_notes, class_of, classes_of, find_class_level
 from shardkit.sources.files.streams import read_head
@@ -305,7 +307,11 @@ class _Reader:
         if self._labels is not None:
             columns |= labels
             if self._labels.is_relative:
-                columns["boxes"] = _in_pixels(columns["boxes"], columns["width"], columns["height"])
+                # The boxes of YOLO are parts of the upright image.
+                turned = pa.array([is_turned(value.as_py()) for value in content])
+                width, height = columns["width"], columns["height"]
+                sides = pc.if_else(turned, height, width), pc.if_else(turned, width, height)
+                columns["boxes"] = _in_pixels(columns["boxes"], *sides)
         return columns
 
 
