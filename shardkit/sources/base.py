@@ -64,6 +64,8 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         encoding: Of a text that is not UTF-8; `open_stream` reads it as UTF-8, and its bytes are counted so.
         member: Where it lies in an archive; None for a file outside of archives.
         max_expansion: How many times as large it may become when it is decompressed.
+        skip_lines: Lines at its start that are read as empty ones.
+        comment: Lines that begin with this are read as empty ones.
         split: Of the dataset, where a list or an option names it; None leaves it to the name of the file.
     """
 
@@ -75,6 +77,8 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     encoding: str | None = None
     member: ArchiveMember | None = None
     max_expansion: int = 200
+    skip_lines: int = 0
+    comment: str | None = None
     split: str | None = None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 _TABLE_OPTIONS = ("drop_columns", "columns", "delimiter", "has_header", "no_header", "null_values", "leading_zeros")
-_CSV_OPTIONS = (*_TABLE_OPTIONS, "max_field_bytes", "encoding")
+_CSV_OPTIONS = (*_TABLE_OPTIONS, "quote", "skip_lines", "comment", "max_field_bytes", "encoding")
 _JSON_OPTIONS = ("drop_columns", "allows_duplicate_keys", "encoding")
 
 

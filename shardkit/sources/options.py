@@ -93,6 +93,23 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             INPUTS, "content", form=Delimiter("CHAR"),
         ),
     ] = None  # fmt: skip
+    quote: Annotated[
+        Literal["double", "none"],
+        Option(
+            "--quote", "In CSV files a double quote encloses a field, or none: quotes are text.", INPUTS, "content"
+        ),
+    ] = "double"  # fmt: skip
+    skip_lines: Annotated[
+        int,
+        Option("--skip-lines", "Lines before the header of each CSV file.", INPUTS, "content", minimum=0),
+    ] = 0
+    comment: Annotated[
+        str | None,
+        Option(
+            "--comment", "Lines of CSV files that begin with this character are no rows.",
+            INPUTS, "content", form=Named("CHAR"),
+        ),
+    ] = None  # fmt: skip
     null_values: Annotated[
         tuple[str, ...],
         Option(

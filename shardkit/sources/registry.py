@@ -35,6 +35,8 @@ _CONTROLS = bytes((*range(9), *range(14, 32)))
 _GLANCE_BYTES = 512
 _CONTENTS = ("binary", "text")
 _SNIFFED_FILES = 64
+_DEFAULTS = SourceOptions()
+_ASK_FOR_CSV = ("columns", "delimiter", "has_header", "no_header", "quote", "skip_lines", "comment")
 
 
 def source_for(format: str) -> Source:
@@ -116,7 +118,7 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
         DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
     """
     if options.format is None:
-        if options.columns is not None or options.delimiter is not None or options.has_header or options.no_header:
+        if any(getattr(options, name) != getattr(_DEFAULTS, name) for name in _ASK_FOR_CSV):
             return Choice(source_for("csv"))
         if options.text_record != "line":
             return Choice(source_for("text"))

@@ -14,12 +14,7 @@ pytestmark = pytest.mark.full
 OPEN = (
     "Hugging Face, Parquet of pictures",
     "Kaggle, train.csv and test.csv",
-    "CSV of Excel, sep=;",
     "CSV below two lines of text",
-    "CSV below two lines, --skip-lines 2",
-    "CSV with comments, --comment",
-    "TSV of odd quotes",
-    "TSV of odd quotes, --quote none",
     "CSV in xz",
     'JSON {"data": [...]}',
     "JSON, --records data",

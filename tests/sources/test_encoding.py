@@ -19,7 +19,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.files.streams import open_stream, read_exactly, read_head
-from shardkit.sources.files.transcoding import TranscodedStream, find_encoding, with_encoding
+from shardkit.sources.files.transcoding import TranscodedStream, find_encoding, with_text_options
 from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.text.source import TextSource
 from tests.support.examples import draws
@@ -45,7 +45,7 @@ NARROW = {
 
 def listed(path: Path, content: bytes, encoding: str | None):
     path.write_bytes(content)
-    return with_encoding(list_inputs([str(path)]).files, encoding)
+    return with_text_options(list_inputs([str(path)]).files, SourceOptions(encoding=encoding))
 
 
 def read_table(source, files, **options) -> tuple[dict[str, str], list[dict]]:
@@ -221,13 +221,15 @@ def check_mutation(folder: Path, rng: random.Random) -> str:
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not there")
 def test_real_files():
     quijote = DATA / "text" / "don-quijote" / "2000-8.txt"
-    files = with_encoding(list_inputs([str(quijote)]).files, "latin-1")
+    files = with_text_options(list_inputs([str(quijote)]).files, SourceOptions(encoding="latin-1"))
     _, rows = read_table(TextSource(), files)
     lines = [line.removesuffix("\r") for line in quijote.read_bytes().decode("latin-1").split("\n")]
     assert [row["text"] for row in rows] == [line for line in lines if line]
     examples = DATA / "csv-dirty" / "csvkit-examples"
     for name, encoding in (("test_utf16_big", "utf-16"), ("test_utf16_little", "utf-16"), ("test_latin1", "latin-1")):
         path = examples / f"{name}.csv"
-        _, rows = read_table(CsvSource(), with_encoding(list_inputs([str(path)]).files, encoding))
+        _, rows = read_table(
+            CsvSource(), with_text_options(list_inputs([str(path)]).files, SourceOptions(encoding=encoding))
+        )
         expected = list(csv.DictReader(io.StringIO(path.read_bytes().decode(encoding))))
         assert [{k: str(v) for k, v in row.items()} for row in rows] == expected

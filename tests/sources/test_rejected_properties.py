@@ -16,7 +16,7 @@ from shardkit.features import make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.source import CsvSource
-from shardkit.sources.files.transcoding import with_encoding
+from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
 from tests.support.examples import draws
@@ -151,7 +151,7 @@ def test_careless_text_loses_no_record(tmp_path, text, split_bytes, block_bytes)
 def test_text_in_another_encoding(tmp_path, encoding):
     text = "i,f,s,d\n1,,é,\nx,,à,\n2,,ö,\n"
     path = write(tmp_path, text.encode(encoding))
-    files = with_encoding(list_inputs([str(path)]).files, encoding)
+    files = with_text_options(list_inputs([str(path)]).files, SourceOptions(encoding=encoding))
     source, options = CsvSource(split_bytes=10), SourceOptions(tolerates_bad_rows=True)
     (split,) = source.split(files, options)
     (part,) = source.read(split, files, FEATURES, options)

@@ -27,7 +27,7 @@ from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
 from shardkit.sources.class_folders import check_one_folder
 from shardkit.sources.files.streams import open_stored, read_exactly
-from shardkit.sources.files.transcoding import with_encoding
+from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
@@ -101,7 +101,7 @@ def inspect_inputs(
     if found is not None:
         return found
     listing = listing or list_files(expanded, options)
-    listed = _without_labels(with_encoding(listing.files, options.encoding), options)
+    listed = _without_labels(with_text_options(listing.files, options), options)
     beside = _labels_beside(listed, listing.root, options)
     if beside is not None:
         listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)

@@ -54,6 +54,7 @@ def parse_good_records(
     """
     sieve = _Sieve(block.offset, data, dialect, features, null_values, max_field_bytes, leading_zeros)
     sieve.check_bytes()
+    sieve.check_quotes()
     sieve.check_widths()
     sieve.check_lengths()
     parsed = sieve.try_rest() if sieve.has_found else None
@@ -114,6 +115,14 @@ class _Sieve:
             ]
         for number in numbers:
             self._add(number, _not_utf8(self._offset + found[number]))
+
+    def check_quotes(self) -> None:
+        """Finds records in which text stands behind a closing quote."""
+        places = self._rule.texts_behind_quotes(self._data)
+        for number, place in zip(*_first_of_each(self._numbers_at(places), places), strict=True):
+            # Blank records have no number.
+            before = self._data[self._records.starts[number] : place]
+            self._add(number, _text_behind_quote(self._data[place + 1 : place + 21], self._rule.count_lines(before)))
 
     def check_widths(self) -> None:
         """Finds records with too few or too many fields."""
@@ -305,6 +314,15 @@ def _nul_byte(num_lines: int) -> Problem:
 
 def _not_utf8(offset: int) -> Problem:
     return Problem("the text is not UTF-8", f"not UTF-8 at byte {offset}", "Name its encoding with --encoding")
+
+
+def _text_behind_quote(text: bytes, num_lines: int) -> Problem:
+    return Problem(
+        "text stands behind a closing quote",
+        f"it is {shown(text.splitlines()[0].decode('utf-8', 'replace'))}",
+        "Double the quotes that are part of a text, or add --quote none if quotes are nothing else in these files",
+        num_lines=num_lines,
+    )
 
 
 def _wrong_width(expected: int, got: int) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import MiB, format_size
 
 _HEADER_BYTES = MiB
+_HINT = re.compile(rb"sep=(?P<delimiter>[\x09\x20-\x7e])(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
 _LISTED_FILES, _LISTED_COLUMNS = 5, 10
 
 
@@ -31,6 +33,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         other_delimiter: One that the text holds although only one column was found.
         has_bom: Whether it begins with a byte order mark.
         unnamed: Those of the columns that the header does not name, called after their positions.
+        has_quotes: Whether quotes are more than text.
     """
 
     delimiter: str
@@ -40,11 +43,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     other_delimiter: str | None = None
     has_bom: bool = False
     unnamed: tuple[str, ...] = ()
+    has_quotes: bool = True
 
     @property
     def rule(self) -> QuotedRecords:
         """Where records end."""
-        return QuotedRecords(self.delimiter)
+        return QuotedRecords(self.delimiter, self.has_quotes)
 
 
 # Planning asks for it several times, and so does reading in the same process.
@@ -103,8 +107,14 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     text = text[blank:]
     if not text:
         return None
+    # Excel writes the delimiter into a line of its own.
+    hint = _HINT.match(text)
+    if hint is not None:
+        blank += hint.end()
+        text = text[hint.end() :]
+        options = msgspec.structs.replace(options, delimiter=options.delimiter or hint["delimiter"].decode())
     delimiter = _delimiter(text, is_whole, options)
-    rule = QuotedRecords(delimiter)
+    rule = QuotedRecords(delimiter, options.quote != "none")
     first_line = 1 + rule.count_lines(head[start : start + blank])
     unnamed: tuple[str, ...] = ()
     if options.columns is not None:
@@ -125,6 +135,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         other_delimiter=other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
         has_bom=start > 0,
         unnamed=unnamed,
+        has_quotes=rule.has_quotes,
     )
 
 
@@ -257,4 +268,5 @@ def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
         return options.delimiter
     if options.format == "tsv":
         return "\t"
-    return sniff_delimiter(text, is_whole, len(options.columns) if options.columns else None)
+    num_columns = len(options.columns) if options.columns else None
+    return sniff_delimiter(text, is_whole, num_columns, has_quotes=options.quote != "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _WORDS = {
     word: ["".join(letters) for letters in itertools.product(*((c, c.upper()) for c in word))]
     for word in ("true", "false")
 }
+_MAX_BLANKS = 8
 
 
 class CsvParser:
@@ -63,7 +65,7 @@ class CsvParser:
         self._dialect = dialect
         self._features = features
         self._schema = arrow_schema(features)
-        self._nulls = ["", *null_values]
+        self._nulls = ["", *with_blanks(null_values)]
         self._max_field_bytes = max_field_bytes
         self._types = {f.name: parsed_type(f) for f in features}
         self._texts = [name for name, type_ in self._types.items() if is_text(type_)]
@@ -81,6 +83,8 @@ class CsvParser:
             return pa.RecordBatch.from_pylist([], schema=self._schema), {}
         if not as_array(data).min():
             raise pa.ArrowInvalid("NUL byte")
+        if len(self._dialect.rule.texts_behind_quotes(data)):
+            raise pa.ArrowInvalid("text behind a quote")
         if self._dialect.rule.long_fields(data, self._max_field_bytes):
             raise pa.ArrowInvalid("long field")
         table = self._parse_columns(data)
@@ -126,7 +130,11 @@ class CsvParser:
         return pacsv.read_csv(
             pa.BufferReader(data),
             pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(self._dialect.columns)),
-            pacsv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=True),
+            pacsv.ParseOptions(
+                delimiter=self._dialect.delimiter,
+                quote_char='"' if self._dialect.has_quotes else False,
+                newlines_in_values=self._dialect.has_quotes,
+            ),
             pacsv.ConvertOptions(
                 column_types=types,
                 include_columns=names,
@@ -157,6 +165,13 @@ class CsvParser:
         if pc.any(wrong).as_py():
             row = int(pc.index(wrong, True).as_py())
             raise BadValueError(feature.name, row, feature.describe_type(), shown(texts[row].as_py()))
+
+
+def with_blanks(null_values: Iterable[str]) -> tuple[str, ...]:
+    """Returns spellings of null with up to eight blanks before and behind each, as aligned columns have them."""
+    blanks = [" " * number for number in range(_MAX_BLANKS + 1)]
+    spellings = (f"{before}{value}{behind}" for value in null_values for before in blanks for behind in blanks)
+    return tuple(dict.fromkeys(spellings))
 
 
 def is_blank(data: Text) -> bool:

@@ -40,7 +40,7 @@ from shardkit.sources.csv.dialect import (
 )
 from shardkit.sources.csv.header import FirstRows, have_header, made_names
 from shardkit.sources.csv.leading_zeros import OddValue, find_line, untyped_notes
-from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank
+from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank, with_blanks
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
@@ -153,7 +153,11 @@ class CsvSource:
             return tuple(notes)
         kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
         odd_values = _find_odd_values(sample_files(written), list(kept), options)
-        return (*notes, *column_notes(kept, head.evidence, options.null_values), *untyped_notes(odd_values))
+        return (
+            *notes,
+            *column_notes(kept, head.evidence, options.null_values),
+            *untyped_notes(odd_values),
+        )
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of records; a compressed file is one split.
@@ -295,7 +299,7 @@ def _find_odd_values(
         # One wrong date makes text of all dates, so the first few are asked.
         if seen[name].kinds == {"text"} and examine(values[:_FEW_ROWS]).kinds <= {"text"}:
             continue
-        odd = find_untyped_value(values, options.null_values, before if before.kinds else None)
+        odd = find_untyped_value(values, with_blanks(options.null_values), before if before.kinds else None)
         if odd is not None:
             block = _read_block(file, dialect, options)
             line = None if block is None else find_line(bytes(block.data), dialect, name, odd.value)
@@ -338,17 +342,22 @@ def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -
         pa.BufferReader(data),
         pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
         # Rows that do not fit say nothing about types; reading reports them.
-        pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"),
+        pacsv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char='"' if dialect.has_quotes else False,
+            newlines_in_values=dialect.has_quotes,
+            invalid_row_handler=lambda _: "skip",
+        ),
         pacsv.ConvertOptions(
             column_types=dict.fromkeys(dialect.columns, pa.string()),
-            null_values=["", *null_values],
+            null_values=["", *with_blanks(null_values)],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     ).slice(0, HEAD_ROWS)
     empty = pa.array([], pa.string())
     columns = {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
-    return _Head(columns, {name: examine(values, null_values) for name, values in columns.items()})
+    return _Head(columns, {name: examine(values, with_blanks(null_values)) for name, values in columns.items()})
 
 
 def _attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileError:

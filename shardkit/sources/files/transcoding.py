@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from shardkit.errors import DamagedFileError, UsageError
-from shardkit.sources.base import RawFile
+from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.units import KiB, MiB
 
 _PIECE_BYTES = 256 * KiB
@@ -23,14 +23,20 @@ class _Readable(Protocol):
     def read(self, num_bytes: int, /) -> bytes: ...
 
 
-def with_encoding(files: Iterable[RawFile], encoding: str | None) -> tuple[RawFile, ...]:
-    """Returns files that are read as text in this encoding; as UTF-8 without one.
+def with_text_options(files: Iterable[RawFile], options: SourceOptions) -> tuple[RawFile, ...]:
+    """Returns files that are read as text in an encoding, without comments and first lines, as the options ask.
 
     Raises:
-        UsageError: If there is no such encoding.
+        UsageError: If there is no such encoding, or what begins comments is no ASCII character.
     """
-    found = None if encoding is None else find_encoding(encoding)
-    return tuple(files) if found is None else tuple(msgspec.structs.replace(f, encoding=found) for f in files)
+    found = None if options.encoding is None else find_encoding(options.encoding)
+    comment = options.comment
+    if comment is not None and (len(comment) != 1 or not comment.isascii() or comment in '"\r\n\0'):
+        raise UsageError(f"{comment!r} cannot begin comments", next_step="Give one character, such as --comment '#'")
+    if found is None and comment is None and not options.skip_lines:
+        return tuple(files)
+    changes = {"encoding": found, "comment": comment, "skip_lines": options.skip_lines}
+    return tuple(msgspec.structs.replace(f, **changes) for f in files)
 
 
 def find_encoding(name: str) -> str | None:
@@ -127,3 +133,63 @@ class TranscodedStream:
             why=f"not {self._encoding} at byte {position} ({why})",
             next_step="Name its encoding with --encoding",
         )
+
+
+class UncommentedStream:
+    """A stream of delimited text in which lines are empty that are no data, so that other lines keep their numbers.
+
+    A line inside of a quoted field is data.
+
+    Args:
+        raw: UTF-8.
+        skip_lines: Lines at the start that are emptied.
+        comment: Lines that begin with it are emptied; None leaves all.
+    """
+
+    def __init__(self, raw: _Readable, skip_lines: int, comment: str | None) -> None:
+        self._raw = raw
+        self._num_to_skip = skip_lines
+        self._comment = None if comment is None else comment.encode()
+        self._is_quoted = False
+        self._rest = b""
+        self._ready = memoryview(b"")
+        self._is_over = False
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end."""
+        return bytes(self._take(num_bytes))
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        piece = self._take(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _take(self, num_bytes: int) -> memoryview:
+        while not self._ready and not self._is_over:
+            data = self._raw.read(_PIECE_BYTES)
+            self._is_over = not data
+            # A line may go on in the next piece.
+            whole, self._rest = (self._rest, b"") if not data else _up_to_last_line_end(self._rest + data)
+            self._ready = memoryview(b"".join(map(self._emptied, whole.splitlines(keepends=True))))
+        taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
+        return taken
+
+    def _emptied(self, line: bytes) -> bytes:
+        if self._num_to_skip:
+            self._num_to_skip -= 1
+            return _line_end(line)
+        if self._comment is not None and not self._is_quoted and line.startswith(self._comment):
+            return _line_end(line)
+        self._is_quoted ^= bool(line.count(b'"') % 2)
+        return line
+
+
+def _up_to_last_line_end(data: bytes) -> tuple[bytes, bytes]:
+    # A return at the very end may be half of a line end.
+    end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+    return data[:end], data[end:]
+
+
+def _line_end(line: bytes) -> bytes:
+    return line[len(line.rstrip(b"\r\n")) :]

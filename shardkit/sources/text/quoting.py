@@ -59,9 +59,11 @@ class QuotedRecords(NamedTuple):
 
     Attributes:
         delimiter: One ASCII character.
+        has_quotes: Whether quotes are more than text.
     """
 
     delimiter: str
+    has_quotes: bool = True
 
     def last_end(self, data: Text) -> int:
         """Returns where the last whole record ends, 0 if none does."""
@@ -119,6 +121,31 @@ class QuotedRecords(NamedTuple):
         """Returns the records that are not blank."""
         return self._records_and_cuts(data)[0]
 
+    def texts_behind_quotes(self, data: Text) -> Positions:
+        """Returns where quotes close that neither a delimiter nor the end of the record follows, but other text.
+
+        Blanks may follow.
+        """
+        values = as_array(data)
+        quotes: Positions = np.flatnonzero(values == _QUOTE) if self.has_quotes else np.zeros(0, np.int64)
+        # Few quotes stand between other characters, so that only then the fields are looked at.
+        quotes = quotes[(quotes > 0) & (quotes < len(values) - 1)]
+        edges = np.frombuffer(f"{self.delimiter}\r\n".encode(), np.uint8)
+        blanks = np.setdiff1d(np.frombuffer(b" \t", np.uint8), edges)
+        behind = quotes + 1
+        while (is_blank := np.isin(values[behind], blanks) & (behind < len(values) - 1)).any():
+            behind = behind + is_blank
+        is_end = np.isin(values[behind], np.append(edges, blanks)) | (values[quotes + 1] == _QUOTE)
+        quotes = quotes[~is_end & ~np.isin(values[quotes - 1], edges)]
+        inside = self._inside(data) if len(quotes) else None
+        closing = (
+            np.zeros(0, np.int64)
+            if inside is None
+            else np.flatnonzero(~_bits(inside, quotes) & _bits(inside, quotes - 1))
+        )
+        found: Positions = quotes[closing]
+        return found
+
     def long_fields(self, data: Text, max_bytes: int) -> list[LongField]:
         """Returns the fields that are longer than they may be, in order."""
         if len(data) <= max_bytes:
@@ -155,7 +182,7 @@ class QuotedRecords(NamedTuple):
         return Records(starts, ends, widths), cuts
 
     def _unquoted(self, field: bytes) -> bytes:
-        if not field.startswith(b'"'):
+        if not self.has_quotes or not field.startswith(b'"'):
             return field
         end = ([*self._marks(field), len(field)])[1]
         return field[1:end].replace(b'""', b'"') + field[end + 1 :]
@@ -164,6 +191,8 @@ class QuotedRecords(NamedTuple):
         # A bit a byte, set from an opening quote up to the closing one; None without quotes. Quotes alternate if every
         # other one stands at the start of a field, or right behind the one that it doubles; else some are mere text,
         # and each is looked at.
+        if not self.has_quotes:
+            return None
         values = as_array(data)
         inside: Words | None = None
         flags = np.empty(min(len(data), _SCAN_BYTES), dtype=np.bool_)
@@ -284,23 +313,23 @@ def _bit(words: Words, position: int) -> bool:
     return bool(int(words[position >> 6]) >> (position & 63) & 1)
 
 
-def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None) -> str:
+def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None, *, has_quotes: bool = True) -> str:
     """Returns the delimiter that cuts the first records most evenly; a comma if none does.
 
     Args:
         text: Starts with a record.
         is_whole: Whether its last record is whole.
         num_columns: How many fields there must be, if known.
+        has_quotes: Whether quotes are more than text.
     """
-    scores = {d: _score(text, is_whole, d, num_columns) for d in _DELIMITERS}
+    scores = {d: _score(text, is_whole, QuotedRecords(d, has_quotes), num_columns) for d in _DELIMITERS}
     best = max(_DELIMITERS, key=lambda d: scores[d])
     return best if scores[best] > (0.0, 0) else ","
 
 
-def _score(text: bytes, is_whole: bool, delimiter: str, num_columns: int | None) -> tuple[float, int]:
-    if delimiter.encode() not in text:
+def _score(text: bytes, is_whole: bool, rule: QuotedRecords, num_columns: int | None) -> tuple[float, int]:
+    if rule.delimiter.encode() not in text:
         return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
-    rule = QuotedRecords(delimiter)
     widths = rule.widths(_whole_records(text, is_whole, rule))
     expected = num_columns or (int(widths[0]) if len(widths) else 1)
     if expected < 2:
@@ -312,7 +341,7 @@ def other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | N
     """Returns another delimiter that cuts the first records into several fields; None if none does."""
     sample = _whole_records(text, is_whole, rule)
     for delimiter in (*_DELIMITERS, *_RARE_DELIMITERS):
-        widths = QuotedRecords(delimiter).widths(sample)
+        widths = rule._replace(delimiter=delimiter).widths(sample)
         if delimiter == rule.delimiter or not len(widths):
             continue
         # The rare ones are common in text.

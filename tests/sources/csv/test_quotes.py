@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
@@ -19,6 +21,7 @@ from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.text import quoting
 from shardkit.sources.text.quoting import QuotedRecords
 from tests.support.files.csv_makers import PROPERTY, fails, read, write
+from tests.support.files.source_makers import read_all
 
 
 def test_record_beyond_the_limit_is_refused(tmp_path):
@@ -71,7 +74,7 @@ def test_careless_text_reads_as_pythons_csv_module_reads_it(tmp_path, text, spli
     try:
         _, found = read(path, source=source, features=features, delimiter=",")
     except BadInputError as error:
-        unclosed = "never closed" in str(error)
+        unclosed = "never closed" in str(error) or "behind a closing quote" in str(error)
         assert unclosed or any(len(r) != 2 for r in rows)
     else:
         assert [[r["x"] or "", r["y"] or ""] for r in found] == rows[1:]
@@ -146,14 +149,30 @@ def test_a_long_quoted_field_is_looked_through_once(tmp_path, first):
     assert rows[-1]["b"] == text
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [('"a"b,c', "ab"), ('"a" b,c', "a b"), ('"a""b"c,c', 'a"bc'), ('a"b",c', 'a"b"'), ('""b,c', "b")],
-)
-def test_text_behind_a_closing_quote_belongs_to_the_field_as_elsewhere(tmp_path, written, expected):
+@pytest.mark.parametrize(("written", "expected"), [('"a" ,c', "a "), ('a"b",c', 'a"b"'), ('"a""b",c', 'a"b')])
+def test_quotes_inside_of_a_field_are_those_of_elsewhere(tmp_path, written, expected):
     path = write(tmp_path, f'x,y\nplain,"q"\n{written}\n')
     rows = [["plain", "q"], [expected, "c"]]
     assert [list(row.values()) for row in read(path)[1]] == rows
     with path.open(newline="") as file:
         assert list(csv.reader(file))[1:] == rows
     assert pd.read_csv(path).to_numpy().tolist() == rows
+
+
+@pytest.mark.parametrize("written", ['"a"b,c', '"a" b,c', '"a""b"c,c', '""b,c', '"a\nb"c,c', 'a,"b"c'])
+def test_text_behind_a_closing_quote_is_a_bad_row(tmp_path, written):
+    path = write(tmp_path, f'x,y\nplain,"q"\n{written}\nlast,row\n')
+    message = fails(tmp_path, f'x,y\nplain,"q"\n{written}\nlast,row\n')
+    assert "text stands behind a closing quote in a.csv, line" in message
+    assert "--quote none" in message
+    found = read_all(CsvSource(), path, tolerates_bad_rows=True, has_header=True)
+    assert [list(row.values()) for row in found.rows] == [["plain", "q"], ["last", "row"]]
+    assert [r.raw.decode() for r in found.rejected] == [written]
+
+
+@given(st.lists(st.text(alphabet="ab\"' ", max_size=8), min_size=1, max_size=20))
+def test_quotes_are_text_where_a_user_says_so(values):
+    with TemporaryDirectory() as folder:
+        path = write(Path(folder), "n,x\n" + "".join(f"{n},-{value}\n" for n, value in enumerate(values)))
+        _, rows = read(path, quote="none", has_header=True)
+    assert [row["x"] for row in rows] == [f"-{value}" for value in values]

@@ -1,0 +1,89 @@
+"""Lines of CSV files that are no data: hints of Excel, lines before the header, comments."""
+
+import csv
+import gzip
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.csv.source import CsvSource
+from shardkit.sources.files.transcoding import UncommentedStream, with_text_options
+from tests.support.files.csv_makers import write
+
+TABLE = "id,x\n" + "".join(f"{i},{i / 4}\n" for i in range(200))
+
+
+def rows_of(path, source=None, **options):
+    settings = SourceOptions(has_header=True, **options)
+    files = with_text_options(list_inputs([str(path)]).files, settings)
+    source = source or CsvSource()
+    features = source.infer(files, settings)
+    parts = [part for split in source.split(files, settings) for part in source.read(split, files, features, settings)]
+    return [row for part in parts for row in part.batch.to_pylist()]
+
+
+@pytest.mark.parametrize("hint", ["sep=;\n", "SEP=;\r\n", "\ufeffsep=;\n"])
+def test_the_hint_of_excel_names_the_delimiter_and_is_no_header(tmp_path, hint):
+    path = write(tmp_path, hint + "a;b\n1;2\n3;4\n")
+    assert rows_of(path) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+def test_an_option_wins_over_the_hint(tmp_path):
+    assert rows_of(write(tmp_path, "sep=;\na,b\n1,2\n"), delimiter=",") == [{"a": 1, "b": 2}]
+
+
+@pytest.mark.parametrize("pack", [str.encode, lambda text: gzip.compress(text.encode())])
+@pytest.mark.parametrize("block_bytes", [64, 100_000])
+def test_first_lines_and_comments_are_left_out(tmp_path, pack, block_bytes):
+    lines = TABLE.splitlines(keepends=True)
+    lines = ["A title, with commas\n", '"open quote\n', *lines[:50], "# paused, here\n", *lines[50:], "# end"]
+    path = tmp_path / "a.csv"
+    path.write_bytes(pack("".join(lines)))
+    rows = rows_of(path, CsvSource(split_bytes=500, block_bytes=block_bytes), skip_lines=2, comment="#")
+    assert rows == [{"id": i, "x": i / 4} for i in range(200)]
+
+
+def test_lines_keep_their_numbers(tmp_path):
+    path = write(tmp_path, "title\n\nid,x\n# one\n1,2\n# two\n3\n")
+    with pytest.raises(BadInputError, match="line 7"):
+        rows_of(path, skip_lines=2, comment="#")
+
+
+@pytest.mark.parametrize("comment", ["", "##", "\n", '"', "é"])
+def test_what_cannot_begin_a_comment(comment):
+    with pytest.raises(UsageError, match="cannot begin comments"):
+        with_text_options((), SourceOptions(comment=comment))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.text('a#,\n\r" ', max_size=6)), max_size=20),
+    st.lists(st.integers(0, 19), max_size=5),
+    st.sampled_from(["\n", "\r\n"]),
+    st.integers(1, 40),
+)
+def test_no_row_is_taken_for_a_comment(rows, places, line_end, num_bytes):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator=line_end)
+    written = 0
+    for index, row in enumerate(rows):
+        for _ in range(places.count(index)):
+            text.write(f"#comment{line_end}")
+            written += 1
+        writer.writerow(row)
+    stream = UncommentedStream(io.BytesIO(text.getvalue().encode()), 0, "#")
+    pieces = b"".join(iter(lambda: stream.read(num_bytes), b"")).decode()
+    assert pieces.count("#comment") == 0
+    found = [row for row in csv.reader(io.StringIO(pieces, newline="")) if row]
+    assert found == [[str(number), word] for number, word in rows]
+    assert len(pieces) == len(text.getvalue()) - written * len("#comment")
+
+
+@pytest.mark.parametrize("written", ["NA", " NA", "NA  ", "   NA "])
+def test_blanks_around_a_null(tmp_path, written):
+    path = write(tmp_path, f"n,word\n1,a\n{written},{written}\n")
+    assert rows_of(path, null_values=("NA",))[1] == {"n": None, "word": None}
