@@ -14,7 +14,6 @@ pytestmark = pytest.mark.full
 OPEN = (
     "Hugging Face, Parquet of pictures",
     "Kaggle, train.csv and test.csv",
-    "CSV below two lines of text",
     "CSV in xz",
     'JSON {"data": [...]}',
     "JSON, --records data",

@@ -13,12 +13,14 @@ from shardkit.errors import DamagedFileError, UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.text.quoting import SNIFF_BYTES, QuotedRecords, other_delimiter, sniff_delimiter
+from shardkit.sources.text.quoting import DELIMITERS, SNIFF_BYTES, QuotedRecords, other_delimiter, sniff_delimiter
 from shardkit.sources.text_heads import BOM, check_is_text
-from shardkit.units import MiB, format_size
+from shardkit.units import KiB, MiB, format_number, format_size
 
 _HEADER_BYTES = MiB
 _HINT = re.compile(rb"sep=(?P<delimiter>[\x09\x20-\x7e])(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
+_TITLE_BYTES = 16 * KiB
+_MAX_TITLES, _MIN_RECORDS = 20, 3
 _LISTED_FILES, _LISTED_COLUMNS = 5, 10
 
 
@@ -117,6 +119,8 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     rule = QuotedRecords(delimiter, options.quote != "none")
     first_line = 1 + rule.count_lines(head[start : start + blank])
     unnamed: tuple[str, ...] = ()
+    if not options.columns:
+        check_no_title(text, is_whole, rule, place(file), first_line)
     if options.columns is not None:
         columns, header_bytes, num_header_lines = options.columns, 0, 0
     else:
@@ -137,6 +141,29 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         unnamed=unnamed,
         has_quotes=rule.has_quotes,
     )
+
+
+def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str, first_line: int) -> None:
+    """Checks that the first lines are part of the table: some of one field stand above records of several otherwise.
+
+    Raises:
+        UsageError: If they are not.
+    """
+    sample = text[:_TITLE_BYTES]
+    sample = sample if is_whole and len(sample) == len(text) else sample[: rule.last_end(sample)]
+    for delimiter in (rule.delimiter, *DELIMITERS):
+        records = rule._replace(delimiter=delimiter).records(sample)
+        widths = records.widths
+        num_titles = int((widths > 1).argmax()) if len(widths) else 0
+        table = widths[num_titles:]
+        if not num_titles or num_titles > _MAX_TITLES or len(table) < _MIN_RECORDS or (table != table[0]).any():
+            continue
+        number = first_line - 1 + rule.count_lines(text[: int(records.starts[num_titles])])
+        raise UsageError(
+            f"{format_number(num_titles, 'line')} of one field stand above a table of {table[0]} fields",
+            where=where,
+            next_step=f"Leave the lines before the table out with --skip-lines {number}",
+        )
 
 
 def check_columns(columns: tuple[str, ...], where: str, next_step: str) -> None:

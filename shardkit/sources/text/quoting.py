@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, Text, as_array, with_end
 from shardkit.units import KiB
 
-_DELIMITERS = (",", "\t", ";", "|")
+DELIMITERS = (",", "\t", ";", "|")
 SNIFF_BYTES = 64 * KiB
 Words = npt.NDArray[np.uint64]
 
@@ -322,8 +322,8 @@ def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None,
         num_columns: How many fields there must be, if known.
         has_quotes: Whether quotes are more than text.
     """
-    scores = {d: _score(text, is_whole, QuotedRecords(d, has_quotes), num_columns) for d in _DELIMITERS}
-    best = max(_DELIMITERS, key=lambda d: scores[d])
+    scores = {d: _score(text, is_whole, QuotedRecords(d, has_quotes), num_columns) for d in DELIMITERS}
+    best = max(DELIMITERS, key=lambda d: scores[d])
     return best if scores[best] > (0.0, 0) else ","
 
 
@@ -340,7 +340,7 @@ def _score(text: bytes, is_whole: bool, rule: QuotedRecords, num_columns: int | 
 def other_delimiter(text: bytes, is_whole: bool, rule: QuotedRecords) -> str | None:
     """Returns another delimiter that cuts the first records into several fields; None if none does."""
     sample = _whole_records(text, is_whole, rule)
-    for delimiter in (*_DELIMITERS, *_RARE_DELIMITERS):
+    for delimiter in (*DELIMITERS, *_RARE_DELIMITERS):
         widths = rule._replace(delimiter=delimiter).widths(sample)
         if delimiter == rule.delimiter or not len(widths):
             continue

@@ -87,3 +87,18 @@ def test_no_row_is_taken_for_a_comment(rows, places, line_end, num_bytes):
 def test_blanks_around_a_null(tmp_path, written):
     path = write(tmp_path, f"n,word\n1,a\n{written},{written}\n")
     assert rows_of(path, null_values=("NA",))[1] == {"n": None, "word": None}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize(("title", "number"), [("Export\n", 1), ("Export\n\nUnit: m\n", 3), ('"Two\nlines"\n\n', 3)])
+def test_lines_above_a_table_are_named_with_the_option(tmp_path, title, number, delimiter):
+    table = "id,x\n1,2\n3,4\n5,6\n".replace(",", delimiter)
+    path = write(tmp_path, title + table)
+    with pytest.raises(UsageError, match=rf"stand above a table of 2 fields in a\.csv.*--skip-lines {number}"):
+        rows_of(path)
+    assert len(rows_of(path, skip_lines=number)) == 3
+
+
+@pytest.mark.parametrize("content", ["a\n1\n2\n3\n4\n", "name\nx y\nz, w\nv\n", "a,b\n1\n2\n3\n4\n"])
+def test_other_lines_are_no_titles(tmp_path, content):
+    CsvSource().infer(list_inputs([str(write(tmp_path, content))]).files, SourceOptions(has_header=True))
