@@ -12,7 +12,6 @@ pytestmark = pytest.mark.full
 
 # Cases that do not hold yet. One that holds fails its test, until it leaves the list.
 OPEN = (
-    "Hugging Face, Parquet of pictures",
     "Kaggle, train.csv and test.csv",
     "CSV in xz",
     'JSON {"data": [...]}',

@@ -22,20 +22,29 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
         name: With `/` between the names of structs.
         type_: Plain: no dictionary, no extension, no large variant.
         nullable: Whether a row may lack it.
+        media_type: Of files that it holds; None where nothing says so.
+        classes: Names of the classes that its numbers are; None where nothing says so.
     """
 
     name: str
     type_: Any
     nullable: bool
+    media_type: str | None = None
+    classes: tuple[str, ...] | None = None
 
 
 def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
     """Returns the columns of a schema, in order.
 
+    A struct of the bytes and the path of a file, as Hugging Face `datasets` writes it, is a column of its own name. The
+    schema's metadata of `datasets` name images, sounds and classes.
+
     Raises:
         UsageError: If two columns have the same name.
     """
     columns = tuple(c for field in schema for c in _flatten_field(field, "", False))
+    if (described := (schema.metadata or {}).get(b"huggingface")) is not None:
+        columns = tuple(_described(column, _features_of(described)) for column in columns)
     name, count = Counter(c.name for c in columns).most_common(1)[0] if columns else ("", 0)
     if count > 1:
         raise UsageError(
@@ -79,7 +88,13 @@ def unite_columns(
                 f"and {match.type_} in {printable(other_name)}"
             )
             continue
-        united.append(Column(name=column.name, type_=type_, nullable=column.nullable or match.nullable))
+        if column.classes != match.classes:
+            differences.append(
+                f"the classes of {shown(column.name)} differ in {printable(first_name)} and {printable(other_name)}"
+            )
+            continue
+        nullable = column.nullable or match.nullable
+        united.append(msgspec.structs.replace(column, type_=type_, nullable=nullable))
     differences += [f"{shown(name)} is only in {printable(other_name)}" for name in others]
     if differences:
         more = len(differences) - _NAMED_DIFFERENCES
@@ -150,7 +165,10 @@ def _flatten_field(field: pa.Field, prefix: str, nullable: bool) -> list[Column]
     name, nullable = f"{prefix}{field.name}", nullable or field.nullable
     type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
     if pa.types.is_struct(type_):
-        return [c for child in type_ for c in _flatten_field(child, f"{name}/", nullable)]
+        children = [c for child in type_ for c in _flatten_field(child, f"{name}/", nullable)]
+        if _is_file(type_):
+            return [msgspec.structs.replace(c, name=name) if c.name == f"{name}/bytes" else c for c in children]
+        return children
     return [Column(name=name, type_=plain_type(type_), nullable=nullable)]
 
 
@@ -160,8 +178,37 @@ def _flatten_array(column: pa.Array, name: str, flat: dict[str, pa.Array]) -> No
     if not pa.types.is_struct(column.type):
         flat[name] = column
         return
+    is_file = _is_file(column.type)
     for field, child in zip(column.type, column.flatten(), strict=True):
-        _flatten_array(child, f"{name}/{field.name}", flat)
+        _flatten_array(child, name if is_file and field.name == "bytes" else f"{name}/{field.name}", flat)
+
+
+def _is_file(type_: pa.DataType) -> bool:
+    types = {field.name: plain_type(field.type) for field in type_}
+    # Without its path where that is left out.
+    return types in ({"bytes": pa.binary(), "path": pa.string()}, {"bytes": pa.binary()})
+
+
+def _features_of(described: bytes) -> dict[str, Any]:
+    try:
+        features = msgspec.json.decode(described)["info"]["features"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def _described(column: Column, features: dict[str, Any]) -> Column:
+    feature = features.get(column.name)
+    if not isinstance(feature, dict):
+        return column
+    kind = feature.get("_type")
+    if kind in ("Image", "Audio") and pa.types.is_binary(column.type_):
+        return msgspec.structs.replace(column, media_type=f"{kind.lower()}/*")
+    names: Any = feature.get("names")
+    is_named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if kind == "ClassLabel" and is_named and pa.types.is_int64(column.type_) and len(set(names)) == len(names):
+        return msgspec.structs.replace(column, classes=tuple(names))
+    return column
 
 
 def _promote_integers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

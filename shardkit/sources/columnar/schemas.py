@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -84,7 +85,10 @@ def _features(columns: Sequence[Column], where: str) -> Features:
     refused: list[tuple[str, UsageError]] = []
     for column in columns:
         try:
-            found.append(feature_from_arrow(column.name, column.type_, nullable=column.nullable, where=where))
+            feature = feature_from_arrow(column.name, column.type_, nullable=column.nullable, where=where)
+            if column.media_type is not None or column.classes is not None:
+                feature = msgspec.structs.replace(feature, media_type=column.media_type, vocabulary=column.classes)
+            found.append(feature)
         except UsageError as error:
             refused.append((column.name, error))
     if refused:
