@@ -37,21 +37,27 @@ del _HEADINGS[OTHER]
     headings=_HEADINGS,
     common=[f"--{f.key}" for f in option_fields() if f.option.is_common],
 )  # fmt: skip
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.argument("destination")
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@click.argument("destination", metavar="DESTINATION")
 @click.pass_context
 def command(ctx: click.Context, /, inputs: tuple[str, ...], destination: str, **typed: Any) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 
     INPUT is a file, a folder or a quoted glob; .gz, .zst and .bz2 are read as they are, zip files and tars like
     folders; postgresql://USER@HOST/DATABASE is a server (extra: postgres). DESTINATION is the folder of the
-    dataset. A conversion that was cut off goes on when the same command is run again.
+    dataset, which --dry-run can do without. A conversion that was cut off goes on when the same command is run again.
     """
     if typed["num_shards"] is not None and ctx.get_parameter_source("shard_bytes") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--shard-size and --num-shards exclude each other.", ctx)
     from shardkit.cli.run_convert import convert
     from shardkit.runtime.process_limits import limit_memory
 
+    if not inputs and not typed["dry_run"]:
+        raise click.UsageError("Missing argument 'DESTINATION': the folder of the dataset.", ctx)
+    if not inputs:
+        from shardkit.cli.pages.convert_page import NO_DESTINATION
+
+        inputs, destination = (destination,), NO_DESTINATION
     request = parse_request(typed, inputs, destination)
     if request.append:
         from shardkit.cli.shell.append_options import held_options

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shardkit.cli.pages.decision_page import show_decisions, show_first_rows
 from shardkit.cli.pages.inspect_page import describe_accounting
 from shardkit.cli.pages.phases import rate_text
 from shardkit.cli.shell.errors import visible
@@ -25,6 +26,8 @@ from shardkit.features import Features
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_duration, format_number, format_size
 
+# Where a dry run would write that was given no destination.
+NO_DESTINATION = ".shardkit-dry-run"
 # So many features are listed whole; of more, the first so many.
 _MAX_FEATURES = 40
 _SHOWN_FEATURES = 30
@@ -39,6 +42,13 @@ def show_plan(console: Console, plan: Plan, notes: Sequence[str]) -> None:
     num_bytes = sum(f.num_bytes for f in plan.files)
     files = format_number(len(plan.files), "file")
     console.print(f"{files}, {format_size(num_bytes)}, read as {plan.recipe.source.format}", soft_wrap=True)
+    show_features(console, plan)
+    for note in notes:
+        show_note(console, note)
+
+
+def show_features(console: Console, plan: Plan) -> None:
+    """Prints the features, the first ones where they are many."""
     listed = plan.features if len(plan.features) <= _MAX_FEATURES else plan.features[:_SHOWN_FEATURES]
     table = Table(box=None, pad_edge=False, header_style="bold")
     headings = ("feature", "type", "stored as", "nulls") if console.width >= _WIDE else ("feature", "type")
@@ -51,8 +61,6 @@ def show_plan(console: Console, plan: Plan, notes: Sequence[str]) -> None:
     console.print(table)
     if len(listed) < len(plan.features):
         console.print(_rest(plan.features[len(listed) :]), soft_wrap=True, markup=False)
-    for note in notes:
-        show_note(console, note)
 
 
 def show_note(console: Console, note: str) -> None:
@@ -63,19 +71,25 @@ def show_note(console: Console, note: str) -> None:
 def show_dry_run(console: Console, prepared: Prepared) -> None:
     """Prints the plan and its needs."""
     plan = prepared.plan
-    show_plan(console, plan, prepared.notes)
+    show_decisions(console, plan)
+    console.print()
+    show_features(console, plan)
+    console.print()
+    show_first_rows(console, plan)
+    console.print()
+    for note in prepared.notes:
+        show_note(console, note)
     recipe = plan.recipe
-    splits = ", ".join(f"{s.name} {100 * s.fraction:.4g} %" if recipe.has_fractions else s.name for s in recipe.splits)
     if recipe.num_shards is not None:
-        shards = format_number(recipe.num_shards, "shard") + " each"
+        shards = format_number(recipe.num_shards, "shard") + " a split"
     else:
-        shards = f"shards of {format_size(recipe.shard_bytes or 0)}"
+        shards = f"of {format_size(recipe.shard_bytes or 0)}"
     level = f", level {recipe.compression_level}" if recipe.compression_level else ""
     facts = [
-        ("splits", f"{splits}; {shards}, compression {recipe.compression}{level}"),
+        ("shards", f"{shards}, compression {recipe.compression}{level}"),
         ("work", _describe_work(prepared)),
         *(("space", _describe_space(need)) for need in _needs(plan)),
-        ("dataset", storage.redact(plan.destination)),
+        *([] if plan.destination.endswith(f"/{NO_DESTINATION}") else [("dataset", storage.redact(plan.destination))]),
     ]
     for name, value in facts:
         console.print(Text(f"{name:<9}{visible(value)}"), soft_wrap=True)

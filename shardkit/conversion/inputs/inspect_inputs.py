@@ -153,6 +153,7 @@ def inspect_inputs(
         labels_sha256=labels_sha256,
         notes=(
             *listing.notes,
+            *(beside.notes if beside is not None else ()),
             *note_on_passed_over(choice.passed_over),
             *(() if has_row_files else listing.empty_notes),
             *notes,

@@ -63,8 +63,9 @@ def test_a_dry_run_shows_splits_and_space_and_writes_nothing(run, table, tmp_pat
     options = ("--split", "train=0.9", "--split", "test=0.1", "--num-shards", "3", "--dedup", "--dry-run")
     code, out, _ = run(table, tmp_path / "new" / "out", *options)
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[2:5]] == ["id", "zip", "x"]
-    assert "train 90 %, test 10 %; 3 shards each, compression gzip, level balanced" in out
+    assert [line.split()[0] for line in out.splitlines()[6:9]] == ["id", "zip", "x"]
+    assert "splits   train 90 %, test 10 %  (--split)" in out
+    assert "shards   3 shards a split, compression gzip, level balanced" in out
     assert "1 part of input, read twice" in out
     size = r"[\d.]+ \w+"
     assert re.search(rf"about {size} \({size} for the spool, .*{size} for shards, .*\) needed, {size} free in", out)

@@ -1,0 +1,129 @@
+"""What a dry run shows of how the inputs are understood: each decision, and the options that would change it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from shardkit.cli.shell.errors import visible
+from shardkit.cli.shell.formatting import format_example_value
+from shardkit.cli.shell.tables import pad
+from shardkit.conversion.plan import Plan
+from shardkit.errors import ShardkitError
+from shardkit.sources import source_for
+from shardkit.sources.class_folders import class_of
+from shardkit.sources.csv.header import made_names
+from shardkit.sources.formats import format_named
+from shardkit.sources.split_names import split_of
+from shardkit.units import format_count, format_number, format_size
+
+_SHOWN_ROWS = 3
+_SHOWN_CLASSES = 8
+_SHOWN_COLUMNS = 12
+
+
+class Decision(NamedTuple):
+    """One decision about the inputs.
+
+    Attributes:
+        name: Of what is decided.
+        text: What was decided.
+        options: Those that would change it.
+    """
+
+    name: str
+    text: str
+    options: str
+
+
+def decisions_of(plan: Plan) -> list[Decision]:
+    """Returns the decisions about the inputs of a plan: kind, labels, splits, header and columns."""
+    source = plan.recipe.source
+    format = format_named(source.format)
+    size = format_size(sum(file.num_bytes for file in plan.files))
+    found = [Decision("inputs", f"{format_number(len(plan.files), 'file')}, {size}, {format.title}", "--format")]
+    if format.has_row_files or source.has_text_classes:
+        found.append(_labels(plan))
+    found.append(_splits(plan))
+    if "has_header" in format.options:
+        is_made = source.columns is not None and source.columns == made_names(len(source.columns))
+        text = "none: columns have numbers" if is_made else "the first line" if source.columns is None else "--columns"
+        found.append(Decision("header", text, "--header, --no-header, --columns"))
+    columns = f"{format_number(len(plan.features), 'column')}, see below"
+    found.append(Decision("columns", columns, "--schema, --cast, --drop-columns"))
+    return found
+
+
+def _labels(plan: Plan) -> Decision:
+    source = plan.recipe.source
+    if source.labels is not None:
+        return Decision("labels", "of files beside them, see the notes", "--labels, --no-labels")
+    counts = Counter(class_of(file, source) for file in plan.files)
+    if None in counts:
+        return Decision("labels", "none", "--labels")
+    listed = ", ".join(f"{name} {format_count(n)}" for name, n in sorted(counts.items())[:_SHOWN_CLASSES] if name)
+    more = f" and {format_count(len(counts) - _SHOWN_CLASSES)} more" if len(counts) > _SHOWN_CLASSES else ""
+    return Decision("classes", f"{listed}{more}", "--labels, --no-labels")
+
+
+def _splits(plan: Plan) -> Decision:
+    recipe = plan.recipe
+    if recipe.splits_by_name:
+        counts = Counter(map(split_of, plan.files))
+        text = ", ".join(f"{s.name} {format_number(counts[s.name], 'file')}" for s in recipe.splits)
+    elif recipe.split_column is not None:
+        text = f"{', '.join(s.name for s in recipe.splits)} by column {recipe.split_column}"
+    else:
+        text = ", ".join(f"{s.name} {100 * s.fraction:.4g} %" for s in recipe.splits)
+    return Decision("splits", text, "--split")
+
+
+def show_decisions(console: Console, plan: Plan) -> None:
+    """Prints the decisions about the inputs, and the first rows as they are read."""
+    found = decisions_of(plan)
+    width = max(len(decision.name) for decision in found)
+    for name, text, options in found:
+        line = Text(f"{pad(name, width)}  {visible(text)}")
+        if cell_len(line.plain) + len(options) + 3 > console.width:
+            line.append(f"\n{' ' * (width + 2)}")
+        else:
+            line.append("  ")
+        line.append(f"({options})", style="dim")
+        console.print(line, soft_wrap=True)
+
+
+def show_first_rows(console: Console, plan: Plan) -> None:
+    """Prints the first rows of the inputs, before any transformation."""
+    features = plan.transforms.input_features or plan.features
+    shown = features[:_SHOWN_COLUMNS]
+    width = max(cell_len(visible(feature.name)) for feature in shown)
+    for number, row in enumerate(_first_rows(plan, features), start=1):
+        console.print(Text(f"row {number}", style="bold"))
+        for feature in shown:
+            value = format_example_value(row[feature.name], feature, max(20, console.width - width - 4))
+            console.print(Text(f"  {pad(visible(feature.name), width)}  {visible(value)}"), soft_wrap=True)
+        if len(shown) < len(features):
+            console.print(f"  and {format_number(len(features) - len(shown), 'column')} more")
+
+
+def _first_rows(plan: Plan, features: Sequence[Any]) -> list[dict[str, Any]]:
+    source = source_for(plan.recipe.source.format or "")
+    rows: list[dict[str, Any]] = []
+    for split in plan.input_splits:
+        parts = split.parts or (split,)
+        try:
+            for part in parts:
+                for batch in islice(source.read(part, plan.files, tuple(features), plan.recipe.source), 1):
+                    rows += batch.batch.slice(0, _SHOWN_ROWS - len(rows)).to_pylist()
+        except ShardkitError:
+            # The conversion itself names a bad row; this page shows what there is.
+            return rows
+        if len(rows) >= _SHOWN_ROWS:
+            break
+    return rows[:_SHOWN_ROWS]
