@@ -11,8 +11,14 @@ HEAD_BYTES = 4096
 UNKNOWN = "a binary file of a kind that shardkit does not know"
 
 # The third byte of gzip is its only method: a TFRecord may begin with the first two.
-_COMPRESSIONS = ((b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
-COMPRESSED_SUFFIXES = frozenset({".gz", ".zst", ".zstd", ".bz2"})
+_COMPRESSIONS = (
+    (b"\x1f\x8b\x08", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bz2"),
+    (b"\xfd7zXZ\0", "xz"),
+)
+COMPRESSED_PATTERN = r"\.(gz|zst|zstd|bz2|xz)"
+COMPRESSED_SUFFIXES = frozenset({".gz", ".zst", ".zstd", ".bz2", ".xz"})
 _JPEG_START = b"\xff\xd8\xff"
 _IMAGES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
@@ -35,7 +41,6 @@ _FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
     (b"SQLite format 3\0", "an SQLite database"),
     (b"7z\xbc\xaf", "a 7-Zip archive"),
-    (b"\xfd7zXZ\0", "an xz file"),
     (b"8BPS", "a Photoshop image"),
     (b"%!PS", "a PostScript file"),
     (b"II+\0", "a BigTIFF image"),
@@ -66,7 +71,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def compression_of(head: bytes) -> str | None:
-    """Returns `gzip`, `zstd`, `bz2`, or None if the first bytes are of none of them."""
+    """Returns `gzip`, `zstd`, `bz2`, `xz`, or None if the first bytes are of none of them."""
     found = next((name for magic, name in _COMPRESSIONS if head.startswith(magic)), None)
     # "BZh" may begin a text; a bz2 stream goes on with its block size and the digits of pi.
     if found == "bz2" and head[4:10] not in (b"\x31\x41\x59\x26\x53\x59", b"\x17\x72\x45\x38\x50\x90"):

@@ -43,7 +43,7 @@ del _HEADINGS[OTHER]
 def command(ctx: click.Context, /, inputs: tuple[str, ...], destination: str, **typed: Any) -> None:
     """Turn raw files into evenly sized TFRecord shards with a manifest.
 
-    INPUT is a file, a folder or a quoted glob; .gz, .zst and .bz2 are read as they are, zip files and tars like
+    INPUT is a file, a folder or a quoted glob; .gz, .zst, .bz2 and .xz are read as they are, zip files and tars like
     folders; postgresql://USER@HOST/DATABASE is a server (extra: postgres). DESTINATION is the folder of the
     dataset, which --dry-run can do without. A conversion that was cut off goes on when the same command is run again.
     """

@@ -39,7 +39,7 @@ class ArchiveMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         is_deflated: Whether it is compressed by itself, as in a `zip`.
         crc32: Of its content; None where the archive does not say.
         archive_num_bytes: Size of the archive as stored.
-        archive_compression: `gzip`, `zstd` or `bz2` where the archive is compressed as a whole.
+        archive_compression: `gzip`, `zstd`, `bz2` or `xz` where the archive is compressed as a whole.
     """
 
     kind: Literal["zip", "tar"]
@@ -59,7 +59,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         name: Path relative to the common root of all inputs, with `/`.
         num_bytes: Size as stored; of a member of an archive, what it would have beside it.
         version: Modification time or etag; changes when the content does.
-        compression: `gzip`, `zstd`, `bz2` or None, by content; `archive` for a plain file that can be read from
+        compression: `gzip`, `zstd`, `bz2`, `xz` or None, by content; `archive` for a plain file that can be read from
             front to back only, because its archive is compressed.
         encoding: Of a text that is not UTF-8; `open_stream` reads it as UTF-8, and its bytes are counted so.
         member: Where it lies in an archive; None for a file outside of archives.

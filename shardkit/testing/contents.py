@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
@@ -15,6 +16,7 @@ _NUM_CUTS = 10
 PACKERS: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bz2": bz2.compress,
+    "xz": lzma.compress,
     "zstd": lambda content: cast(bytes, pa.compress(content, "zstd", asbytes=True)),
 }
 """Ways to compress a file as a whole."""

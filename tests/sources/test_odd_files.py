@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import re
 import zipfile
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_zip_inside_of_a_zip_is_refused(tmp_path):
     ],
 )
 @pytest.mark.parametrize("is_tolerant", [False, True])
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
 def test_damage_of_a_lone_compressed_file_is_named(tmp_path, pack, damage, expected, is_tolerant):
     rows = b"".join(b"%d,%d\n" % (i, i * 7919 % 9973) for i in range(9000))
     files = list_inputs([write(tmp_path, "m.csv.x", damage(pack(b"a,b\n" + rows)))]).files

@@ -28,7 +28,7 @@ _ENCODED_BYTES = 4 * MiB
 _BLOCK_BYTES = MiB
 _MAX_SECONDS = 1.0
 # bzip2 gives whole blocks of 900 kB or nothing.
-_HEAD_BYTES = {"gzip": 512 * KiB, "zstd": 512 * KiB, "bz2": 4 * MiB}
+_HEAD_BYTES = {"gzip": 512 * KiB, "zstd": 512 * KiB, "bz2": 4 * MiB, "xz": 4 * MiB}
 _PIECE_BYTES = 16 * KiB
 _MAX_EXPANDED_BYTES = 64 * MiB
 _ISIZE_MODULUS = 4 * GiB

@@ -17,6 +17,7 @@ import numpy as np
 
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
+from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import printable
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
@@ -27,7 +28,7 @@ from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_st
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAGIC_TYPES = tuple(bytes([code]) for code in _DTYPES)
 _MAX_AXES = 8
-_NAME = re.compile(r"[-._]idx[1-9](-ubyte)?(\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
+_NAME = re.compile(rf"[-._]idx[1-9](-ubyte)?({COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _ROLE = re.compile(r"images|labels", re.IGNORECASE)
 _AXES = re.compile(r"idx[1-9]", re.IGNORECASE)
 
@@ -216,7 +217,7 @@ def _role_of(name: str) -> tuple[str, str] | None:
     if not found:
         return None
     role = found[-1]
-    rest = re.sub(r"\.(gz|zst|zstd|bz2)$", "", base[: role.start()] + "*" + base[role.end() :], flags=re.IGNORECASE)
+    rest = re.sub(f"{COMPRESSED_PATTERN}$", "", base[: role.start()] + "*" + base[role.end() :], flags=re.IGNORECASE)
     return f"{folder}{slash}{_AXES.sub('idx', rest)}".lower(), role.group().lower()
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
+from shardkit.file_types import COMPRESSED_PATTERN
 from shardkit.messages import shown
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
@@ -25,7 +26,7 @@ from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_ra
 from shardkit.storage import files as storage
 from shardkit.units import GiB, format_size
 
-_NAME = re.compile(r"[^/]\.np[yz](\.(gz|zst|zstd|bz2))?$", re.IGNORECASE)
+_NAME = re.compile(rf"[^/]\.np[yz]({COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _ZIP = b"PK"
 _MAX_HELD_BYTES = GiB
 _NAMED_ARRAYS = 10

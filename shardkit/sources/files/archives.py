@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from shardkit.errors import BadInputError, DamagedFileError
-from shardkit.file_types import compression_of, has_image_suffix
+from shardkit.file_types import COMPRESSED_PATTERN, compression_of, has_image_suffix
 from shardkit.messages import printable, shown
 from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
 from shardkit.sources.files.archive_members import remember_head
@@ -38,7 +38,7 @@ _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 _OTHER_ZIPS = re.compile(
     r"\.(npz|docx|xlsx|xlsm|pptx|odt|ods|odp|epub|jar|war|apk|whl|egg|keras|pt|pth|ckpt|kmz|vsix)", re.IGNORECASE
 )
-_COMPRESSED = re.compile(r"\.(gz|zst|zstd|bz2)$", re.IGNORECASE)
+_COMPRESSED = re.compile(f"{COMPRESSED_PATTERN}$", re.IGNORECASE)
 _TABLES = re.compile(
     r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|ipc|orc|avro|tfrecord|tfrecords|npz|sqlite3?|db3?|tar)",
     re.IGNORECASE,

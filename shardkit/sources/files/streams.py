@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bz2
 import io
+import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Protocol, cast
 
@@ -22,8 +23,8 @@ from shardkit.storage import files as storage
 from shardkit.units import MiB, format_size
 
 _MAX_HELD_BYTES = 256 * MiB
-_BZ2_MAGIC = b"BZh"
-_TRANSLATED = (EOFError, OSError, zlib.error)
+_MAX_DICTIONARY_BYTES = 256 * MiB
+_TRANSLATED = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 class ByteStream(Protocol):
@@ -225,7 +226,9 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
     if file.compression == "gzip":
         yield GuardedStream(GzipStream(raw), guard, file)
     elif file.compression == "bz2":
-        yield GuardedStream(_Bz2Stream(raw), guard, file)
+        yield GuardedStream(_JoinedStreams(raw, bz2.BZ2Decompressor, b"BZh"), guard, file)
+    elif file.compression == "xz":
+        yield GuardedStream(_JoinedStreams(raw, _new_xz, b"\xfd7zXZ\0"), guard, file)
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
             yield GuardedStream(cast(ByteStream, frames), guard, file)
@@ -256,11 +259,19 @@ class GuardedStream:
         return num_bytes
 
 
-class _Bz2Stream:
-    # Like `bz2.BZ2File`, it passes over any bytes after the last stream.
-    def __init__(self, raw: BinaryIO) -> None:
+def _new_xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY_BYTES)
+
+
+class _JoinedStreams:
+    # Streams of bz2 or xz, one behind the other.
+    def __init__(
+        self, raw: BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor], magic: bytes
+    ) -> None:
         self._raw = raw
-        self._stream = bz2.BZ2Decompressor()
+        self._new = new
+        self._magic = magic
+        self._stream = new()
         self._rest = b""
 
     def read(self, num_bytes: int, /) -> bytes:
@@ -288,9 +299,9 @@ class _Bz2Stream:
             if not rest:
                 return False
         self._rest = rest
-        if not self._rest.startswith(_BZ2_MAGIC[: len(self._rest)]):
+        if not self._rest.startswith(self._magic[: len(self._rest)]):
             raise followed(self._rest, self._raw)
-        self._stream = bz2.BZ2Decompressor()
+        self._stream = self._new()
         return True
 
 

@@ -32,7 +32,7 @@ _FOLDER = "5"
 _HAVE_DATA = _FILES | {LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL, "D", "M", "S"}
 _OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 _POSIX, _GNU = b"ustar\0", b"ustar "
-_TAR_NAME = re.compile(r"\.(tar(\.[A-Za-z0-9]+)?|tgz|tbz2?|tzst)$", re.IGNORECASE)
+_TAR_NAME = re.compile(r"\.(tar(\.[A-Za-z0-9]+)?|tgz|tbz2?|tzst|txz)$", re.IGNORECASE)
 _DIGITS = re.compile(rb"[1-9][0-9]{0,19}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import random
 import tarfile
 import tracemalloc
@@ -188,7 +189,7 @@ ZEROS = bytes(100 * MiB)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd], ids=["gzip", "bz2", "zstd"])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd, lzma.compress], ids=["gzip", "bz2", "zstd", "xz"])
 def test_a_compressed_bomb_is_refused_while_it_is_read(tmp_path, pack):
     path = write(tmp_path, "a.csv.x", pack(ZEROS))
     (file,) = list_inputs([str(path)]).files
@@ -287,7 +288,7 @@ def test_mutations_end_in_an_error_or_in_all_rows(tmp_path):
     assert counts["refused"] > 100
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd], ids=["gzip", "bz2", "zstd"])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, zstd, lzma.compress], ids=["gzip", "bz2", "zstd", "xz"])
 def test_bytes_behind_a_compressed_table_are_found_and_zeros_are_not(tmp_path, pack):
     table = b"a,b\n" + b"1,x\n" * 1000
     sound = write(tmp_path, "sound/a.csv", pack(table) + (b"" if pack is zstd else bytes(1000)))

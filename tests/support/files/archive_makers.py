@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import lzma
 import struct
 import tarfile
 import zipfile
@@ -53,6 +54,7 @@ PACKERS = {
     "a.tgz": lambda members: gzip.compress(tar_of(members)),
     "a.tar.zst": lambda members: zstd(tar_of(members)),
     "a.tar.bz2": lambda members: bz2.compress(tar_of(members)),
+    "a.tar.xz": lambda members: lzma.compress(tar_of(members)),
 }
 
 
