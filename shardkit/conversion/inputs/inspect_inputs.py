@@ -246,7 +246,7 @@ def _hash_of(file: RawFile) -> str:
 
 
 def _labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions) -> Beside | None:
-    is_asked = options.labels is None and not options.no_labels and options.format in (None, "images", "audio")
+    is_asked = options.labels is None and options.format in (None, "images", "audio")
     if not is_asked or not any(has_image_suffix(f.name) or suffix_of(f.name) in _SOUNDS for f in files):
         return None
     from shardkit.sources.media.labels import labels_beside

@@ -63,12 +63,12 @@ class Beside(NamedTuple):
     """Labels that lie beside the files of a conversion.
 
     Attributes:
-        labels: What `--labels` would name: the folder or archive of all.
+        labels: What `--labels` would name: the folder or archive of all. None where no labels are wanted.
         files: Those that are data, with their splits where the layout names them.
         notes: What a user should know.
     """
 
-    labels: str
+    labels: str | None
     files: tuple[RawFile, ...]
     notes: tuple[str, ...]
 
@@ -111,13 +111,15 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
         UsageError: If labels lie there in several forms, or do not go together with the files.
         BadInputError: If the labels are damaged.
     """
-    layout = find_layout(files)
+    layout = find_layout(files, joins_forms=options.no_labels)
     if layout is None or not root:
         return None
     outer = {f.path for f in files if f.member is not None}
     labels = outer.pop() if len(outer) == 1 and all(f.member is not None for f in files) else root
     own = {f.name for f in (*layout.labels, *layout.lists, *layout.others)}
     data = tuple(f for f in files if f.name not in own)
+    if options.no_labels:
+        return Beside(None, data, (f"layout: {layout.title}, its {format_number(len(own), 'file')} left out",))
     notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
     media = [f for f in data if is_media_name(f.name)]
     named = _splits_of(layout, media, options)

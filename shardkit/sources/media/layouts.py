@@ -48,8 +48,12 @@ def is_media_name(name: str) -> bool:
     return has_image_suffix(name) or suffix_of(name) in FORMATS["audio"].suffixes
 
 
-def find_layout(files: Sequence[RawFile]) -> Layout | None:
+def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layout | None:
     """Returns the layout of the files, None if no labels lie beside them.
+
+    Args:
+        files: All input files.
+        joins_forms: Whether labels in several forms are one layout, which no reader reads.
 
     Raises:
         UsageError: If labels lie there in several forms.
@@ -62,6 +66,9 @@ def find_layout(files: Sequence[RawFile]) -> Layout | None:
     found = [layout for find in _FORMS if (layout := find(media, rest)) is not None]
     if not found:
         return _sidecars(media, rest)
+    if len(found) > 1 and joins_forms:
+        labels = (f for layout in found for f in (*layout.labels, *layout.others, *layout.lists))
+        return Layout("", " and ".join(layout.title for layout in found), tuple(labels))
     if len(found) > 1:
         forms = ", ".join(f"{layout.title} ({printable(layout.labels[0].name)})" for layout in found)
         raise UsageError(

@@ -152,3 +152,11 @@ def test_a_caption_that_is_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00x")
     with pytest.raises(BadInputError, match=r"not UTF-8 in a\.txt"):
         read_texts(list_inputs([str(tmp_path)]).files, "caption")
+
+
+def test_no_labels_leaves_out_those_of_all_forms(tmp_path):
+    files = listed(tmp_path, "images/a.jpg", "labels/a.txt", "a.xml", "data.yaml")
+    beside = labels_beside(files, str(tmp_path), SourceOptions(no_labels=True))
+    assert beside is not None
+    assert ([f.name for f in beside.files], beside.labels) == (["images/a.jpg"], None)
+    assert beside.notes == ("layout: Pascal VOC and YOLO, its 3 files left out",)
