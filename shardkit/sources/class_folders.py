@@ -16,6 +16,7 @@ from shardkit.units import MiB, format_count
 
 _MAX_DOCUMENT_BYTES = MiB
 _MIN_DOCUMENTS = 4
+_LISTED_CLASSES = 8
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
 
 
@@ -85,16 +86,28 @@ def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) ->
     return tuple(sorted(c for c in classes if c is not None))
 
 
+def describe_classes(files: Sequence[RawFile], options: SourceOptions) -> str:
+    """Returns the classes of the files with their counts, the first ones of many; empty where a file has none."""
+    counts = Counter(class_of(file, options) for file in files)
+    listed = [f"{printable(name)} {format_count(n)}" for name, n in sorted(counts.items(), key=str) if name is not None]
+    if len(listed) < len(counts):
+        return ""
+    more = f" and {format_count(len(listed) - _LISTED_CLASSES)} more" if len(listed) > _LISTED_CLASSES else ""
+    return f"{', '.join(listed[:_LISTED_CLASSES])}{more}"
+
+
 def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) -> tuple[str, ...]:
-    """Returns a note if the files get no label.
+    """Returns a note on the classes of the files, or on why they get no label.
 
     Args:
         files: The files.
         kinds: What they are, such as `images`.
         options: How the files are read.
     """
-    if options.no_labels or any(class_of(f, options) is not None for f in files):
+    if options.no_labels:
         return ()
+    if any(class_of(f, options) is not None for f in files):
+        return (f"classes by folder: {describe_classes(files, options)}",)
     only = _folders(files[0], options)[-1:] if files else []
     if not only:
         return (f"the {kinds} lie in no class folders and get no label",)

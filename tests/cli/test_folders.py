@@ -12,7 +12,6 @@ pytestmark = pytest.mark.full
 
 # Cases that do not hold yet. One that holds fails its test, until it leaves the list.
 OPEN = (
-    "Kaggle, train.csv and test.csv",
     'JSON {"data": [...]}',
     "JSON, --records data",
     "libsvm",

@@ -17,14 +17,13 @@ from shardkit.cli.shell.tables import pad
 from shardkit.conversion.plan import Plan
 from shardkit.errors import ShardkitError
 from shardkit.sources import source_for
-from shardkit.sources.class_folders import class_of
+from shardkit.sources.class_folders import describe_classes
 from shardkit.sources.csv.header import made_names
 from shardkit.sources.formats import format_named
 from shardkit.sources.split_names import split_of
-from shardkit.units import format_count, format_number, format_size
+from shardkit.units import format_number, format_size
 
 _SHOWN_ROWS = 3
-_SHOWN_CLASSES = 8
 _SHOWN_COLUMNS = 12
 
 
@@ -64,12 +63,8 @@ def _labels(plan: Plan) -> Decision:
     source = plan.recipe.source
     if source.labels is not None:
         return Decision("labels", "of files beside them, see the notes", "--labels, --no-labels")
-    counts = Counter(class_of(file, source) for file in plan.files)
-    if None in counts:
-        return Decision("labels", "none", "--labels")
-    listed = ", ".join(f"{name} {format_count(n)}" for name, n in sorted(counts.items())[:_SHOWN_CLASSES] if name)
-    more = f" and {format_count(len(counts) - _SHOWN_CLASSES)} more" if len(counts) > _SHOWN_CLASSES else ""
-    return Decision("classes", f"{listed}{more}", "--labels, --no-labels")
+    classes = describe_classes(plan.files, source)
+    return Decision("classes", classes, "--labels, --no-labels") if classes else Decision("labels", "none", "--labels")
 
 
 def _splits(plan: Plan) -> Decision:

@@ -21,6 +21,10 @@ _HEADER_BYTES = MiB
 _HINT = re.compile(rb"sep=(?P<delimiter>[\x09\x20-\x7e])(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
 _TITLE_BYTES = 16 * KiB
 _MAX_TITLES, _MIN_RECORDS = 20, 3
+_SAME_HEADER = (
+    "Convert them one by one, give them the same header, leave columns unread with --drop-columns, or leave files out "
+    "with --exclude GLOB"
+)
 _LISTED_FILES, _LISTED_COLUMNS = 5, 10
 
 
@@ -199,7 +203,7 @@ def check_same_columns(first: tuple[str, ...], first_name: str, other: tuple[str
     raise UsageError(
         f"{printable(first_name)} and {printable(other_name)} have different columns",
         why="; ".join(parts),
-        next_step="Convert them one by one, or give them the same header",
+        next_step=_SAME_HEADER,
     )
 
 
@@ -225,7 +229,7 @@ def check_alike(files: Sequence[tuple[str, tuple[str, ...]]]) -> None:
     raise UsageError(
         f"{len(others):,} of {len(files):,} files {have} other columns than {printable(first_name)}",
         why="; ".join(parts),
-        next_step="Convert them one by one, or give them the same header",
+        next_step=_SAME_HEADER,
     )
 
 

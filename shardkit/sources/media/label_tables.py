@@ -119,7 +119,9 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
     is_used = np.zeros(len(labels), np.bool_)
     is_used[positions[positions >= 0]] = True
     unused = np.flatnonzero(~is_used)
+    num_found = int((positions >= 0).sum())
     notes = (
+        *([f"{num_found:,} of {len(files):,} {kinds} have a label"] if num_found < len(files) else ()),
         *_some(
             [files[i] for i in np.flatnonzero(positions < 0)[:_LISTED_NAMES]], (positions < 0).sum(), kinds, "label"
         ),

@@ -34,7 +34,7 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.class_folders import are_class_documents, class_of, classes_of, find_class_level
+from shardkit.sources.class_folders import are_class_documents, class_of, classes_of, describe_classes, find_class_level
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.row_casting import CastRows, bad_value_error, cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, sample_files
@@ -119,7 +119,8 @@ class TextSource:
         """Returns notes on empty lines, and on a table that is read as text."""
         first = next((f for f in files if f.num_bytes), None)
         if options.has_text_classes:
-            return ("layout: class folders of texts, a row a file; --no-labels reads lines instead",)
+            classes = describe_classes(files, options)
+            return (f"texts in class folders, a row a file: {classes}; --no-labels reads lines instead",)
         if first is None or options.text_record == "file":
             return ()
         head = read_head(first, HEAD_BYTES)
