@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from shardkit import file_types
@@ -168,7 +167,7 @@ def _is_no_data(name: str, look: Look | None, data: set[str | None]) -> bool:
 
 
 def _base(name: str) -> str:
-    return PurePosixPath(name).name
+    return name.rpartition("/")[2]
 
 
 def _shortened(text: str, width: int) -> str:

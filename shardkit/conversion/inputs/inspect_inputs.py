@@ -102,7 +102,8 @@ def inspect_inputs(
         return found
     listing = listing or list_files(expanded, options)
     listed = _without_labels(with_text_options(listing.files, options), options)
-    beside = _labels_beside(listed, listing.root, options)
+    # What is appended has the labels of the recipe.
+    beside = _labels_beside(listed, listing.root, options) if leave_out is None else None
     if beside is not None:
         listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)
         labels_sha256 = _hash_of_labels(options)

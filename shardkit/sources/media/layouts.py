@@ -6,7 +6,6 @@ Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from shardkit.errors import UsageError
@@ -93,6 +92,8 @@ def _transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | 
 
 def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     labels = [f for f in rest if suffix_of(f.name) == ".xml"]
+    if not labels:
+        return None
     stems = {_stem(f) for f in media}
     if not any(_stem(f) in stems for f in labels):
         return None
@@ -115,6 +116,8 @@ def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     described = [f for f in rest if suffix_of(f.name) in (".yaml", ".yml") or _base(f) in _CLASS_FILES]
     texts = [f for f in rest if suffix_of(f.name) == ".txt" and f not in described]
+    if not texts:
+        return None
     images = {f.name.rpartition(".")[0] for f in media if has_image_suffix(f.name)}
     labels = tuple(f for f in texts if image_of(f.name) in images)
     is_apart = any("labels" in _folders(f) for f in labels)
@@ -125,7 +128,7 @@ def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 
 def _common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     tables = [f for f in rest if suffix_of(f.name) == ".tsv"]
-    labels = tuple(f for f in tables if PurePosixPath(f.name).stem in ("train", "dev", "test"))
+    labels = tuple(f for f in tables if _stem(f) in ("train", "dev", "test"))
     if not labels or not all("clips" in _folders(f) for f in media):
         return None
     return Layout("table", "Common Voice", labels, tuple(f for f in tables if f not in labels))
@@ -133,7 +136,9 @@ def _common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout |
 
 def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     tables = [f for f in rest if suffix_of(f.name) == ".csv"]
-    folders = {str(parent) for f in media for parent in PurePosixPath(f.name).parents}
+    if not tables:
+        return None
+    folders = {parent for folder in {f.name.rpartition("/")[0] for f in media} for parent in _with_parents(folder)}
     labels = tuple(f for f in tables if f.name.rpartition(".")[0] in folders and _stem(f) != "test")
     if not labels:
         return None
@@ -141,8 +146,8 @@ def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 
 
 def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    stems = {f.name.rpartition(".")[0] for f in media}
     data = [f for f in rest if not is_beside_data(f.name)]
+    stems = {f.name.rpartition(".")[0] for f in media} if data else set()
     for suffix in _SIDECARS:
         alike = tuple(f for f in data if suffix_of(f.name) == suffix)
         if alike and all(f.name.rpartition(".")[0] in stems for f in alike):
@@ -176,12 +181,17 @@ def _is_named_like_coco(file: RawFile) -> bool:
     return "annotation" in words or "coco" in words or "instances" in words
 
 
+def _with_parents(folder: str) -> list[str]:
+    parts = folder.split("/")
+    return ["/".join(parts[: level + 1]) for level in range(len(parts))]
+
+
 def _base(file: RawFile) -> str:
-    return PurePosixPath(file.name).name
+    return file.name.rpartition("/")[2]
 
 
 def _stem(file: RawFile) -> str:
-    return PurePosixPath(file.name).stem
+    return _base(file).rpartition(".")[0] or _base(file)
 
 
 def _folders(file: RawFile) -> list[str]:
