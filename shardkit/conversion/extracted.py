@@ -16,6 +16,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
         marks_digest: What the first pass said of its rows; see `marks_digest`.
         rejected_samples: The first few rejected rows, a sentence each.
+        rejected_reasons: Rejected rows by what is wrong, one reason for those that differ in values alone.
         damage: Why a file cannot be read at all, by its position.
         has_statistics: Whether there are statistics of it, in a separate file.
     """
@@ -29,6 +30,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     rejected_by_file: dict[int, int] = {}
     marks_digest: str = ""
     rejected_samples: tuple[str, ...] = ()
+    rejected_reasons: dict[str, int] = {}
     damage: dict[int, str] = {}
     has_statistics: bool
 

@@ -141,18 +141,23 @@ class AllColumns(Form):
         return value == [] or None
 
 
+# Fewer bad rows than this end no conversion that has no --max-bad.
+_IGNORED_BAD = 99
+
+
 class BadLimit:
     """How many rows may be bad: a number, or a share of all rows.
 
     Args:
-        text: Such as `100` or `0.1%`.
+        text: Such as `100` or `0.1%`. None if no limit is given: a tenth of the rows, and any number below 100.
 
     Raises:
         UsageError: If it is neither.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text.strip()
+    def __init__(self, text: str | None) -> None:
+        self._ignored = _IGNORED_BAD if text is None else 0
+        self.text = "10%" if text is None else text.strip()
         digits = self.text.removesuffix("%")
         is_share = digits != self.text
         try:
@@ -168,4 +173,5 @@ class BadLimit:
 
     def is_exceeded(self, num_bad: int, num_rows: int) -> bool:
         """Returns whether there are more bad rows than allowed; exact at the border."""
-        return num_bad > (self._number if self._share is None else self._share * num_rows)
+        allowed = self._number if self._share is None else self._share * num_rows
+        return num_bad > self._ignored and num_bad > allowed

@@ -179,6 +179,7 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         marks_digest=marks_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
         rejected_samples=tuple(quarantine.samples),
+        rejected_reasons=quarantine.reasons.counts,
         damage=damage,
         has_statistics=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
@@ -21,16 +22,18 @@ from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number
 
 MAX_SAMPLES = 3
+_MAX_REASONS = 100
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!\w)-?\d[\d,.]*")
 
 
 def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
     """Checks that no more rows were rejected than the recipe allows, as far as that can be known.
 
+    A recipe without `max_bad` allows a tenth of them, and any number below 100.
+
     Raises:
         BadInputError: If there were; shows a few of them. Or if a file of unknown length was rejected as a whole.
     """
-    if plan.recipe.max_bad is None:
-        return
     limit = BadLimit(plan.recipe.max_bad)
     check_countable(plan, extracted)
     num_damaged = count_damaged(plan, extracted)
@@ -39,13 +42,48 @@ def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
     if not limit.is_exceeded(num_bad, num_rows):
         return
     of_files = f", {format_number(num_damaged, 'damaged file')} among them" if num_damaged else ""
+    is_limited = plan.recipe.max_bad is not None
+    allowed = f"--max-bad {limit.text} allows less" if is_limited else "more than a tenth needs --max-bad"
     raise BadInputError(
         "too many rows do not fit",
         where="; ".join(bad_row_samples(plan, extracted)),
-        why=f"{format_count(num_bad)} of {format_number(num_rows, 'row')} are bad{of_files}; "
-        f"--max-bad {limit.text} allows less",
-        next_step="Correct them, or raise --max-bad",
+        why=f"{format_count(num_bad)} of {format_number(num_rows, 'row')} are bad{of_files}"
+        f"{_most_common(extracted)}; {allowed}",
+        next_step="Correct them, or raise --max-bad"
+        if is_limited
+        else "Correct them or the options of reading, or leave so many rows out with --max-bad, such as --max-bad 50%",
     )
+
+
+def _most_common(extracted: Sequence[Extracted]) -> str:
+    reasons = ReasonCounts()
+    for part in sorted(extracted, key=lambda e: e.input_split_index):
+        for reason, count in part.rejected_reasons.items():
+            reasons.add(reason, count)
+    if not reasons.counts:
+        return ""
+    reason, count = max(reasons.counts.items(), key=lambda item: item[1])
+    return f", most often ({format_count(count)}): {reason}"
+
+
+class ReasonCounts:
+    """Counts rejected rows by reason; reasons that differ in quoted values and numbers alone are one.
+
+    Attributes:
+        counts: Rows by the first reason of each kind.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self._first_by_kind: dict[str, str] = {}
+
+    def add(self, reason: str, count: int = 1) -> None:
+        """Counts rows of one reason."""
+        kind = _VALUES.sub("", reason)
+        if kind not in self._first_by_kind and len(self._first_by_kind) == _MAX_REASONS:
+            return
+        first = self._first_by_kind.setdefault(kind, reason)
+        self.counts[first] = self.counts.get(first, 0) + count
 
 
 def check_countable(plan: Plan, extracted: Sequence[Extracted] = ()) -> None:
@@ -105,11 +143,14 @@ class Quarantine:
         self._path = rejected_path(plan, input_split_index)
         self._temporary = self._path.with_name(f"{self._path.name}.{secrets.token_hex(4)}.tmp")
         self.samples: list[str] = []
+        self.reasons = ReasonCounts()
 
     def add(self, rows: Sequence[RejectedRow]) -> None:
         """Takes the rejected rows of one batch."""
         if not rows:
             return
+        for row in rows:
+            self.reasons.add(row.reason)
         records = [record_of(self._plan, row) for row in rows]
         for record in records[: MAX_SAMPLES - len(self.samples)]:
             place = f"{printable(record.file)}, {record.position}" if record.position else printable(record.file)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.cli import main
-from shardkit.conversion.rows.bad_rows import BadLimit
+from shardkit.conversion.rows.bad_rows import BadLimit, ReasonCounts
 from shardkit.dataset.open import open_dataset
 from shardkit.dataset.rejected_rows import RejectedRecord, encode_record, pack_files, read_rejected
 from shardkit.errors import UsageError
@@ -103,6 +103,33 @@ def test_the_limit_is_exact(tmp_path, limit, code):
     options = ("--on-bad-record", "skip", "--max-bad", limit)
     assert convert(source, tmp_path / "out", *options, *declared(tmp_path)) == code
     assert (tmp_path / "out" / "manifests").exists() == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("num_bad", "num_rows", "is_exceeded"),
+    [(99, 99, False), (100, 100, True), (100, 1000, False), (101, 1000, True), (100, 999, True)],
+)
+def test_without_a_limit_a_tenth_may_be_bad_and_any_number_below_100(num_bad, num_rows, is_exceeded):
+    assert BadLimit(None).is_exceeded(num_bad, num_rows) == is_exceeded
+
+
+@pytest.mark.full
+def test_more_than_a_tenth_is_left_out_only_with_a_limit(tmp_path, capsys):
+    source = write_csv(tmp_path / "in" / "a.csv", range(0, NUM_ROWS, 9))
+    options = ("--on-bad-record", "skip", *declared(tmp_path))
+    assert convert(source, tmp_path / "out", *options) == 3
+    message = " ".join(capsys.readouterr().err.split())
+    assert "334 of 3,000 rows are bad, most often (334): column 'b' does not fit: expected int64, got 'oops'" in message
+    assert "such as --max-bad 50%" in message
+    assert not (tmp_path / "out").exists()
+    assert convert(source, tmp_path / "out", *options, "--max-bad", "12%") == 0
+
+
+def test_reasons_that_differ_in_values_are_one():
+    reasons = ReasonCounts()
+    for reason in ("'a' is no int64", "5 bytes missing", "'b' is no int64", "17 bytes missing", "'c' is no int64"):
+        reasons.add(reason)
+    assert reasons.counts == {"'a' is no int64": 3, "5 bytes missing": 2}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(0, 1000))

@@ -120,7 +120,16 @@ def test_filtered_and_rejected_rows_do_not_count(tmp_path):
     texts.loc[frame.index % 11 == 0, "hours"] = None
     source = write(texts, tmp_path / "in")
     (tmp_path / "schema.toml").write_text('[features]\nage = "int64"\n')
-    options = ("--schema", tmp_path / "schema.toml", "--on-bad-record", "skip", "--drop-null", "hours")
+    options = (
+        "--schema",
+        tmp_path / "schema.toml",
+        "--on-bad-record",
+        "skip",
+        "--max-bad",
+        "20%",
+        "--drop-null",
+        "hours",
+    )
     dataset = convert(source, tmp_path / "out", *options)
     check_shares(examples(dataset), frame[(frame.index % 7 != 0) & (frame.index % 11 != 0)])
     accounting = dataset.manifest.accounting
