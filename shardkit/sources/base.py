@@ -66,6 +66,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         max_expansion: How many times as large it may become when it is decompressed.
         skip_lines: Lines at its start that are read as empty ones.
         comment: Lines that begin with this are read as empty ones.
+        records: Key of the array of a JSON document that is read; the rest of the document is read as blanks.
         split: Of the dataset, where a list or an option names it; None leaves it to the name of the file.
     """
 
@@ -79,6 +80,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_expansion: int = 200
     skip_lines: int = 0
     comment: str | None = None
+    records: str | None = None
     split: str | None = None
 
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 _TABLE_OPTIONS = ("drop_columns", "columns", "delimiter", "has_header", "no_header", "null_values", "leading_zeros")
 _CSV_OPTIONS = (*_TABLE_OPTIONS, "quote", "skip_lines", "comment", "max_field_bytes", "encoding")
-_JSON_OPTIONS = ("drop_columns", "allows_duplicate_keys", "encoding")
+_JSON_OPTIONS = ("drop_columns", "allows_duplicate_keys", "encoding", "records")
 
 
 class Format(NamedTuple):

@@ -128,6 +128,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             INPUTS, "content",
         ),
     ] = False  # fmt: skip
+    records: Annotated[
+        str | None,
+        Option(
+            "--records", "Key of the array that holds the rows of a JSON document, such as data or response.items.",
+            INPUTS, "content", form=Named("KEY"),
+        ),
+    ] = None  # fmt: skip
     encoding: Annotated[
         str | None,
         Option(

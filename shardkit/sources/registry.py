@@ -120,6 +120,8 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if options.format is None:
         if any(getattr(options, name) != getattr(_DEFAULTS, name) for name in _ASK_FOR_CSV):
             return Choice(source_for("csv"))
+        if options.records is not None:
+            return Choice(source_for("json"))
         if options.text_record != "line":
             return Choice(source_for("text"))
     filled = [f for f in files if f.num_bytes]

@@ -17,6 +17,7 @@ from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, Stor
 from shardkit.sources.base import ArchiveMember, RawFile, place
 from shardkit.sources.files.archive_members import archive_of, is_range, open_member, open_range
 from shardkit.sources.files.expansion_limit import ExpansionGuard
+from shardkit.sources.files.json_records import RecordsStream
 from shardkit.sources.files.read_ahead import read_ahead
 from shardkit.sources.files.transcoding import TranscodedStream, UncommentedStream
 from shardkit.storage import files as storage
@@ -57,6 +58,8 @@ def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False)
         stream = found if file.encoding is None else TranscodedStream(found, file.encoding, place(file))
         if file.skip_lines or file.comment is not None:
             stream = UncommentedStream(stream, file.skip_lines, file.comment)
+        if file.records is not None:
+            stream = RecordsStream(stream, file.records, place(file))
         if start and is_seekable(file):
             raw.seek(start)
         elif start:
@@ -70,7 +73,8 @@ def open_stream(file: RawFile, start: int = 0, *, is_read_through: bool = False)
 
 def is_seekable(file: RawFile) -> bool:
     """Whether `open_stream` reads the bytes as they are stored, so that reading may start anywhere."""
-    return file.compression is None and file.encoding is None and file.comment is None and not file.skip_lines
+    is_whole = file.comment is None and not file.skip_lines and file.records is None
+    return file.compression is None and file.encoding is None and is_whole
 
 
 def open_raw(file: RawFile) -> BinaryIO:

@@ -19,8 +19,12 @@ _UTF8 = frozenset({"utf-8", "utf-8-sig"})
 _NO_FILES = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape"})
 
 
-class _Readable(Protocol):
-    def read(self, num_bytes: int, /) -> bytes: ...
+class Readable(Protocol):
+    """What is read in pieces."""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to so many bytes, none at the end."""
+        ...
 
 
 def with_text_options(files: Iterable[RawFile], options: SourceOptions) -> tuple[RawFile, ...]:
@@ -33,9 +37,11 @@ def with_text_options(files: Iterable[RawFile], options: SourceOptions) -> tuple
     comment = options.comment
     if comment is not None and (len(comment) != 1 or not comment.isascii() or comment in '"\r\n\0'):
         raise UsageError(f"{comment!r} cannot begin comments", next_step="Give one character, such as --comment '#'")
-    if found is None and comment is None and not options.skip_lines:
+    if found is None and comment is None and not options.skip_lines and options.records is None:
         return tuple(files)
-    changes = {"encoding": found, "comment": comment, "skip_lines": options.skip_lines}
+    changes = {
+        "encoding": found, "comment": comment, "skip_lines": options.skip_lines, "records": options.records
+    }  # fmt: skip
     return tuple(msgspec.structs.replace(f, **changes) for f in files)
 
 
@@ -70,7 +76,7 @@ class TranscodedStream:
         where: Name of the file, for messages.
     """
 
-    def __init__(self, raw: _Readable, encoding: str, where: str) -> None:
+    def __init__(self, raw: Readable, encoding: str, where: str) -> None:
         self._raw = raw
         self._encoding = encoding
         self._where = where
@@ -146,7 +152,7 @@ class UncommentedStream:
         comment: Lines that begin with it are emptied; None leaves all.
     """
 
-    def __init__(self, raw: _Readable, skip_lines: int, comment: str | None) -> None:
+    def __init__(self, raw: Readable, skip_lines: int, comment: str | None) -> None:
         self._raw = raw
         self._num_to_skip = skip_lines
         self._comment = None if comment is None else comment.encode()

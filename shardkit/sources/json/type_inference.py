@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -173,11 +174,13 @@ def _refuse_items(path: str, items: list[Any], places: list[str]) -> None:
     for item, place in zip(items, places, strict=True):
         if type(item) not in _KINDS:
             what = {"dict": "objects", "list": "lists", "NoneType": "nulls"}[type(item).__name__]
+            rows = f", or take its objects as the rows with --records {shlex.quote(path.replace('/', '.'))}"
             raise UsageError(
                 f"column {shown(path)} is a list of {what}",
                 where=place,
                 why="which a tf.train.Example cannot hold",
-                next_step=f"Leave it out with {drop_option([path])}, or change it in the source",
+                next_step=f"Leave it out with {drop_option([path])}, or change it in the source"
+                f"{rows if what == 'objects' else ''}",
             )
 
 

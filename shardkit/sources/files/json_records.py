@@ -1,0 +1,131 @@
+"""The rows of a JSON document that stand in an array below a key, such as `{"data": [...]}`."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shardkit.errors import UsageError
+from shardkit.messages import shown
+from shardkit.sources.files.transcoding import Readable
+from shardkit.units import KiB
+
+_PIECE_BYTES = 256 * KiB
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?P<end>"?)|[\[\]{}:]', re.DOTALL)
+_NO_BLANK = re.compile(rb"[^\r\n]")
+
+
+class _Level(NamedTuple):
+    # An array or object that is open, and the key of it that was read last.
+    kind: Literal["array", "object"]
+    key: str = ""
+
+
+class RecordsStream:
+    """A JSON document of which all but one array is blank, so that lines and bytes keep their places.
+
+    Args:
+        raw: UTF-8.
+        key: Of the array; keys of nested objects are joined by dots.
+        where: Name of the file, for messages.
+    """
+
+    def __init__(self, raw: Readable, key: str, where: str) -> None:
+        self._raw = raw
+        self._key = key
+        self._where = where
+        self._levels: list[_Level] = []
+        self._last_string = b""
+        self._state: Literal["before", "inside", "behind"] = "before"
+        self._depth = 0
+        self._arrays: list[str] = []
+        self._rest = b""
+        self._ready = memoryview(b"")
+        self._is_over = False
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """Returns up to `num_bytes` bytes, none at the end.
+
+        Raises:
+            UsageError: If the document has no such array.
+        """
+        return bytes(self._take(num_bytes))
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
+        piece = self._take(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _take(self, num_bytes: int) -> memoryview:
+        while not self._ready and not self._is_over:
+            data = self._raw.read(_PIECE_BYTES)
+            self._is_over = not data
+            self._ready = memoryview(self._blanked(self._rest + data))
+            if self._is_over and self._state == "before":
+                found = ", ".join(map(shown, self._arrays[:5]))
+                raise UsageError(
+                    f"the document has no array {shown(self._key)}",
+                    where=self._where,
+                    why=f"its arrays are {found}" if found else "it has no array below a key",
+                    next_step="Name the key of the array that holds the rows with --records",
+                )
+        taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
+        return taken
+
+    def _blanked(self, data: bytes) -> bytes:
+        # A string that is not closed yet is looked at again with the next piece.
+        parts: list[bytes] = []
+        done, stop = 0, len(data)
+        for match in _TOKEN.finditer(data):
+            if match["end"] == b"" and not self._is_over:
+                stop = match.start()
+                break
+            before = self._state
+            self._follow(match[0])
+            if self._state != before:
+                cut = match.start() if self._state == "inside" else match.end()
+                parts.append(self._as_shown(data[done:cut], before))
+                done = cut
+        parts.append(self._as_shown(data[done:stop], self._state))
+        self._rest = data[stop:]
+        return b"".join(parts)
+
+    @staticmethod
+    def _as_shown(text: bytes, state: str) -> bytes:
+        return text if state == "inside" else _NO_BLANK.sub(b" ", text)
+
+    def _follow(self, token: bytes) -> None:
+        if self._state == "behind":
+            return
+        if self._state == "inside":
+            self._depth += (token in b"[{") - (token in b"]}") if len(token) == 1 else 0
+            self._state = "inside" if self._depth else "behind"
+        elif token in (b"[", b"{"):
+            if token == b"[" and self._is_wanted():
+                self._state, self._depth = "inside", 1
+                return
+            self._levels.append(_Level("array" if token == b"[" else "object"))
+        elif token in (b"]", b"}"):
+            del self._levels[-1:]
+        elif token == b":":
+            if self._levels:
+                self._levels[-1] = self._levels[-1]._replace(key=_decoded(self._last_string))
+        else:
+            self._last_string = token
+
+    def _is_wanted(self) -> bool:
+        if not self._levels or any(level.kind == "array" for level in self._levels):
+            return False
+        path = ".".join(level.key for level in self._levels)
+        self._arrays.append(path)
+        return path == self._key
+
+
+def _decoded(string: bytes) -> str:
+    try:
+        return msgspec.json.decode(string, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return string.decode("utf-8", "replace")
