@@ -18,9 +18,10 @@ import pytest
 
 from shardkit.errors import BadInputError, ShardkitError, UsageError
 from shardkit.features import arrow_schema
-from shardkit.sources import choose_source, list_inputs
+from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.dialect import read_dialect
+from shardkit.sources.registry import choose
 from tests.support.paths import DATA
 
 pytestmark = [
@@ -34,7 +35,8 @@ def read(*inputs: Path, **options):
     """Returns the features and the rows as one table."""
     settings = SourceOptions(**options)
     files = list_inputs([str(p) for p in inputs]).files
-    source = choose_source(files, settings)
+    source, _, passed_over, _ = choose(files, settings)
+    files = tuple(file for file in files if file not in passed_over)
     features = source.infer(files, settings)
     source.notes(files, settings)
     batches = [
