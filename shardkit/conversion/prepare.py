@@ -317,7 +317,11 @@ def _schema_of(options: ConvertRequest) -> Schema | None:
 def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     if schema is None:
         return inspected.features
-    return apply_schema(inspected.features, schema) if inspected.has_features else declared_features(schema)
+    if not inspected.has_features:
+        return declared_features(schema)
+    is_any_dropped = not schema.features.keys().isdisjoint(inspected.source.drop_columns)
+    may_lack_columns = format_named(inspected.source.format).may_lack_columns and not is_any_dropped
+    return apply_schema(inspected.features, schema, may_lack_columns=may_lack_columns)
 
 
 def _unsigned_notes(plan: Plan) -> tuple[str, ...]:

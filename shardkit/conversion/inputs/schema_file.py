@@ -99,21 +99,30 @@ def load_schema(path: str, *, is_recipe: bool = False) -> Schema:
     return Schema(features=document.features, path=path)
 
 
-def apply_schema(inferred: Features, schema: Schema) -> Features:
-    """Returns the inferred features with the declarations of the schema in their place.
+def apply_schema(inferred: Features, schema: Schema, *, may_lack_columns: bool = False) -> Features:
+    """Returns the inferred features with the declarations of the schema in their place, and those it adds behind them.
+
+    Args:
+        inferred: What the rows that were looked at hold.
+        schema: What is declared.
+        may_lack_columns: Whether rows may lack a column, so that those looked at need not show all there are.
 
     Raises:
         UsageError: If the schema names a column that is not there, or declares what cannot be.
     """
     names = [f.name for f in inferred]
     unknown = [name for name in schema.features if name not in names]
-    if unknown:
+    added = [name for name in unknown if may_lack_columns and _is_added(schema.features[name])]
+    absent = next((name for name in unknown if name not in added), None)
+    if absent is not None:
         columns = ", ".join(names[:_LISTED_COLUMNS]) + (", ..." if len(names) > _LISTED_COLUMNS else "")
+        how = ". One that few rows have is declared with its dtype and nullable = true" if may_lack_columns else ""
         raise UsageError(
-            f"the schema names a column {unknown[0]!r} that is not there",
+            f"the schema names a column {absent!r} that is not there",
             where=schema.path or None,
-            next_step=f"The columns are: {columns}",
+            next_step=f"The columns are: {columns}{how}",
         )
+    inferred = (*inferred, *(make_feature(name, "string", nullable=True) for name in added))
     features = []
     for feature in inferred:
         try:
@@ -122,6 +131,11 @@ def apply_schema(inferred: Features, schema: Schema) -> Features:
             error.where = error.where or f"{schema.path}, column {feature.name!r}"
             raise
     return tuple(features)
+
+
+def _is_added(declared: str | ColumnSchema) -> bool:
+    # A name alone may be a misspelling of one that is there.
+    return isinstance(declared, ColumnSchema) and declared.dtype is not None and declared.nullable is True
 
 
 def with_leading_zeros(schema: Schema, *, is_recipe: bool) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Probl
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
 _SHOWN_DIGITS = 40
+_DECLARE = "Correct the row, or declare the column in a --schema file, with dtype and nullable = true"
 _CORRECT = "Correct the row, or declare the column's type in a --schema file"
 
 
@@ -132,7 +133,7 @@ class JsonSieve:
         unknown = next(others, None)
         if unknown is not None:
             why = "no row that the features were inferred from has it"
-            return Problem(f"the key {shown(unknown)} is no column", why, _CORRECT)
+            return Problem(f"the key {shown(unknown)} is no column", why, _DECLARE)
         repeated = None if self._allows_duplicate_keys else repeated_key(line)
         return Problem("a line cannot be read", None) if repeated is None else _repeated(repeated)
 

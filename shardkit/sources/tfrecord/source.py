@@ -257,7 +257,7 @@ def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number:
         "a record does not fit",
         where=byte_place(file, block.first_byte(row), is_compressed=form != "plain", row=number),
         why=why,
-        next_step="Leave the record out, or declare the feature in a --schema file",
+        next_step="Leave the record out, or declare the feature in a --schema file, with dtype and nullable = true",
     )
 
 

@@ -247,6 +247,8 @@ def _refuse(sample: Sample, row: int, file: RawFile, problem: str) -> BadInputEr
     next_step = None
     if "incomplete" in problem:
         next_step = "Put the members of a sample side by side (tar --sort=name), or declare the column nullable"
+    elif "is no column" in problem:
+        next_step = "Declare the column in a --schema file, with dtype and nullable = true, or correct the file"
     elif f"more than {MAX_EXTENSIONS}" in problem:
         next_step = "Rename the members, or read the archive as a folder of files with another --format"
     return BadInputError(

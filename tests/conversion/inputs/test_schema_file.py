@@ -6,11 +6,15 @@ import json
 
 import pytest
 
+from shardkit.cli import main
 from shardkit.conversion.inputs.schema_file import Schema, apply_schema, load_schema
+from shardkit.dataset.open import open_dataset
+from shardkit.encoding.tfrecord import frame
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from shardkit.sources import list_inputs, source_for
 from shardkit.sources.base import SourceOptions
+from tests.support.files.tfrecord_makers import example
 
 INFERRED = (
     make_feature("age", "int64", nullable=True),
@@ -138,3 +142,36 @@ def test_declared_strings_keep_leading_zeros(tmp_path, schema):
     (split,) = source.split(files, options)
     (part,) = source.read(split, files, features, options)
     assert part.batch.to_pylist() == [{"id": "1", "zip": "10115"}, {"id": "2", "zip": "0080"}]
+
+
+LATE = {"late": {"dtype": "float32", "shape": [3], "nullable": True}}
+
+
+def test_a_column_that_rows_may_lack_is_added_behind_the_others(schema):
+    found = apply_schema(INFERRED, schema(LATE), may_lack_columns=True)
+    assert found == (*INFERRED, make_feature("late", "float32", (3,), nullable=True))
+
+
+@pytest.mark.parametrize("declared", ["float32", {"dtype": "float32"}, {"nullable": True}])
+def test_a_name_that_may_be_misspelled_is_not_added(schema, declared):
+    with pytest.raises(UsageError) as caught:
+        apply_schema(INFERRED, schema({"late": declared}), may_lack_columns=True)
+    assert "dtype and nullable = true" in caught.value.next_step
+
+
+def test_a_table_whose_rows_have_all_columns_gets_no_other(schema):
+    with pytest.raises(UsageError, match="'late' that is not there"):
+        apply_schema(INFERRED, schema(LATE))
+
+
+@pytest.mark.full
+def test_a_feature_that_comes_late_is_a_column_if_the_schema_says_so(tmp_path, capsys):
+    frames = [frame(example(a=number)) for number in range(60_000)]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join([*frames, frame(example(a=-1, d=7))]))
+    (tmp_path / "schema.json").write_text(json.dumps({"features": {"d": {"dtype": "int64", "nullable": True}}}))
+    arguments = ["convert", str(tmp_path / "a.tfrecord"), str(tmp_path / "out"), "--workers", "1"]
+    assert main(arguments) == 3
+    assert "in a --schema file, with dtype and nullable = true" in " ".join(capsys.readouterr().err.split())
+    assert main([*arguments, "--schema", str(tmp_path / "schema.json")]) == 0
+    split = open_dataset(str(tmp_path / "out")).manifest.split("train")
+    assert (split.num_examples, split.statistics["d"].count) == (60_001, 1)
