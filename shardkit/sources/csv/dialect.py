@@ -155,6 +155,9 @@ def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str,
     """
     sample = text[:_TITLE_BYTES]
     sample = sample if is_whole and len(sample) == len(text) else sample[: rule.last_end(sample)]
+    if (rule.widths(sample)[:1] > 1).any():
+        # The first line has several fields; commas in the texts of a TSV are no delimiters.
+        return
     for delimiter in (rule.delimiter, *DELIMITERS):
         records = rule._replace(delimiter=delimiter).records(sample)
         widths = records.widths

@@ -99,6 +99,8 @@ def test_lines_above_a_table_are_named_with_the_option(tmp_path, title, number, 
     assert len(rows_of(path, skip_lines=number)) == 3
 
 
-@pytest.mark.parametrize("content", ["a\n1\n2\n3\n4\n", "name\nx y\nz, w\nv\n", "a,b\n1\n2\n3\n4\n"])
+@pytest.mark.parametrize(
+    "content", ["a\n1\n2\n3\n4\n", "name\nx y\nz, w\nv\n", "a,b\n1\n2\n3\n4\n", "a\tb\n1\tx, y\n2\tz, w\n3\tv, u\n"]
+)
 def test_other_lines_are_no_titles(tmp_path, content):
     CsvSource().infer(list_inputs([str(write(tmp_path, content))]).files, SourceOptions(has_header=True))
