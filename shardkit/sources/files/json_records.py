@@ -9,10 +9,8 @@ import msgspec
 
 from shardkit.errors import UsageError
 from shardkit.messages import shown
-from shardkit.sources.files.transcoding import Readable
-from shardkit.units import KiB
+from shardkit.sources.files.transcoding import ConvertedStream, Readable
 
-_PIECE_BYTES = 256 * KiB
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?P<end>"?)|[\[\]{}:]', re.DOTALL)
 _NO_BLANK = re.compile(rb"[^\r\n]")
 
@@ -23,7 +21,7 @@ class _Level(NamedTuple):
     key: str = ""
 
 
-class RecordsStream:
+class RecordsStream(ConvertedStream):
     """A JSON document of which all but one array is blank, so that lines and bytes keep their places.
 
     Args:
@@ -33,7 +31,7 @@ class RecordsStream:
     """
 
     def __init__(self, raw: Readable, key: str, where: str) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self._key = key
         self._where = where
         self._levels: list[_Level] = []
@@ -42,38 +40,18 @@ class RecordsStream:
         self._depth = 0
         self._arrays: list[str] = []
         self._rest = b""
-        self._ready = memoryview(b"")
-        self._is_over = False
 
-    def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to `num_bytes` bytes, none at the end.
-
-        Raises:
-            UsageError: If the document has no such array.
-        """
-        return bytes(self._take(num_bytes))
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        piece = self._take(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def _take(self, num_bytes: int) -> memoryview:
-        while not self._ready and not self._is_over:
-            data = self._raw.read(_PIECE_BYTES)
-            self._is_over = not data
-            self._ready = memoryview(self._blanked(self._rest + data))
-            if self._is_over and self._state == "before":
-                found = ", ".join(map(shown, self._arrays[:5]))
-                raise UsageError(
-                    f"the document has no array {shown(self._key)}",
-                    where=self._where,
-                    why=f"its arrays are {found}" if found else "it has no array below a key",
-                    next_step="Name the key of the array that holds the rows with --records",
-                )
-        taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
-        return taken
+    def _convert(self, data: bytes) -> bytes:
+        blanked = self._blanked(self._rest + data)
+        if not data and self._state == "before":
+            found = ", ".join(map(shown, self._arrays[:5]))
+            raise UsageError(
+                f"the document has no array {shown(self._key)}",
+                where=self._where,
+                why=f"its arrays are {found}" if found else "it has no array below a key",
+                next_step="Name the key of the array that holds the rows with --records",
+            )
+        return blanked
 
     def _blanked(self, data: bytes) -> bytes:
         # A string that is not closed yet is looked at again with the next piece.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -67,29 +68,23 @@ def find_encoding(name: str) -> str | None:
     return None if found in _UTF8 else found
 
 
-class TranscodedStream:
-    """A stream of text in one encoding, as UTF-8.
+class ConvertedStream(ABC):
+    """A stream whose bytes are converted piece by piece.
 
     Args:
-        raw: The text as it is encoded.
-        encoding: As `find_encoding` has it.
-        where: Name of the file, for messages.
+        raw: The bytes before.
     """
 
-    def __init__(self, raw: Readable, encoding: str, where: str) -> None:
+    def __init__(self, raw: Readable) -> None:
         self._raw = raw
-        self._encoding = encoding
-        self._where = where
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._num_decoded = 0
         self._ready = memoryview(b"")
         self._is_over = False
 
     def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to `num_bytes` bytes of UTF-8, none at the end.
+        """Returns up to `num_bytes` bytes, none at the end.
 
         Raises:
-            DamagedFileError: If the text is not in that encoding; names the byte, counted after decompression.
+            DamagedFileError, UsageError: If the bytes before cannot be converted.
         """
         return bytes(self._take(num_bytes))
 
@@ -99,15 +94,36 @@ class TranscodedStream:
         buffer[: len(piece)] = piece
         return len(piece)
 
+    @abstractmethod
+    def _convert(self, data: bytes) -> bytes:
+        """Returns what some more bytes become, perhaps nothing yet; without bytes the rest of what was held."""
+
     def _take(self, num_bytes: int) -> memoryview:
         while not self._ready and not self._is_over:
             data = self._raw.read(_PIECE_BYTES)
             self._is_over = not data
-            self._ready = memoryview(self._transcode(data))
+            self._ready = memoryview(self._convert(data))
         taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
         return taken
 
-    def _transcode(self, data: bytes) -> bytes:
+
+class TranscodedStream(ConvertedStream):
+    """A stream of text in one encoding, as UTF-8.
+
+    Args:
+        raw: The text as it is encoded.
+        encoding: As `find_encoding` has it.
+        where: Name of the file, for messages.
+    """
+
+    def __init__(self, raw: Readable, encoding: str, where: str) -> None:
+        super().__init__(raw)
+        self._encoding = encoding
+        self._where = where
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._num_decoded = 0
+
+    def _convert(self, data: bytes) -> bytes:
         held = len(self._decoder.getstate()[0])
         start = self._num_decoded - held
         try:
@@ -141,7 +157,7 @@ class TranscodedStream:
         )
 
 
-class UncommentedStream:
+class UncommentedStream(ConvertedStream):
     """A stream of delimited text in which lines are empty that are no data, so that other lines keep their numbers.
 
     A line inside of a quoted field is data.
@@ -153,33 +169,16 @@ class UncommentedStream:
     """
 
     def __init__(self, raw: Readable, skip_lines: int, comment: str | None) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self._num_to_skip = skip_lines
         self._comment = None if comment is None else comment.encode()
         self._is_quoted = False
         self._rest = b""
-        self._ready = memoryview(b"")
-        self._is_over = False
 
-    def read(self, num_bytes: int, /) -> bytes:
-        """Returns up to `num_bytes` bytes, none at the end."""
-        return bytes(self._take(num_bytes))
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        piece = self._take(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def _take(self, num_bytes: int) -> memoryview:
-        while not self._ready and not self._is_over:
-            data = self._raw.read(_PIECE_BYTES)
-            self._is_over = not data
-            # A line may go on in the next piece.
-            whole, self._rest = (self._rest, b"") if not data else _up_to_last_line_end(self._rest + data)
-            self._ready = memoryview(b"".join(map(self._emptied, whole.splitlines(keepends=True))))
-        taken, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
-        return taken
+    def _convert(self, data: bytes) -> bytes:
+        # A line may go on in the next piece.
+        whole, self._rest = _up_to_last_line_end(self._rest + data) if data else (self._rest, b"")
+        return b"".join(map(self._emptied, whole.splitlines(keepends=True)))
 
     def _emptied(self, line: bytes) -> bytes:
         if self._num_to_skip:
