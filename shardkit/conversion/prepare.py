@@ -153,7 +153,7 @@ def draft(
         allow_empty=options.allow_empty,
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
     )
-    inspected = _with_files_of_splits(options, inspected)
+    inspected = _with_files_of_splits(options, inspected, is_appended=base is not None)
     by_name = _splits_by_name(options, inspected)
     shares = parse_shares(options.splits, by_name or (() if options.split_column is None else DEFAULT_NAMES))
     source_options, files, damaged_files = inspected.source, inspected.files, inspected.damaged_files
@@ -245,7 +245,7 @@ def _prepare(
     return Prepared(plan=plan, inspected=inspected, notes=notes, num_finished_splits=count_read_before(plan))
 
 
-def _with_files_of_splits(options: ConvertRequest, inspected: InspectedInputs) -> InspectedInputs:
+def _with_files_of_splits(options: ConvertRequest, inspected: InspectedInputs, *, is_appended: bool) -> InspectedInputs:
     wanted = [(share.name, share.files) for share in options.splits if share.files]
     if not wanted:
         return inspected
@@ -261,7 +261,7 @@ def _with_files_of_splits(options: ConvertRequest, inspected: InspectedInputs) -
                 next_step=f"Leave {option} out, or give every --split a fraction",
             )
     rest = next((share.name for share in options.splits if not share.files), None)
-    files, notes = files_of_splits(inspected.files, wanted, rest)
+    files, notes = files_of_splits(inspected.files, wanted, rest, may_be_empty=is_appended)
     return msgspec.structs.replace(inspected, files=files, notes=(*inspected.notes, *notes))
 
 

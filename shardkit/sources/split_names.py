@@ -101,7 +101,11 @@ def folders_below_split(name: str) -> list[str]:
 
 
 def files_of_splits(
-    files: Sequence[RawFile], wanted: Sequence[tuple[str, str]], rest: str | None = None
+    files: Sequence[RawFile],
+    wanted: Sequence[tuple[str, str]],
+    rest: str | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> tuple[tuple[RawFile, ...], tuple[str, ...]]:
     """Returns the files with the split that each belongs to, and notes on names in lists that no file has.
 
@@ -110,6 +114,7 @@ def files_of_splits(
         wanted: Splits, each with a glob over names of files, or `@` and the path of a list of them. A name in a list
             may lack its folder or its extension.
         rest: The split of all other files; None allows none.
+        may_be_empty: Whether a split may get no file, as where files are appended.
 
     Raises:
         UsageError: If a file belongs to no split or to two, or a split gets no file.
@@ -124,7 +129,7 @@ def files_of_splits(
             if unknown:
                 number = format_number(len(unknown), "name")
                 notes.append(f"{number} of {printable(pattern[1:])} without a file: {', '.join(unknown[:3])}")
-        if not named:
+        if not named and not may_be_empty:
             raise UsageError(
                 f"--split {split}={pattern} names no file of the inputs",
                 why=f"the files are called like {printable(files[0].name)}",

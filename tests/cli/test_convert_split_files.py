@@ -84,3 +84,11 @@ def test_other_shares_are_answered_with_the_form(text):
     with pytest.raises(UsageError) as caught:
         PARSE(text)
     assert "--split train=0." in str(caught.value)
+
+
+def test_files_that_are_appended_go_by_the_globs_of_the_dataset(run, tmp_path):
+    assert run(tmp_path / "in", tmp_path / "out", "--split", "test=new/*", "--split", "train")[0] == 0
+    (tmp_path / "in" / "old" / "9.csv").write_text("n,word\n99,c\n")
+    code, err = run(tmp_path / "in", tmp_path / "out", "--append")
+    assert code == 0, err
+    assert found(tmp_path / "out") == {"test": [4, 5, 14, 15], "train": [0, 1, 2, 3, 10, 11, 12, 13, 99]}
