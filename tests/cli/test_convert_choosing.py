@@ -9,23 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardkit.cli import main
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
 from tests.support.paths import DATA
 
 DIRTY = DATA / "csv-dirty" / "csvkit-examples"
-
-
-@pytest.fixture
-def run(capsys):
-    def invoke(*arguments):
-        code = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, " ".join(captured.err.split())
-
-    return invoke
 
 
 @pytest.fixture

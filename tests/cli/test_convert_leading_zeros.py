@@ -2,21 +2,9 @@
 
 import pytest
 
-from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture
-def run(capsys):
-    def invoke(*arguments):
-        code = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, " ".join(captured.err.split())
-
-    return invoke
 
 
 @pytest.fixture

@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
 from tests.support.in_process import read_rows
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture
-def run(capsys):
-    def invoke(*arguments):
-        code = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, " ".join(captured.err.split())
-
-    return invoke
 
 
 @pytest.fixture

@@ -7,22 +7,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
 from shardkit.encoding.encoder import encode_batch
 from shardkit.encoding.tfrecord import frame
 from shardkit.features import arrow_schema, make_feature
-
-
-@pytest.fixture
-def run(capsys):
-    def invoke(*arguments):
-        code = main([*map(str, arguments)])
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, " ".join(captured.err.split())
-
-    return invoke
 
 
 @pytest.fixture
