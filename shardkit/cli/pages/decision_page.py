@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -109,16 +109,11 @@ def show_first_rows(console: Console, plan: Plan) -> None:
 
 def _first_rows(plan: Plan, features: Sequence[Any]) -> list[dict[str, Any]]:
     source = source_for(plan.recipe.source.format or "")
+    parts = (part for split in plan.input_splits for part in split.parts or (split,))
+    batches = (b for part in parts for b in source.read(part, plan.files, tuple(features), plan.recipe.source))
     rows: list[dict[str, Any]] = []
-    for split in plan.input_splits:
-        parts = split.parts or (split,)
-        try:
-            for part in parts:
-                for batch in islice(source.read(part, plan.files, tuple(features), plan.recipe.source), 1):
-                    rows += batch.batch.slice(0, _SHOWN_ROWS - len(rows)).to_pylist()
-        except ShardkitError:
-            # The conversion itself names a bad row; this page shows what there is.
-            return rows
-        if len(rows) >= _SHOWN_ROWS:
-            break
-    return rows[:_SHOWN_ROWS]
+    # The conversion names a bad row. This page shows the rows before it.
+    with suppress(ShardkitError):
+        while len(rows) < _SHOWN_ROWS and (batch := next(batches, None)) is not None:
+            rows += batch.batch.slice(0, _SHOWN_ROWS - len(rows)).to_pylist()
+    return rows

@@ -36,8 +36,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
     """Returns the columns of a schema, in order.
 
-    A struct of the bytes and the path of a file, as Hugging Face `datasets` writes it, is a column of its own name. The
-    schema's metadata of `datasets` name images, sounds and classes.
+    A struct of the bytes and the path of a file, as Hugging Face `datasets` writes it, is one column, named like the
+    struct. The schema's metadata of `datasets` name images, sounds and classes.
 
     Raises:
         UsageError: If two columns have the same name.

@@ -113,7 +113,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     text = text[blank:]
     if not text:
         return None
-    # Excel writes the delimiter into a line of its own.
+    # Excel may write the delimiter on a separate line.
     hint = _HINT.match(text)
     if hint is not None:
         blank += hint.end()
@@ -167,7 +167,7 @@ def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str,
             continue
         number = first_line - 1 + rule.count_lines(text[: int(records.starts[num_titles])])
         raise UsageError(
-            f"{format_number(num_titles, 'line')} of one field stand above a table of {table[0]} fields",
+            f"a table of {table[0]} fields stands below {format_number(num_titles, 'line')} of one field",
             where=where,
             next_step=f"Leave the lines before the table out with --skip-lines {number}",
         )

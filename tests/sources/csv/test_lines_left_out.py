@@ -94,7 +94,7 @@ def test_blanks_around_a_null(tmp_path, written):
 def test_lines_above_a_table_are_named_with_the_option(tmp_path, title, number, delimiter):
     table = "id,x\n1,2\n3,4\n5,6\n".replace(",", delimiter)
     path = write(tmp_path, title + table)
-    with pytest.raises(UsageError, match=rf"stand above a table of 2 fields in a\.csv.*--skip-lines {number}"):
+    with pytest.raises(UsageError, match=rf"a table of 2 fields stands below .* in a\.csv.*--skip-lines {number}"):
         rows_of(path)
     assert len(rows_of(path, skip_lines=number)) == 3
 
