@@ -34,7 +34,8 @@ def test_images_with_splits_and_classes(page):
     assert "row 3" in lines
     assert any(line.startswith("  image     <") and line.endswith(" image/jpeg>") for line in lines)
     assert "  label     0 (cat)" in lines
-    assert "This was a dry run: nothing was written." in lines
+    assert lines[-1] == "This was a dry run: nothing was written."
+    assert not any("shardkit-dry-run" in line for line in lines)
 
 
 def test_a_table_without_a_header(page):

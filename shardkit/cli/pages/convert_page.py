@@ -201,7 +201,7 @@ def _needs(plan: Plan) -> tuple[Need, ...]:
 
 
 def _describe_space(need: Need) -> str:
-    return f"{need.describe()} in {need.where}"
+    return f"{need.describe()} in {need.where.partition(f'/{NO_DESTINATION}')[0]}"
 
 
 def _inspect(destination: str) -> str:
