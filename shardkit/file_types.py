@@ -59,6 +59,7 @@ _BOXES = {
     b"mif1": "a HEIF image",
     b"M4A ": "an M4A audio file",
 }
+_LIBSVM = re.compile(rb"[-+]?[\d.]+(?:\s+qid:\d+)?(?:\s+\d+:[-+.\deE]+)+\s*(?:#.*)?")
 # The version of the protocol, and an operation that begins a common object.
 _PICKLE = re.compile(rb"\x80[\x02\x03][\]})(cX.K]|\x80[\x04\x05][\x95]")
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) | _PNM_SUFFIXES
@@ -119,6 +120,8 @@ def foreign_format(head: bytes) -> str | None:
         return "an Excel or Office document"
     if _PICKLE.match(head):
         return "a pickle of Python"
+    if _is_libsvm(head):
+        return "libsvm text"
     known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)
     if known is not None:
         return known
@@ -129,6 +132,13 @@ def foreign_format(head: bytes) -> str | None:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _looks_binary(head):
         return None
     return UNKNOWN
+
+
+def _is_libsvm(head: bytes) -> bool:
+    # A label, and pairs of an index and a value. The last line of a head may be cut off.
+    lines = head.splitlines()[: -1 if len(head) >= HEAD_BYTES else None]
+    rows = [line for line in lines if line.strip() and not line.startswith(b"#")]
+    return len(rows) > 1 and all(map(_LIBSVM.fullmatch, rows))
 
 
 def format_of(head: bytes, name: str) -> str | None:

@@ -263,10 +263,11 @@ def _has_controls(head: bytes) -> bool:
 
 def _unread(file: RawFile, kind: str) -> UsageError:
     is_image, is_audio = kind.endswith(" image"), kind.endswith(" audio file")
+    lines = ", or read its lines with --format text" if kind.endswith(" text") else ""
     target = "PNG or JPEG" if is_image else "WAV or FLAC" if is_audio else "CSV, JSON Lines or Parquet"
     return UsageError(
         f"the file is {kind}, which is not read",
         where=place(file),
-        next_step=f"Convert it to {target} first, or leave it out with --exclude GLOB. Read are "
+        next_step=f"Convert it to {target} first, or leave it out with --exclude GLOB{lines}. Read are "
         f"{formats_that_are_read()}",
     )
