@@ -26,7 +26,7 @@ from beam_pipelines.threads import ThreadedDoFn
 from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
 from shardkit.conversion.exchange import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
 from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
-from shardkit.conversion.extract.first_pass import mark_names, mark_rows, needs_first_pass, run_first_pass
+from shardkit.conversion.extract.first_pass import mark_names, mark_rows, run_first_pass
 from shardkit.conversion.extract.runs import Segment
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
@@ -67,7 +67,7 @@ def convert_pipeline(pipeline: beam.Pipeline, plan_path: str, num_threads: int =
         | "List input splits" >> beam.Create([(s.index, b"") for s in order]).with_output_types(tuple[int, bytes])
         | "Deal input splits" >> beam.GroupByKey()
     )
-    if needs_first_pass(plan.recipe):
+    if plan.recipe.reads_twice:
         read_once = splits | FirstPassSplits(plan_path, num_threads)
         marked = read_once | "Gather first pass" >> beam.GroupByKey() | MarkRows(plan_path, num_threads)
         splits = marked | "Deal input splits again" >> beam.GroupByKey()

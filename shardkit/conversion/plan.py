@@ -68,6 +68,11 @@ class Recipe(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Whether rows are dealt to the splits by fractions: neither a column nor the files name them."""
         return self.split_column is None and not self.splits_by_name
 
+    @property
+    def reads_twice(self) -> bool:
+        """Whether the fate of a row depends on other rows, so that all are read before the first is written."""
+        return any(asked is not None for asked in (self.dedup, self.sample, self.stratify, self.split_by))
+
 
 class DamagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An input that could not even be planned for, and why."""

@@ -43,6 +43,7 @@ from shardkit.conversion.plan import (
 )
 from shardkit.conversion.request import ConvertRequest, RecipeOptions
 from shardkit.conversion.rows.bad_rows import check_countable
+from shardkit.conversion.rows.first_rows import splits_of_first_rows
 from shardkit.conversion.rows.small_files import group_small_files
 from shardkit.conversion.shards.tfds import check_tfds_names
 from shardkit.conversion.space.disk_space import check_space
@@ -60,7 +61,7 @@ from shardkit.sources.listing import expand_inputs
 from shardkit.sources.split_names import SPLITS, files_of_splits, split_of
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
-from shardkit.units import format_count
+from shardkit.units import format_count, format_number
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,9 +180,15 @@ def draft(
         }
     )
     check_columns(features, recipe)
+    input_splits = inspected.input_splits
+    if options.limit is not None:
+        input_splits = splits_of_first_rows(
+            input_splits, files, transforms.input_features, source_options, options.limit
+        )
+        files = files[: input_splits[-1].file_stop]
     if recipe.tfds:
         check_tfds_names(features)
-    if not inspected.input_splits and not options.allow_empty:
+    if not input_splits and not options.allow_empty:
         raise NoRowsError()
     name = fingerprint((*files, *(d.file for d in damaged_files)), features, recipe)
     if base is not None:
@@ -196,7 +203,7 @@ def draft(
         recipe=recipe,
         features=features,
         files=files,
-        input_splits=group_small_files(inspected.input_splits, inspected.files),
+        input_splits=group_small_files(input_splits, files),
         overwrite=options.overwrite,
         transforms=transforms,
         damaged_files=damaged_files,
@@ -235,6 +242,7 @@ def _prepare(
     notes = (
         *inspected.notes,
         *_split_notes(plan),
+        *_limit_notes(plan, len(inspected.files)),
         *fit_notes,
         *transform_notes(plan.transforms),
         *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
@@ -252,6 +260,7 @@ def _with_files_of_splits(options: ConvertRequest, inspected: InspectedInputs, *
     for is_given, option in (
         (options.split_column, "--split-column"),
         (options.stratify, "--stratify"),
+        (options.split_by, "--split-by"),
         (options.group_by, "--group-by"),
     ):
         if is_given:
@@ -306,6 +315,14 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         by = "the layout names" if any(file.split for file in plan.files) else "the names of the files tell"
         return (f"{by} the splits: {names}",)
     return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)
+
+
+def _limit_notes(plan: Plan, num_files: int) -> tuple[str, ...]:
+    if plan.recipe.limit is None:
+        return ()
+    left = num_files - len(plan.files)
+    rest = f"; {format_number(left, 'file')} behind {printable(plan.files[-1].name)} are not read" if left else ""
+    return (f"the first {format_count(plan.recipe.limit)} rows are taken{rest}; --sample takes rows at random",)
 
 
 def _schema_of(options: ConvertRequest) -> Schema | None:

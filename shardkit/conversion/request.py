@@ -64,6 +64,25 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             SPLITS, "content", form=Named("COLUMN"), is_common=True,
         ),
     ] = None  # fmt: skip
+    split_by: Annotated[
+        str | None,
+        Option(
+            "--split-by",
+            "Number or time column along which rows are split by their fractions: the last --split gets the last rows.",
+            SPLITS, "content", form=Named("COLUMN"), is_common=True,
+        ),
+    ] = None  # fmt: skip
+    limit: Annotated[
+        int | None,
+        Option("--limit", "Take the first so many rows of the inputs.", ROWS, "content", minimum=1, is_common=True),
+    ] = None
+    sample: Annotated[
+        int | None,
+        Option(
+            "--sample", "Take so many rows at random, by --seed; all rows are read first.",
+            ROWS, "content", minimum=1, is_common=True,
+        ),
+    ] = None  # fmt: skip
     dedup: Annotated[
         tuple[str, ...] | None,
         Option(

@@ -95,6 +95,7 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             rows of arrays; half-open. 0 and 0 where files are read whole.
         row_start, row_stop: Rows of a single row group, record batch or stripe, half-open; 0 and 0 for all of them.
         num_bytes: Input bytes it covers (as stored), for progress and for dealing work out evenly.
+        max_rows: How many rows are read at most; 0 for all.
         parts: Of several small files that are worked at in one go, each as the source reads it; none otherwise.
     """
 
@@ -106,6 +107,7 @@ class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     row_start: int = 0
     row_stop: int = 0
     num_bytes: int = 0
+    max_rows: int = 0
     parts: tuple[InputSplit, ...] = ()
 
 

@@ -7,7 +7,7 @@ between characters that are no letters, at any level.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -60,6 +60,12 @@ def split_of(file: RawFile) -> str | None:
         return file.split
     told = split_in_name(file.name)
     return told.split if told is not None else None
+
+
+def split_for_word(word: str | None, names: Collection[str]) -> str | None:
+    """Returns the split that a value of a column names: one of the names, or the one that it is another word for."""
+    split = word if word is None or word in names else _WORDS.get(word.lower())
+    return split if split in names else None
 
 
 def read_names(file: RawFile) -> list[str]:

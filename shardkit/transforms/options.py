@@ -2,8 +2,8 @@
 
 The steps apply in this order, whatever the order they are named in:
 
-    check media -> cast -> rename -> drop rows with nulls -> map -> select -> Unicode form -> lower case -> tokenize
-    -> images
+    source column -> check media -> cast -> rename -> drop rows with nulls -> map -> select -> Unicode form
+    -> lower case -> tokenize -> images
 
 So `cast` and `rename` name columns of the source, and every later step names columns after the steps before it.
 """
@@ -58,6 +58,13 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         apply_exif: None where no images are written anew.
     """
 
+    source_column: Annotated[
+        str | None,
+        Option(
+            "--source-column", "Add a text column of this name that holds the file of each row.",
+            ROWS, "content", form=Named("NAME"), is_common=True,
+        ),
+    ] = None  # fmt: skip
     check_media: Annotated[
         bool,
         Option(

@@ -24,6 +24,7 @@ from shardkit.transforms.media_check import media_check
 from shardkit.transforms.options import TransformOptions
 from shardkit.transforms.row_origin import origin_of, origins_of, place_of, raw_rows
 from shardkit.transforms.select import select_step
+from shardkit.transforms.source_column import add_source_column, with_source_column
 from shardkit.transforms.steps import Positions, RowFailure, Step
 from shardkit.transforms.text import lower_step, tokenize_step, unicode_step
 from shardkit.transforms.user_files import with_hashes
@@ -67,7 +68,7 @@ def plan_transforms(features: Features, options: TransformOptions, source: Sourc
     """
     options = with_hashes(options)
     steps = _steps(features, options, source)
-    after = steps[-1].features if steps else features
+    after = steps[-1].features if steps else with_source_column(features, options.source_column)
     return TransformPlan(input_features=features, output_features=after, options=options, source=source)
 
 
@@ -102,6 +103,8 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
     if plan.options.changes_nothing:
         return Applied(rows, {})
     batch, is_tolerant = rows.batch, plan.source.tolerates_bad_rows
+    if plan.options.source_column is not None:
+        batch = add_source_column(rows, files, plan.options.source_column)
     kept: Positions = np.arange(batch.num_rows)
     failures: list[RowFailure] = []
     num_rounded = dict(rows.num_rounded)
@@ -134,6 +137,7 @@ def apply(plan: TransformPlan, rows: RowBatch, files: tuple[RawFile, ...], split
 @functools.lru_cache(maxsize=8)
 def _steps(features: Features, options: TransformOptions, source: SourceOptions) -> tuple[Step, ...]:
     steps: list[Step] = []
+    features = with_source_column(features, options.source_column)
 
     def now() -> Features:
         return steps[-1].features if steps else features

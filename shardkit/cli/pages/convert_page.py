@@ -20,7 +20,7 @@ from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import Prepared
 from shardkit.conversion.space.disk_space import Need, estimate_sizes, space_needs
 from shardkit.dataset.append_info import appended_to, own_inputs
-from shardkit.dataset.manifest import SplitInfo
+from shardkit.dataset.manifest import DATA_DIR, SplitInfo
 from shardkit.dataset.open import Dataset
 from shardkit.features import Features
 from shardkit.storage import files as storage
@@ -125,6 +125,9 @@ def show_result(
         pieces.append(f"peak memory {format_size(peak_bytes)}")
     for line in fill(pieces, console.width):
         console.print(line, soft_wrap=True, markup=False)
+    if dataset.manifest.recipe.get("tfds"):
+        folder = visible(storage.join(destination, DATA_DIR, dataset.manifest.fingerprint))
+        console.print(f"TensorFlow Datasets: tfds.builder_from_directory({folder!r})", soft_wrap=True, markup=False)
     if accounting.rejected_files:
         console.print(f"All that was left out: {_inspect(destination)} --rejected", soft_wrap=True, markup=False)
     console.print(f"Next: {_inspect(destination)}", soft_wrap=True, markup=False)
@@ -187,7 +190,7 @@ def _rest(features: Features) -> str:
 
 def _describe_work(prepared: Prepared) -> str:
     plan = prepared.plan
-    passes = "read twice" if plan.recipe.dedup is not None or plan.recipe.stratify is not None else "read once"
+    passes = "read twice" if plan.recipe.reads_twice else "read once"
     text = f"{format_number(len(plan.input_splits), 'part')} of input, {passes}"
     if prepared.num_finished_splits:
         text += f"; {format_count(prepared.num_finished_splits)} of them were read before"

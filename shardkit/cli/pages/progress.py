@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from shardkit.cli.pages.phases import BAR, Phase, Speed, describe, draw, find_phases, last_line, plain
-from shardkit.conversion.extract.first_pass import needs_first_pass
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.progress import Totals, read_totals
 from shardkit.conversion.shards.layout import load_layout
@@ -203,7 +202,7 @@ def converting(
         if told is None and num_framed_bytes is None and totals.num_input_bytes >= num_input_bytes:
             with contextlib.suppress(FileNotFoundError):
                 num_framed_bytes = sum(s.num_bytes for s in load_layout(plan).splits)
-        has_first_pass = needs_first_pass(plan.recipe) or totals.num_first_pass_bytes > 0
+        has_first_pass = plan.recipe.reads_twice or totals.num_first_pass_bytes > 0
         return (*before, *find_phases(totals, num_input_bytes, num_framed_bytes, has_first_pass=has_first_pass))
 
     with _followed(display, look):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.conversion.exchange import fetch, fetch_folder
-from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest, needs_first_pass
+from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest
 from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.plan import Plan, input_versions, write_whole
@@ -20,7 +20,7 @@ from shardkit.conversion.rows.bad_rows import Quarantine
 from shardkit.conversion.rows.isolation import find_or_do
 from shardkit.conversion.rows.read_rows import read_rows
 from shardkit.conversion.splits.assign import assign_rows
-from shardkit.conversion.splits.duplicates import find_duplicates
+from shardkit.conversion.splits.duplicates import find_duplicates, find_unsampled
 from shardkit.conversion.splits.stratify import StratumPositions
 from shardkit.encoding.encoder import encode_batch
 from shardkit.errors import DamagedFileError, StorageError
@@ -81,7 +81,7 @@ def fetch_extracted(plan: Plan) -> None:
         StorageError: If the store kept failing.
     """
     fetch_folder(plan, "extract", ".msgpack")
-    if needs_first_pass(plan.recipe):
+    if plan.recipe.reads_twice:
         fetch(plan, [name for s in plan.input_splits for name in mark_names(s.index)])
 
 
@@ -148,13 +148,14 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
     rejected_by_file: Counter[int] = Counter()
     quarantine = Quarantine(plan, input_split.index)
     writer = _RunWriter(plan, input_split)
-    duplicates = _Duplicates(plan, input_split)
-    strata = StratumPositions(plan, input_split.index) if plan.recipe.stratify is not None else None
+    left_out = _LeftOut(plan, input_split)
+    is_marked = plan.recipe.stratify is not None or plan.recipe.split_by is not None
+    strata = StratumPositions(plan, input_split.index) if is_marked else None
     damage: dict[int, str] = {}
     for all_rows, num_filtered in _reported(plan, input_split, damage, ticker):
         _count_rows(all_rows, rows_by_file)
         filtered_by_file.update(num_filtered)
-        rows = duplicates.without(all_rows)
+        rows = left_out.without(all_rows)
         rejected_by_file.update(row.file_index for row in rows.rejected)
         quarantine.add(rows.rejected)
         if rows.batch.num_rows == 0:
@@ -162,7 +163,7 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         split_positions = assign_rows(rows, plan.features, plan.recipe, plan.files, strata)
         _collect(rows, split_positions, collectors)
         writer.add(rows, split_positions)
-    check_same_rows(plan, input_split.index, duplicates.num_rows)
+    check_same_rows(plan, input_split.index, left_out.num_rows)
     writer.flush()
     quarantine.close()
     parts = [collector.to_bytes() for collector in collectors]
@@ -174,8 +175,8 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         versions=input_versions(plan, input_split),
         num_runs=writer.num_runs,
         rows_by_file=dict(rows_by_file),
-        filtered_by_file=dict(filtered_by_file),
-        duplicates_by_file=dict(duplicates.by_file),
+        filtered_by_file=dict(filtered_by_file + left_out.unsampled_by_file),
+        duplicates_by_file=dict(left_out.duplicates_by_file),
         marks_digest=marks_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
         rejected_samples=tuple(quarantine.samples),
@@ -275,29 +276,28 @@ def _reported(
             ticker.tick(num_rows, rows.batch.nbytes, len(rows.rejected))
 
 
-class _Duplicates:
-    """Takes the duplicates out of the batches of one input split."""
+class _LeftOut:
+    """Takes duplicates, and rows that are not in the sample, out of the batches of one input split."""
 
     def __init__(self, plan: Plan, input_split: InputSplit) -> None:
-        self._numbers = find_duplicates(plan, input_split.index)
+        self._kinds = (find_duplicates(plan, input_split.index), find_unsampled(plan, input_split.index))
         self.num_rows = 0
-        self.by_file: Counter[int] = Counter()
+        self.duplicates_by_file: Counter[int] = Counter()
+        self.unsampled_by_file: Counter[int] = Counter()
 
     def without(self, rows: RowBatch) -> RowBatch:
         """Returns the rows that stay."""
-        start, stop = np.searchsorted(self._numbers, (self.num_rows, self.num_rows + rows.batch.num_rows))
-        dropped = self._numbers[start:stop] - self.num_rows
-        self.num_rows += rows.batch.num_rows
-        if len(dropped) == 0:
-            return rows
         stays = np.ones(rows.batch.num_rows, dtype=bool)
-        stays[dropped] = False
-        if isinstance(rows.file_indices, int):
-            self.by_file[rows.file_indices] += len(dropped)
-            file_indices: int | npt.NDArray[np.int64] = rows.file_indices
-        else:
-            self.by_file.update(rows.file_indices[dropped].tolist())
-            file_indices = rows.file_indices[stays]
+        indices = rows.file_indices
+        for numbers, by_file in zip(self._kinds, (self.duplicates_by_file, self.unsampled_by_file), strict=True):
+            start, stop = np.searchsorted(numbers, (self.num_rows, self.num_rows + rows.batch.num_rows))
+            dropped = numbers[start:stop] - self.num_rows
+            stays[dropped] = False
+            by_file.update([indices] * len(dropped) if isinstance(indices, int) else indices[dropped].tolist())
+        self.num_rows += rows.batch.num_rows
+        if stays.all():
+            return rows
+        file_indices = indices if isinstance(indices, int) else indices[stays]
         return rows._replace(
             batch=rows.batch.filter(pa.array(stays)), identities=rows.identities[stays], file_indices=file_indices
         )

@@ -1,7 +1,7 @@
 """The first pass over the inputs, which only some conversions need: it finds all that depends on all rows.
 
-first pass  every input split is read, and what `dedup` and `stratify` need of its rows is stored
-mark        of all input splits together: which rows are duplicates, and where the others go
+first pass  every input split is read, and what the options need of its rows is stored
+mark        of all input splits together: which rows are left out, and where the others go
 extract     reads the inputs again
 """
 
@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from shardkit.conversion.plan import Plan, Recipe, input_versions, write_whole
+from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.progress import InputTicker, Progress
 from shardkit.conversion.rows.crash_records import load_crash_record
 from shardkit.conversion.rows.isolation import find_or_do
@@ -24,11 +24,13 @@ from shardkit.conversion.splits.duplicates import (
     row_digests,
     store_digests,
 )
+from shardkit.conversion.splits.ranks import mark_sample, mark_sorted, sample_draws, sort_keys, store_keys
 from shardkit.conversion.splits.stratify import StrataWriter, mark_strata
 from shardkit.errors import DamagedFileError, StorageError
+from shardkit.hashing import UInt64s
 from shardkit.sources.base import InputSplit, RowBatch
 
-_MARKS = ("duplicates", "strata")
+_MARKS = ("duplicates", "unsampled", "strata")
 
 
 class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +49,6 @@ class FirstPassResult(msgspec.Struct, frozen=True, kw_only=True):
     is_damaged: bool
     crash_record: str
     num_rows: int
-
-
-def needs_first_pass(recipe: Recipe) -> bool:
-    """Returns whether the fate of a row depends on other rows."""
-    return recipe.dedup is not None or recipe.stratify is not None
 
 
 def run_first_pass(plan: Plan, input_split_index: int, progress: Progress | None = None) -> FirstPassResult:
@@ -131,7 +128,7 @@ def check_same_rows(plan: Plan, input_split_index: int, num_rows: int) -> None:
     Raises:
         StorageError: If it gave more or less, so that what was marked are other rows.
     """
-    if not needs_first_pass(plan.recipe):
+    if not plan.recipe.reads_twice:
         return
     first_pass = find_first_pass(plan, input_split_index)
     if first_pass is None or first_pass.num_rows != num_rows:
@@ -158,8 +155,13 @@ def mark_rows(plan: Plan) -> None:
     counting = [s.index for s in plan.input_splits if s.file_stop - s.file_start != 1 or s.file_start not in damaged]
     if plan.recipe.dedup is not None:
         mark_duplicates(plan, counting)
+    num_rows = [part.num_rows for part in first_pass]
+    if plan.recipe.sample is not None:
+        mark_sample(plan, num_rows, counting)
     if plan.recipe.stratify is not None:
-        mark_strata(plan, [part.num_rows for part in first_pass], counting)
+        mark_strata(plan, num_rows, counting)
+    if plan.recipe.split_by is not None:
+        mark_sorted(plan, num_rows, counting)
 
 
 def mark_names(input_split_index: int) -> list[str]:
@@ -169,7 +171,7 @@ def mark_names(input_split_index: int) -> list[str]:
 
 def marks_digest(plan: Plan, input_split_index: int) -> str:
     """Returns a digest of the first pass's decisions on the rows of an input split; empty without a first pass."""
-    if not needs_first_pass(plan.recipe):
+    if not plan.recipe.reads_twice:
         return ""
     digest = xxhash.xxh3_128()
     for what in _MARKS:
@@ -191,6 +193,8 @@ class _Notes:
         self._index = input_split_index
         self._digests: list[Digests] = [np.empty((0, 2), np.uint64)]
         self._strata = StrataWriter(plan, input_split_index) if plan.recipe.stratify is not None else None
+        self._draws: list[UInt64s] = []
+        self._values: list[UInt64s] = []
         self.num_rows = 0
 
     def add(self, rows: RowBatch) -> None:
@@ -201,12 +205,21 @@ class _Notes:
             self._digests.append(row_digests(rows.batch, self._plan.features, self._plan.recipe.dedup))
         if self._strata is not None:
             self._strata.add(rows)
+        if self._plan.recipe.sample is not None:
+            self._draws.append(sample_draws(rows.identities, self._plan.recipe.seed))
+        if (name := self._plan.recipe.split_by) is not None:
+            feature = next(f for f in self._plan.features if f.name == name)
+            self._values.append(sort_keys(rows.batch.column(name), feature))
 
     def store(self) -> None:
         if self._plan.recipe.dedup is not None:
             store_digests(self._plan, self._index, np.concatenate(self._digests))
         if self._strata is not None:
             self._strata.store()
+        if self._plan.recipe.sample is not None:
+            store_keys(self._plan, self._index, "draws", self._draws)
+        if self._plan.recipe.split_by is not None:
+            store_keys(self._plan, self._index, "values", self._values)
 
 
 def _read(plan: Plan, input_split: InputSplit, notes: _Notes, ticker: InputTicker | None) -> None:

@@ -87,15 +87,19 @@ def _check_assignment(options: ConvertRequest) -> None:
         ("--group-by", bool(options.group_by)),
         ("--split-column", options.split_column is not None),
         ("--stratify", options.stratify is not None),
+        ("--split-by", options.split_by is not None),
     )
     given = [option for option, is_given in asked if is_given]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other", next_step="Keep one of them")
-    if options.stratify is not None and len(options.splits) < 2:
+    dividing = [option for option, name in (("--stratify", options.stratify), ("--split-by", options.split_by)) if name]
+    if dividing and len(options.splits) < 2:
         raise UsageError(
-            "--stratify has no meaning without splits to divide rows over",
+            f"{dividing[0]} has no meaning without splits to divide rows over",
             next_step="Add splits, such as --split train=0.8 --split test=0.2",
         )
+    if options.limit is not None and options.sample is not None:
+        raise UsageError("--limit and --sample exclude each other", next_step="Keep one of them")
 
 
 def _check_bad_row_options(options: ConvertRequest) -> None:

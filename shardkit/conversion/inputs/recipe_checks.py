@@ -35,6 +35,9 @@ def recipe_of(manifest: Manifest, where: str) -> Recipe:
     for is_asked, option, why in (
         (recipe.dedup is not None, "--dedup", "rows that are equal to rows of old shards would not be found"),
         (recipe.stratify is not None, "--stratify", "all rows of a value together decide which split each goes to"),
+        (recipe.split_by is not None, "--split-by", "the last rows of all decide where a split ends"),
+        (recipe.sample is not None, "--sample", "the rows of all inputs together decide which are in it"),
+        (recipe.limit is not None, "--limit", "it has all rows that it may have"),
         (recipe.tfds, "--tfds", "what it writes names the shards of one folder"),
         (recipe.source.query is not None, "--query", "its rows have no names by which they are known again"),
         (

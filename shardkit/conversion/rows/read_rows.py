@@ -13,6 +13,7 @@ import pyarrow as pa
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Attempt
 from shardkit.conversion.rows.crash_records import CrashRecord, crashed_rows, load_crash_record, next_slice
+from shardkit.conversion.rows.first_rows import first_rows, part_of
 from shardkit.conversion.rows.small_files import join_batches
 from shardkit.conversion.rows.unknown_splits import without_unknown_splits
 from shardkit.errors import BadInputError, DamagedFileError
@@ -71,7 +72,7 @@ def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:
         for number, rows in enumerate(batches):
             for crash in crashes:
                 if crash.batch == number:
-                    row = _part(rows, crash.start, crash.stop)
+                    row = part_of(rows, crash.start, crash.stop)
                     origin = origin_of(row, 0, plan.files, input_split, plan.recipe.source.format)
                     yield f"{place_of(origin, plan.files)}: {_NO_PROCESS}: the process that tried {crash.how}"
             if number == crashes[-1].batch:
@@ -93,6 +94,17 @@ class _Pace:
 
 
 def _read(
+    plan: Plan,
+    split: InputSplit,
+    crash_record: CrashRecord,
+    features: Features,
+    attempt: Attempt,
+    damage: dict[int, str],
+) -> Iterator[RowBatch]:
+    yield from first_rows(_read_all(plan, split, crash_record, features, attempt, damage), split.max_rows)
+
+
+def _read_all(
     plan: Plan,
     split: InputSplit,
     crash_record: CrashRecord,
@@ -155,7 +167,7 @@ def _read_part(
             "the file cannot be read", where=place(plan.files[index]), why=f"its reader {crash_record.files[index]}"
         )
     batches = source.read(part, plan.files, features, plan.recipe.source)
-    yield from _watched(batches, attempt, plan.recipe.max_row_seconds * _READ_TIMES, index)
+    yield from first_rows(_watched(batches, attempt, plan.recipe.max_row_seconds * _READ_TIMES, index), part.max_rows)
 
 
 def _watched(batches: Iterator[RowBatch], attempt: Attempt, seconds: float, file_index: int) -> Iterator[RowBatch]:
@@ -179,7 +191,7 @@ def _transform(
     start, num_rows = 0, rows.batch.num_rows
     while start < num_rows or not parts:
         piece = next_slice(crash_record.crashes, number, start, num_rows, pace.rows)
-        part = _part(rows, piece.start, piece.stop)
+        part = part_of(rows, piece.start, piece.stop)
         if piece.how is not None:
             parts.append(Applied(_without_row(plan, split, part, piece.how), {}))
         else:
@@ -190,19 +202,6 @@ def _transform(
             pace.took(piece.stop - piece.start, time.monotonic() - began)
         start = piece.stop
     return parts[0] if len(parts) == 1 else _together(parts)
-
-
-def _part(rows: RowBatch, start: int, stop: int) -> RowBatch:
-    if start == 0 and stop == rows.batch.num_rows:
-        return rows
-    indices = rows.file_indices
-    return RowBatch(
-        rows.batch.slice(start, stop - start),
-        rows.identities[start:stop],
-        indices if isinstance(indices, int) else indices[start:stop],
-        {} if start else rows.num_rounded,
-        () if start else rows.rejected,
-    )
 
 
 def _together(parts: list[Applied]) -> Applied:

@@ -1,4 +1,4 @@
-"""Rows whose split column names no split: bad rows like others."""
+"""Rows whose column says nothing of their split: bad rows like others."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from shardkit.conversion.plan import Plan
 from shardkit.errors import BadInputError
 from shardkit.messages import shown
 from shardkit.sources.base import InputSplit, RejectedRow, RowBatch, rejected_row
+from shardkit.sources.split_names import split_for_word
 from shardkit.transforms.pipeline import Applied
 from shardkit.transforms.row_origin import origin_of, place_of, raw_row
 
 
 def without_unknown_splits(plan: Plan, split: InputSplit, applied: Applied) -> Applied:
-    """Returns the rows whose split column names a split of the recipe, the others as rejected rows.
+    """Returns the rows whose column names a split of the recipe or has a rank, the others as rejected rows.
 
     Raises:
         BadInputError: At the first other row, unless bad rows are tolerated.
     """
-    name, rows = plan.recipe.split_column, applied.rows
-    if name is None or rows.batch.num_rows == 0:
+    recipe, rows = plan.recipe, applied.rows
+    if rows.batch.num_rows == 0 or (recipe.split_column is None and recipe.split_by is None):
         return applied
-    words = rows.batch.column(name)
-    known = pa.array([share.name for share in plan.recipe.splits], words.type)
-    is_known = np.asarray(pc.is_in(words, value_set=known).to_numpy(zero_copy_only=False), dtype=bool)
+    if recipe.split_column is not None:
+        words, names = rows.batch.column(recipe.split_column), {share.name for share in recipe.splits}
+        known = [word for word in pc.unique(words).to_pylist() if split_for_word(word, names) is not None]
+        found = pc.is_in(words, value_set=pa.array(known, words.type))
+    else:
+        found = pc.invert(pc.is_null(rows.batch.column(recipe.split_by), nan_is_null=True))
+    is_known = np.asarray(found.to_numpy(zero_copy_only=False), bool)
     if is_known.all():
         return applied
     rejected = [_rejected(plan, split, rows, int(row)) for row in np.flatnonzero(~is_known)]
@@ -43,14 +48,17 @@ def without_unknown_splits(plan: Plan, split: InputSplit, applied: Applied) -> A
 
 
 def _rejected(plan: Plan, split: InputSplit, rows: RowBatch, row: int) -> RejectedRow:
-    name = plan.recipe.split_column or ""
+    name = plan.recipe.split_column or plan.recipe.split_by or ""
     word = rows.batch.column(name)[row].as_py()
+    is_ranked = plan.recipe.split_by is not None
     origin = origin_of(rows, row, plan.files, split, plan.recipe.source.format)
     error = BadInputError(
         f"column {shown(name)} does not fit",
         where=place_of(origin, plan.files),
-        why=f"{'null' if word is None else shown(word)} is no split",
-        next_step="Name every split with --split NAME, or leave the row out with --on-bad-record skip or quarantine",
+        why=f"{'null' if word is None else shown(word)} {'has no rank' if is_ranked else 'is no split'}",
+        next_step="Leave such rows out with --drop-null, or with --on-bad-record skip or quarantine"
+        if is_ranked
+        else "Name every split with --split NAME, or leave the row out with --on-bad-record skip or quarantine",
     )
     if not plan.recipe.source.tolerates_bad_rows:
         raise error

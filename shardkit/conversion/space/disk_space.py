@@ -28,6 +28,8 @@ from shardkit.units import KiB, MiB, format_size
 _DIGEST_ROW_BYTES = 24
 # A class, a key, its place, where it goes; if no two rows are of one class.
 _STRATUM_ROW_BYTES = 41
+# A number and its copy in order.
+_RANKED_ROW_BYTES = 24
 _FIRST_PASS_SPLIT_BYTES = 64 * KiB
 # A row of the shard table takes more bytes where there are few of them.
 _SHARD_ROW_BYTES = 240
@@ -148,7 +150,9 @@ def estimate_sizes(plan: Plan) -> Sizes | None:
     if sample is None:
         return None
     # Only runs show the number of duplicates, and the rows after transformations.
-    is_of_all_rows = _has_runs(plan) or (plan.transforms.options.changes_nothing and plan.recipe.dedup is None)
+    is_of_all_rows = _has_runs(plan) or (
+        plan.transforms.options.changes_nothing and plan.recipe.dedup is None and plan.recipe.sample is None
+    )
     num_rows, num_framed_bytes = sample.num_rows * num_input_bytes, sample.num_framed_bytes * num_input_bytes
     quarantined = sample.num_rejected_bytes * num_input_bytes if plan.recipe.on_bad_record == "quarantine" else 0.0
     return Sizes(
@@ -214,7 +218,8 @@ def _manifest_bytes(plan: Plan, sizes: Sizes) -> int:
 def _first_pass_bytes(plan: Plan, num_rows: float) -> int:
     of_duplicates = _DIGEST_ROW_BYTES if plan.recipe.dedup is not None else 0
     of_strata = _STRATUM_ROW_BYTES if plan.recipe.stratify is not None else 0
-    num_row_bytes = of_duplicates + of_strata
+    num_ranked = (plan.recipe.sample is not None) + (plan.recipe.split_by is not None)
+    num_row_bytes = of_duplicates + of_strata + num_ranked * _RANKED_ROW_BYTES
     return int(num_rows * num_row_bytes) + (len(plan.input_splits) * _FIRST_PASS_SPLIT_BYTES if num_row_bytes else 0)
 
 

@@ -12,11 +12,11 @@ from shardkit.conversion.plan import Recipe
 from shardkit.conversion.splits.duplicates import row_digests
 from shardkit.conversion.splits.stratify import StratumPositions
 from shardkit.errors import UsageError
-from shardkit.features import Features
+from shardkit.features import Feature, Features
 from shardkit.hashing import assign_splits
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, RowBatch
-from shardkit.sources.split_names import SPLITS, split_of
+from shardkit.sources.split_names import SPLITS, split_for_word, split_of
 
 DEFAULT_NAMES = SPLITS
 
@@ -66,6 +66,7 @@ def check_columns(features: Features, recipe: Recipe) -> None:
     asked = [("--group-by", n) for n in recipe.group_by] + [("--dedup-by", n) for n in recipe.dedup or ()]
     asked += [("--split-column", recipe.split_column)] if recipe.split_column is not None else []
     asked += [("--stratify", recipe.stratify)] if recipe.stratify is not None else []
+    asked += [("--split-by", recipe.split_by)] if recipe.split_by is not None else []
     for option, name in asked:
         if name not in names:
             raise UsageError(
@@ -79,6 +80,17 @@ def check_columns(features: Features, recipe: Recipe) -> None:
             why="its values must be names of splits",
             next_step="Make it text with --cast COLUMN=string, or give shares with --split NAME=SHARE",
         )
+    column = next((f for f in features if f.name == recipe.split_by), None)
+    if column is not None and not (column.is_scalar and _is_ordered(column)):
+        raise UsageError(
+            f"--split-by {shown(column.name)} is {column.describe_type()}",
+            why="rows are ordered by numbers or times",
+            next_step="Name another column, or make it a number or a time, as with --cast COLUMN=timestamp[us]",
+        )
+
+
+def _is_ordered(feature: Feature) -> bool:
+    return feature.dtype != "bool" and feature.vocabulary is None and feature.stored_as != "bytes_list"
 
 
 def _by_file(rows: RowBatch, recipe: Recipe, files: Sequence[RawFile]) -> npt.NDArray[np.int64]:
@@ -92,6 +104,6 @@ def _by_file(rows: RowBatch, recipe: Recipe, files: Sequence[RawFile]) -> npt.ND
 def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:
     found = words.dictionary_encode()
     position_of = {share.name: i for i, share in enumerate(recipe.splits)}
-    values = found.dictionary.to_pylist()
-    positions = np.array([position_of[v] for v in values], dtype=np.int64)
+    told = [split_for_word(word, position_of) for word in found.dictionary.to_pylist()]
+    positions = np.array([position_of[split] for split in told if split is not None], dtype=np.int64)
     return np.take(positions, np.asarray(found.indices.to_numpy(zero_copy_only=False), dtype=np.int64))

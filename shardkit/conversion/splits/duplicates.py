@@ -80,14 +80,22 @@ def mark_duplicates(plan: Plan, counting: Sequence[int]) -> None:
             marked[index].append(rows)
     for index, found in marked.items():
         rows = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
-        write_whole(_marks_path(plan, index), rows.astype("<u8").tobytes())
+        write_whole(first_pass_path(plan, index, "duplicates"), rows.astype("<u8").tobytes())
 
 
 def find_duplicates(plan: Plan, input_split_index: int) -> npt.NDArray[np.int64]:
     """Returns the ascending 0-based numbers of rows of an input split that are duplicates."""
-    if plan.recipe.dedup is None:
-        return np.empty(0, np.int64)
-    return np.frombuffer(_marks_path(plan, input_split_index).read_bytes(), "<u8").astype(np.int64)
+    return np.empty(0, np.int64) if plan.recipe.dedup is None else _marked(plan, input_split_index, "duplicates")
+
+
+def find_unsampled(plan: Plan, input_split_index: int) -> npt.NDArray[np.int64]:
+    """Returns the ascending 0-based numbers of rows of an input split that a sample leaves out."""
+    return np.empty(0, np.int64) if plan.recipe.sample is None else _marked(plan, input_split_index, "unsampled")
+
+
+def find_left_out(plan: Plan, input_split_index: int) -> npt.NDArray[np.int64]:
+    """Returns the ascending numbers of rows of an input split that are duplicates or not in the sample."""
+    return np.union1d(find_duplicates(plan, input_split_index), find_unsampled(plan, input_split_index))
 
 
 def partition_ranges(ends: npt.NDArray[np.int64], max_rows: int) -> Iterator[tuple[int, int]]:
@@ -119,7 +127,7 @@ def other_rows(plan: Plan) -> StorageError:
     return StorageError(
         "the inputs gave other rows when they were read again",
         where=plan.work_dir,
-        why="--dedup and --stratify read them twice; a step does not repeat itself, or a row was left out only now",
+        why="some options read them twice; a step does not repeat itself, or a row was left out only now",
         state="Nothing was committed",
         next_step="Run the same command again",
     )
@@ -151,8 +159,8 @@ def _duplicates_of(
         yield index, all_rows[repeated[all_splits[repeated] == index]]
 
 
-def _marks_path(plan: Plan, input_split_index: int) -> Path:
-    return first_pass_path(plan, input_split_index, "duplicates")
+def _marked(plan: Plan, input_split_index: int, what: str) -> npt.NDArray[np.int64]:
+    return np.frombuffer(first_pass_path(plan, input_split_index, what).read_bytes(), "<u8").astype(np.int64)
 
 
 def with_equal_bits(column: pa.Array, feature: Feature) -> pa.Array:

@@ -25,7 +25,7 @@ from shardkit.conversion.splits.apportion import Apportionment, apportion, deal,
 from shardkit.conversion.splits.duplicates import (
     PARTITION_BITS,
     Digests,
-    find_duplicates,
+    find_left_out,
     first_pass_path,
     other_rows,
     partition_ranges,
@@ -137,7 +137,7 @@ class StrataWriter:
 
 
 def mark_strata(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) -> None:
-    """Stores for each input split where its rows go, but for those that are marked as duplicates.
+    """Stores for each input split where its rows go, but for those that are marked as left out.
 
     Args:
         plan: A plan that stratifies.
@@ -154,10 +154,10 @@ def mark_strata(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) ->
         num_classes_by_size.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
     del num_classes_by_size[0]
     apportionment = apportion(num_classes_by_size, [s.fraction for s in plan.recipe.splits])
-    dtype = _position_type(plan)
+    dtype = position_type(plan)
     for index, total in enumerate(num_rows):
         # Written whole, so that a full disk is an error here and nothing worse later.
-        num_left = total - len(find_duplicates(plan, index))
+        num_left = total - len(find_left_out(plan, index))
         write_whole(first_pass_path(plan, index, "strata"), bytes(num_left * dtype.itemsize))
     seen: Counter[int] = Counter()
     for window in strata.windows():
@@ -180,7 +180,7 @@ class StratumPositions:
     def __init__(self, plan: Plan, input_split_index: int) -> None:
         self._plan = plan
         raw = first_pass_path(plan, input_split_index, "strata").read_bytes()
-        self._positions = np.frombuffer(raw, _position_type(plan))
+        self._positions = np.frombuffer(raw, position_type(plan))
         self._first = 0
 
     def take(self, num_rows: int) -> Int64s:
@@ -274,10 +274,10 @@ class _Strata:
         keys = (
             read_words(first_pass_path(self._plan, index, "keys"), start, stop) if with_keys else np.empty(0, np.uint64)
         )
-        duplicates = find_duplicates(self._plan, index)
-        places = np.searchsorted(duplicates, rows)
-        if len(duplicates):
-            stays = duplicates[np.minimum(places, len(duplicates) - 1)] != rows
+        left_out = find_left_out(self._plan, index)
+        places = np.searchsorted(left_out, rows)
+        if len(left_out):
+            stays = left_out[np.minimum(places, len(left_out) - 1)] != rows
             codes, rows, places = codes[stays], rows[stays], places[stays]
             keys = keys[stays] if with_keys else keys
         classes = window.codes[index][codes - int(self._starts[index][0, window.first])]
@@ -323,5 +323,6 @@ def _store_positions(plan: Plan, index: int, rows: Int64s, positions: npt.NDArra
             stored.flush()
 
 
-def _position_type(plan: Plan) -> np.dtype[np.unsignedinteger]:
+def position_type(plan: Plan) -> np.dtype[np.unsignedinteger]:
+    """Returns the type of the positions of dataset splits in a file."""
     return np.min_scalar_type(len(plan.recipe.splits) - 1).newbyteorder("<")
