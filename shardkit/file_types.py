@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import PurePosixPath
 
@@ -59,7 +60,9 @@ _BOXES = {
     b"mif1": "a HEIF image",
     b"M4A ": "an M4A audio file",
 }
-_LIBSVM = re.compile(rb"[-+]?[\d.]+(?:\s+qid:\d+)?(?:\s+\d+:[-+.\deE]+)+\s*(?:#.*)?")
+_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_LIBSVM = re.compile(_NUMBER + rb"(?:," + _NUMBER + rb")*(?:\s+qid:\d+)?(?:\s+\d+:" + _NUMBER + rb")+\s*(?:#.*)?")
+_LIBSVM_INDEX = re.compile(rb"\s(\d+):")
 # The version of the protocol, and an operation that begins a common object.
 _PICKLE = re.compile(rb"\x80[\x02\x03][\]})(cX.K]|\x80[\x04\x05][\x95]")
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}) | _PNM_SUFFIXES
@@ -120,8 +123,6 @@ def foreign_format(head: bytes) -> str | None:
         return "an Excel or Office document"
     if _PICKLE.match(head):
         return "a pickle of Python"
-    if _is_libsvm(head):
-        return "libsvm text"
     known = next((words for magic, words in _FOREIGN if head.startswith(magic)), None)
     if known is not None:
         return known
@@ -134,11 +135,18 @@ def foreign_format(head: bytes) -> str | None:
     return UNKNOWN
 
 
-def _is_libsvm(head: bytes) -> bool:
-    # A label, and pairs of an index and a value. The last line of a head may be cut off.
+def is_libsvm(head: bytes) -> bool:
+    """Whether nearly all lines are a label and pairs of an index and a value, with ascending indices."""
+    # The last line of a head may be cut off.
     lines = head.splitlines()[: -1 if len(head) >= HEAD_BYTES else None]
     rows = [line for line in lines if line.strip() and not line.startswith(b"#")]
-    return len(rows) > 1 and all(map(_LIBSVM.fullmatch, rows))
+    num_fitting = sum(map(_is_libsvm_line, rows))
+    return num_fitting > 1 and len(rows) - num_fitting <= max(len(rows) // 10, num_fitting > 2)
+
+
+def _is_libsvm_line(line: bytes) -> bool:
+    indices = [int(index) for index in _LIBSVM_INDEX.findall(line.partition(b"#")[0])]
+    return _LIBSVM.fullmatch(line) is not None and all(a < b for a, b in itertools.pairwise(indices))
 
 
 def format_of(head: bytes, name: str) -> str | None:

@@ -69,7 +69,7 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Option(
             "--split-by",
             "Number or time column along which rows are split by their fractions: the last --split gets the last rows.",
-            SPLITS, "content", form=Named("COLUMN"), is_common=True,
+            SPLITS, "content", form=Named("COLUMN"),
         ),
     ] = None  # fmt: skip
     limit: Annotated[

@@ -130,6 +130,15 @@ _ALL = (
         options=("drop_columns",),
     ),
     Format(
+        "libsvm",
+        "libsvm",
+        "tables",
+        "shardkit.sources.text.libsvm.LibsvmSource",
+        content="text",
+        suffixes=(".libsvm", ".svmlight"),
+        options=("vector", "comment", "encoding"),
+    ),
+    Format(
         "text",
         "text",
         "text",

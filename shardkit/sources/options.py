@@ -28,6 +28,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         class_level: Which folder of an image or a sound is its class: 0 is the outermost one that tells no split. A
             file that lies less deep has none.
+        vector_size: Values of a dense vector.
+        first_index: Index of the first value of a dense vector.
         has_split_names: Whether the names of all files tell their split.
         has_text_classes: Whether the folder of a text file is its class.
         leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
@@ -146,6 +148,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Literal["line", "paragraph", "file"],
         Option("--text-record", "What is one row of a text file.", INPUTS, "content"),
     ] = "line"
+    vector: Annotated[
+        Literal["sparse", "dense"],
+        Option(
+            "--vector",
+            "How libsvm files give their vectors: as indices and values, or whole, for which they are read twice.",
+            INPUTS, "content",
+        ),
+    ] = "sparse"  # fmt: skip
     table: Annotated[
         str | None,
         Option(
@@ -204,6 +214,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = 200  # fmt: skip
     class_level: int = 0
+    vector_size: int = 0
+    first_index: int = 0
     has_split_names: bool = False
     has_text_classes: bool = False
     leading_zeros: tuple[str, ...] = ()

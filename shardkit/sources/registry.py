@@ -36,7 +36,7 @@ _GLANCE_BYTES = 512
 _CONTENTS = ("binary", "text")
 _SNIFFED_FILES = 64
 _DEFAULTS = SourceOptions()
-_ASK_FOR_CSV = ("columns", "delimiter", "has_header", "no_header", "quote", "skip_lines", "comment")
+_ASK_FOR_CSV = ("columns", "delimiter", "has_header", "no_header", "quote", "skip_lines")
 
 
 def source_for(format: str) -> Source:

@@ -62,7 +62,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         str | None,
         Option(
             "--source-column", "Add a text column of this name that holds the file of each row.",
-            ROWS, "content", form=Named("NAME"), is_common=True,
+            ROWS, "content", form=Named("NAME"),
         ),
     ] = None  # fmt: skip
     check_media: Annotated[

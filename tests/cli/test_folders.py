@@ -10,14 +10,9 @@ from tests.support.folders.parts import compare
 
 pytestmark = pytest.mark.full
 
-# Cases that do not hold yet. One that holds fails its test, until it leaves the list.
-OPEN = ("libsvm",)
-
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_folder(case, tmp_path, capsys, request):
-    if case.name in OPEN:
-        request.applymarker(pytest.mark.xfail(strict=True))
+def test_a_folder(case, tmp_path, capsys):
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     expected = case.make(source)

@@ -93,16 +93,6 @@ def test_a_wrong_schema_is_not_called_damage(tmp_path):
     assert "damaged" not in str(caught.value)
 
 
-@pytest.mark.parametrize("row", ["+1 1:0.5 3:1.25", "-1 qid:3 2:1e-3", "0.5 7:2 # a comment"])
-def test_libsvm_is_no_text_unless_a_user_says_so(tmp_path, row):
-    (tmp_path / "heart_scale").write_text(f"# made by a tool\n{row}\n1 2:1\n")
-    files = list_inputs([str(tmp_path)]).files
-    with pytest.raises(UsageError, match="the file is libsvm text, which is not read") as caught:
-        choose_source(files, SourceOptions())
-    assert "--format text" in str(caught.value)
-    assert choose_source(files, SourceOptions(format="text")).format == "text"
-
-
 @pytest.mark.parametrize("text", ["1 12:30 to Rome\n2 13:30 to Oslo\n", "1 2:1\n", "1 2 3\n4 5 6\n", "a 1:2\nb 3:4\n"])
 def test_other_lines_of_numbers_are_text(tmp_path, text):
     (tmp_path / "notes").write_text(text)

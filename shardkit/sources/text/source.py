@@ -8,7 +8,7 @@ a line of blanks is not empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -59,6 +59,8 @@ _TABLE_NAME = re.compile(r"\.(csv|tsv|tab|psv)(\.\w+)?$", re.IGNORECASE)
 _RULES = {"line": LINES, "paragraph": PARAGRAPHS}
 _MAX_COLUMN_BYTES = 2**31 - 1 - 2 * BATCH_BYTES  # Arrow counts the bytes of a batch with 32 bits.
 _TABLE_SHARE = 0.95
+
+ColumnsOf = Callable[[pa.Array, Features, SourceOptions], Mapping[str, pa.Array]]
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,16 @@ class TextSource:
         with guard_unchanged(file):
             if not split.start and (error := other_encoding(read_head(file, file_types.HEAD_BYTES), file)):
                 raise error
-            yield from _SplitReader(file, split, features, options).batches(self.block_bytes)
+            reader = _SplitReader(file, split, features, options, self.columns_of)
+            yield from reader.batches(self.block_bytes_of(options))
+
+    def columns_of(self, texts: pa.Array, features: Features, options: SourceOptions) -> Mapping[str, pa.Array]:
+        """Returns the columns of some records, each of any type that fits its feature; may raise BadValueError."""
+        return {"text": texts}
+
+    def block_bytes_of(self, options: SourceOptions) -> int:
+        """Returns how much text makes a batch."""
+        return self.block_bytes
 
     def _split_one(self, file: RawFile, file_index: int, rule: TextRule) -> list[InputSplit]:
         if not file.num_bytes:
@@ -184,9 +195,13 @@ class _SplitReader:
         split: The part.
         features: What is wanted.
         options: Say what a record is, how long it may be, and whether bad ones are tolerated.
+        columns_of: Makes columns of records.
     """
 
-    def __init__(self, file: RawFile, split: InputSplit, features: Features, options: SourceOptions) -> None:
+    def __init__(
+        self, file: RawFile, split: InputSplit, features: Features, options: SourceOptions, columns_of: ColumnsOf
+    ) -> None:
+        self._columns_of = columns_of
         self._file = file
         self._split = split
         self._features = features
@@ -253,7 +268,7 @@ class _SplitReader:
         tolerates = self._options.tolerates_bad_rows
         try:
             return cast_rows(
-                lambda start, stop: {"text": strings.slice(start, stop - start)},
+                lambda start, stop: self._columns_of(strings.slice(start, stop - start), self._features, self._options),
                 len(strings),
                 self._features,
                 tolerates_bad_rows=tolerates,

@@ -113,14 +113,14 @@ def test_a_column_names_the_split(tmp_path):
 
 
 def test_a_row_that_names_no_split_is_a_bad_row(tmp_path, capsys):
-    rows = [(1, "train", 0.0), (2, "val", 0.0), (3, "test", 0.0)]
+    rows = [(1, "train", 0.0), (2, "holdout", 0.0), (3, "test", 0.0)]
     options = ("--split-column", "w", "--on-bad-record", "quarantine", "--dedup")
     dataset = convert(write(tmp_path / "in", [rows]), tmp_path / "out", *options)
     assert [[e["n"] for e in examples(dataset, name)] for name in ("train", "test")] == [[1], [3]]
     assert dataset.manifest.accounting.num_rejected == 1
     capsys.readouterr()
     assert main(["convert", str(tmp_path / "in"), str(tmp_path / "other"), "--split-column", "w"]) == 3
-    assert "row 2: 'val' is no split" in capsys.readouterr().err
+    assert "row 2: 'holdout' is no split" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
