@@ -29,6 +29,7 @@ class Format(NamedTuple):
         extra: Extra of the package that it needs.
         has_row_files: Whether each file is a row.
         may_lack_columns: Whether a row, and with it a file, may lack a column.
+        known_as: The format by which its files are known, where that is another one.
         split_unit: What the start of an input split counts.
     """
 
@@ -43,6 +44,7 @@ class Format(NamedTuple):
     extra: str | None = None
     has_row_files: bool = False
     may_lack_columns: bool = False
+    known_as: str | None = None
     split_unit: str = "byte"
 
 
@@ -179,6 +181,18 @@ _ALL = (
         "shardkit.sources.arrays.numpy_source.NumpySource",
         content="binary",
         suffixes=(".npy", ".npz"),
+        options=("array_record",),
+    ),
+    Format(
+        "numpy-files",
+        "NumPy arrays, a row a file",
+        "arrays",
+        "shardkit.sources.media.array_source.ArraySource",
+        content="binary",
+        is_asked=False,
+        options=("array_record", "labels", "no_labels"),
+        has_row_files=True,
+        known_as="numpy",
     ),
     Format(
         "images",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from shardkit.features import Shape
 from shardkit.options import Columns, Named, Option, Size
 from shardkit.sources.formats import FORMATS
 from shardkit.units import MiB
@@ -28,6 +29,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         class_level: Which folder of an image or a sound is its class: 0 is the outermost one that tells no split. A
             file that lies less deep has none.
+        array_shape: Of each array that is a file, `(None,)` for lists of several lengths.
         vector_size: Values of a dense vector.
         first_index: Index of the first value of a dense vector.
         has_split_names: Whether the names of all files tell their split.
@@ -156,6 +158,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             INPUTS, "content",
         ),
     ] = "sparse"  # fmt: skip
+    array_record: Annotated[
+        Literal["row", "file"] | None,
+        Option(
+            "--array-record",
+            "What is one row of .npy files: a part of the first axis, or a whole file, whose folder may be its class.",
+            INPUTS, "content", shown_default="row",
+        ),
+    ] = None  # fmt: skip
     table: Annotated[
         str | None,
         Option(
@@ -214,6 +224,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = 200  # fmt: skip
     class_level: int = 0
+    array_shape: Shape = ()
     vector_size: int = 0
     first_index: int = 0
     has_split_names: bool = False

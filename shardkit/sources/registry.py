@@ -10,6 +10,8 @@ import importlib
 from importlib.metadata import entry_points
 from typing import NamedTuple, cast
 
+import msgspec
+
 from shardkit import file_types
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
@@ -117,6 +119,8 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
         BadInputError: If there is nothing to read.
         DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
     """
+    if options.array_record == "file":
+        options = msgspec.structs.replace(options, format="numpy-files")
     if options.format is None:
         if any(getattr(options, name) != getattr(_DEFAULTS, name) for name in _ASK_FOR_CSV):
             return Choice(source_for("csv"))
@@ -133,7 +137,8 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     data = [file for file in filled if file.name not in out]
     if options.format is not None:
         source = source_for(options.format)
-        passed += other_kinds(options.format, [file for file in files if file.name not in out], looks)
+        known_as = format_named(options.format).known_as or options.format
+        passed += other_kinds(known_as, [file for file in files if file.name not in out], looks)
         out = {file.name for file in passed}
         return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), looks))
     kinds = count_kinds(data, looks)

@@ -100,8 +100,8 @@ def test_formats_that_there_are_are_named(tmp_path):
 
 
 def test_the_readme_lists_the_formats():
-    rows = re.findall(r"^\| (\w+) \| ((?:`\w+`(?:, )?)+) \| ", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-    listed = {kind: re.findall(r"`(\w+)`", names) for kind, names in rows}
+    rows = re.findall(r"^\| (\w+) \| ((?:`[\w-]+`(?:, )?)+) \| ", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    listed = {kind: re.findall(r"`([\w-]+)`", names) for kind, names in rows}
     kinds = {format.kind for format in FORMATS.values()}
     expected = {kind: [name for name, format in FORMATS.items() if format.kind == kind] for kind in kinds}
     assert {kind: names for kind, names in listed.items() if kind in kinds} == expected

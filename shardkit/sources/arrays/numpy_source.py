@@ -22,6 +22,7 @@ from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
+from shardkit.sources.class_folders import class_of, describe_classes, find_class_level
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_raw, open_stream, read_exactly
 from shardkit.storage import files as storage
 from shardkit.units import GiB, format_size
@@ -59,6 +60,22 @@ class NumpySource:
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file holds an array, or is called like one."""
         return head.startswith(MAGIC) or _NAME.search(name) is not None
+
+    def settle(self, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
+        """Returns the options as they are.
+
+        Raises:
+            UsageError: If arrays lie in class folders, and no option says what a row is.
+        """
+        leveled = msgspec.structs.replace(options, class_level=find_class_level(files, options))
+        classes = {class_of(file, leveled) for file in files}
+        if options.array_record is None and len(classes) > 1 and not any(c is None or "=" in c for c in classes):
+            raise UsageError(
+                f"arrays lie in class folders: {describe_classes(files, leveled)}",
+                why="a file may be a row with its folder as label, or hold rows without a label",
+                next_step="Add --array-record file or --array-record row",
+            )
+        return options
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns a column for each array or field, exactly of its dtype.

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import wave
 
+import numpy as np
 import pytest
 
 from shardkit.sources.base import SourceOptions
@@ -68,3 +69,33 @@ class TestAudioSamples(TestAudioBytes):
 
     def content(self, row):
         return self.sound(int(row["filename"][:4]))
+
+
+class TestArrays(MediaContract):
+    format = "numpy-files"
+    suffix = ".npy"
+
+    def options(self):
+        # As they are settled.
+        return SourceOptions(array_record="file", array_shape=(2, 2))
+
+    def row(self, number):
+        return {"array": [float(number), 1.0, 2.0, 3.5], "filename": f"{number:04}.npy"}
+
+    def content(self, row):
+        buffer = io.BytesIO()
+        np.save(buffer, np.array(row["array"], np.float32).reshape(2, 2))
+        return buffer.getvalue()
+
+
+class TestListsOfAnyLength(TestArrays):
+    def options(self):
+        return SourceOptions(array_record="file", array_shape=(None,))
+
+    def row(self, number):
+        return {"array": [float(number)] * (number % 4 + 1), "filename": f"{number:04}.npy"}
+
+    def content(self, row):
+        buffer = io.BytesIO()
+        np.save(buffer, np.array(row["array"], np.float32))
+        return buffer.getvalue()

@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
+
 from tests.support.folders.parts import Case, Row, picture, sound, write
 
 _SPLITS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "test": "test"}
@@ -53,6 +55,16 @@ def _with_rubbish(folder: Path) -> list[Row]:
     for name in ("Thumbs.db", ".DS_Store", "cat/Thumbs.db", "cat/._000.jpg", "README.md", "LICENSE", "desktop.ini"):
         write(folder / name, b"\x00\x05\x16\x07 rubbish" if "." in name[-4:] else "About these pictures\n")
     write(folder / "MD5SUMS.md5", "d41d8cd98f00b204e9800998ecf8427e  cat/000.jpg\n")
+    return rows
+
+
+def _arrays(folder: Path) -> list[Row]:
+    rows = []
+    for seed, name in enumerate(("cat", "dog", "cat", "dog")):
+        buffer = io.BytesIO()
+        np.save(buffer, np.arange(6, dtype=np.float32).reshape(2, 3) + 10 * seed)
+        write(folder / name / f"{seed}.npy", buffer.getvalue())
+        rows.append(("train", 10.0 * seed, name))
     return rows
 
 
@@ -104,6 +116,8 @@ def _speech_commands(folder: Path) -> list[Row]:
 
 _ONE_CLASS = ("--labels", "--no-labels")
 CLASSES = (
+    Case("arrays in class folders", _arrays, refusal=("--array-record",)),
+    Case("arrays in class folders, asked for", _arrays, ("--array-record", "file"), key="array"),
     Case("ImageFolder", _class_folders),
     Case("ImageFolder, train and test", lambda f: _class_folders(f, ("train", "test"))),
     Case("ImageFolder, train, val and test", lambda f: _class_folders(f, ("train", "val", "test"))),
