@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 _TABLE_OPTIONS = ("drop_columns", "columns", "delimiter", "has_header", "no_header", "null_values", "leading_zeros")
-_CSV_OPTIONS = (*_TABLE_OPTIONS, "quote", "skip_lines", "comment", "max_field_bytes", "encoding")
+_CSV_OPTIONS = (*_TABLE_OPTIONS, "union_by_name", "quote", "skip_lines", "comment", "max_field_bytes", "encoding")
 _JSON_OPTIONS = ("drop_columns", "allows_duplicate_keys", "encoding", "records")
 
 
@@ -99,7 +99,7 @@ _ALL = (
         content="binary",
         is_asked=False,
         suffixes=(".parquet",),
-        options=("drop_columns",),
+        options=("drop_columns", "union_by_name"),
         split_unit="row group",
     ),
     Format(
@@ -109,7 +109,7 @@ _ALL = (
         "shardkit.sources.columnar.arrow_ipc.ArrowSource",
         content="binary",
         suffixes=(".arrow", ".feather"),
-        options=("drop_columns",),
+        options=("drop_columns", "union_by_name"),
         split_unit="record batch",
     ),
     Format(
@@ -119,7 +119,7 @@ _ALL = (
         "shardkit.sources.columnar.orc.OrcSource",
         content="binary",
         suffixes=(".orc",),
-        options=("drop_columns",),
+        options=("drop_columns", "union_by_name"),
         split_unit="stripe",
     ),
     Format(
@@ -129,7 +129,7 @@ _ALL = (
         "shardkit.sources.avro.source.AvroSource",
         content="binary",
         suffixes=(".avro",),
-        options=("drop_columns",),
+        options=("drop_columns", "union_by_name"),
     ),
     Format(
         "libsvm",

@@ -69,6 +69,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             INPUTS, "content", form=Columns(), is_common=True,
         ),
     ] = ()  # fmt: skip
+    union_by_name: Annotated[
+        bool,
+        Option(
+            "--union-by-name", "Join tables whose columns differ: a row is null in a column that its file lacks.",
+            INPUTS, "content",
+        ),
+    ] = False  # fmt: skip
     columns: Annotated[
         tuple[str, ...] | None,
         Option(

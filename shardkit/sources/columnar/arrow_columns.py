@@ -102,7 +102,8 @@ def unite_columns(
         raise UsageError(
             f"{printable(first_name)} and {printable(other_name)} have different schemas",
             why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
-            next_step="Convert them one by one, give them the same schema, or leave columns out with --drop-columns",
+            next_step="Add --union-by-name, which makes missing values null, give them the same schema, leave columns "
+            "out with --drop-columns, or convert them one by one",
         )
     return tuple(united)
 

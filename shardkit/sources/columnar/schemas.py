@@ -44,19 +44,20 @@ _T = TypeVar("_T")
 
 
 def infer_features(
-    files: Sequence[RawFile], read_columns: Callable[[RawFile], tuple[Column, ...]], dropped: tuple[str, ...] = ()
+    files: Sequence[RawFile], read_columns: Callable[[RawFile], tuple[Column, ...]], options: SourceOptions
 ) -> Features:
     """Returns the columns that all files have, and behind them those that their folders name.
 
     Args:
         files: Empty ones are passed over.
         read_columns: Returns the columns of a file from its schema.
-        dropped: Those that are left out.
+        options: Say which are left out, and whether a file may lack some.
 
     Raises:
         UsageError: If schemas or folders do not go together, or a column has no place in an example.
         BadInputError: If a schema cannot be read, or all files are empty.
     """
+    dropped = options.drop_columns
     filled = [f for f in files if f.num_bytes]
     if not filled:
         raise NoRowsError(why="all input files are empty")
@@ -68,7 +69,7 @@ def infer_features(
         check_dropped(dropped, names, where)
         schemas = [tuple(c for c in schema if not is_dropped(c.name, dropped)) for schema in schemas]
         partitions = tuple(p for p in partitions if not is_dropped(p.name, dropped))
-    columns = _unite(filled, schemas)
+    columns = _unite(filled, _filled_up(schemas) if options.union_by_name else schemas)
     found = _features(columns, where)
     if not found:
         raise BadInputError("no column is left" if dropped else "the file has no columns", where=where)
@@ -96,6 +97,18 @@ def _features(columns: Sequence[Column], where: str) -> Features:
         first.next_step = f"Leave it out with {drop_option([name for name, _ in refused])}, or change it in the source"
         raise first
     return tuple(found)
+
+
+def _filled_up(schemas: Sequence[tuple[Column, ...]]) -> list[tuple[Column, ...]]:
+    """Returns schemas that all have the columns of all, as nullable ones where they lack them."""
+    known: dict[str, Column] = {}
+    for schema in schemas:
+        for column in schema:
+            known.setdefault(column.name, msgspec.structs.replace(column, nullable=True))
+    return [
+        (*schema, *(column for name, column in known.items() if name not in {c.name for c in schema}))
+        for schema in schemas
+    ]
 
 
 def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
@@ -237,9 +250,10 @@ class RowFitter:
         columns = {}
         for feature in self._features:
             column = flat.get(feature.name)
-            if column is None:
-                value = self._partitions[feature.name]
-                column = folder_column(value, feature, self._file, batch.num_rows)
+            if column is None and feature.name in self._partitions:
+                column = folder_column(self._partitions[feature.name], feature, self._file, batch.num_rows)
+            elif column is None:
+                column = pa.nulls(batch.num_rows, feature.arrow_type)
             elif feature.name in self._partitions:
                 self._check_partition(column, feature)
             columns[feature.name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -280,14 +294,14 @@ class RowFitter:
         )
 
 
-def check_columns(columns: Sequence[Column], features: Features, file: RawFile) -> None:
-    """Checks that a file and its folders still have all columns that were planned for.
+def check_columns(columns: Sequence[Column], features: Features, file: RawFile, options: SourceOptions) -> None:
+    """Checks that a file and its folders still have all columns that were planned for and that they may not lack.
 
     Raises:
         BadInputError: If not.
     """
     names = {c.name for c in columns} | partition_values(file).keys()
-    missing = [f.name for f in features if f.name not in names]
+    missing = [f.name for f in features if f.name not in names and not (options.union_by_name and f.nullable)]
     if missing:
         raise BadInputError(
             "a column is missing", where=place(file), why=f"{', '.join(map(shown, missing))} was there when planned"

@@ -119,7 +119,7 @@ class ColumnarSource(ABC):
                 of a kind that is not read.
             BadInputError: If a file is damaged, or all are empty.
         """
-        return infer_features(files, lambda file: self._columns(file, options), options.drop_columns)
+        return infer_features(files, lambda file: self._columns(file, options), options)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns nothing: a schema says what a file is."""
@@ -167,7 +167,7 @@ class ColumnarSource(ABC):
             is_first = True
             for batch in _rows_of(container.batches(split, features, self.batch_bytes), split):
                 if is_first:
-                    check_columns(flatten_schema(batch.schema, place(file)), features, file)
+                    check_columns(flatten_schema(batch.schema, place(file)), features, file, options)
                     is_first = False
                 yield from fitter.fit(batch)
             num_expected = split.row_stop or container.num_rows(split)

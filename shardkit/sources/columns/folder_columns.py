@@ -95,14 +95,19 @@ class FolderColumns:
         file: The file.
         features: What rows shall have.
         columns: Those that the file holds; None if only reading tells, as of keys.
+        is_union: Whether a row is null in a column that neither the file nor its folders have.
     """
 
-    def __init__(self, file: RawFile, features: Features, columns: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, file: RawFile, features: Features, columns: Iterable[str] | None = None, *, is_union: bool = False
+    ) -> None:
         names = {f.name for f in features}
         self._file = file
         self._features = features
         self._values = {n: v for n, v in partition_values(file).items() if n in names}
         held = names if columns is None else set(columns)
+        if is_union:
+            self._values |= {f.name: None for f in features if f.name not in held and f.name not in self._values}
         self.stored = tuple(self._as_stored(f, columns is None) for f in features if self._is_stored(f, held))
 
     def fill(self, rows: RowBatch) -> RowBatch:

@@ -22,8 +22,8 @@ _HINT = re.compile(rb"sep=(?P<delimiter>[\x09\x20-\x7e])(?:\r\n|\n|\r)[\r\n]*", 
 _TITLE_BYTES = 16 * KiB
 _MAX_TITLES, _MIN_RECORDS = 20, 3
 _SAME_HEADER = (
-    "Convert them one by one, give them the same header, leave columns unread with --drop-columns, or leave files out "
-    "with --exclude GLOB"
+    "Add --union-by-name, which makes missing values null, leave columns unread with --drop-columns, leave files out "
+    "with --exclude GLOB, or convert them one by one"
 )
 _LISTED_FILES, _LISTED_COLUMNS = 5, 10
 

@@ -107,18 +107,19 @@ class CsvSource:
             BadInputError: If a file is no text, or all are empty.
         """
         written = self._dialects(files, options)
-        check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
+        if not options.union_by_name:
+            check_alike([(file.name, _kept(dialect, options)) for file, dialect in written])
         if options.drop_columns:
             own = (name for _, dialect in written for name in dialect.columns)
             names = dict.fromkeys([*own, *folder_names(files)])
             check_dropped(options.drop_columns, names, place(written[0][0]))
-        columns = _kept(written[0][1], options)
+        columns = _columns(written, options)
         if not columns:
             raise BadInputError("no column is left", where=place(written[0][0]))
         sampled = sample_files(written)
         found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_evidence, *sampled[i], options))
         heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
-        features = tuple(decide(name, unite(evidence[name] for evidence in heads)) for name in columns)
+        features = tuple(decide(name, unite(e[name] for e in heads if name in e)) for name in columns)
         return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ class CsvSource:
             dialect = read_dialect(file, self._with_format(options))
             if dialect is None:
                 return
-            folders = FolderColumns(file, features, dialect.columns)
+            folders = FolderColumns(file, features, dialect.columns, is_union=options.union_by_name)
             _check_header(_kept(dialect, options), folders.stored, file)
             start = split.start or dialect.data_start
             if split.stop and start >= split.stop:
@@ -250,6 +251,11 @@ def _kept(dialect: Dialect, options: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in dialect.columns if not is_dropped(name, options.drop_columns))
 
 
+def _columns(written: list[tuple[RawFile, Dialect]], options: SourceOptions) -> tuple[str, ...]:
+    """Returns the columns of all files, in the order in which they first appear."""
+    return tuple(dict.fromkeys(name for _, dialect in written for name in _kept(dialect, options)))
+
+
 def _check_header(columns: tuple[str, ...], features: Features, file: RawFile) -> None:
     names = tuple(f.name for f in features)
     if set(names) != set(columns):
@@ -285,7 +291,7 @@ def _find_odd_values(
         evidence = _attempt(_read_evidence, file, dialect, options)
         if isinstance(evidence, DamagedFileError):
             continue
-        for name in columns:
+        for name in (name for name in columns if name in evidence):
             both = unite((seen[name], evidence[name]))
             if name not in turned and both.kinds and decide(name, both).dtype == "string":
                 turned[name] = index, seen[name]

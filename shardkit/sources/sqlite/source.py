@@ -64,8 +64,8 @@ class SqliteSource:
         """
         databases = tuple(file for _, file in _databases(files))
         if not databases:
-            return infer_features((), lambda _: ())
-        return infer_features(databases, lambda file: _inspect(file, options)[1], options.drop_columns)
+            return infer_features((), lambda _: (), options)
+        return infer_features(databases, lambda file: _inspect(file, options)[1], options)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on the table where none was named, and on the order of a query."""
@@ -99,7 +99,7 @@ class SqliteSource:
         file = files[split.file_start]
         with guard_unchanged(file), open_database(file, options) as connection:
             rows = find_rows(connection, file, options)
-            check_columns([_as_column(c.name) for c in rows.columns], features, file)
+            check_columns([_as_column(c.name) for c in rows.columns], features, file, options)
             fitter = ChunkFitter(rows, split, files, features, options)
             sql_names = dict(zip((c.name for c in rows.columns), rows.names, strict=True))
             names = [sql_names[f.name] for f in fitter.stored]
