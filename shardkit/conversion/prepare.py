@@ -304,7 +304,7 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         return ("files: " + ", ".join(f"{s.name} {format_count(counts[s.name])}" for s in plan.recipe.splits),)
     told = [split_of(file) for file in plan.files]
     found = {split for split in told if split is not None}
-    names = " and ".join(split for split in SPLITS if split in found)
+    names = ", ".join(split for split in SPLITS if split in found)
     if not plan.recipe.source.has_split_names:
         # A dataset that is appended to may have been made of files that tell no split.
         if len(found) < 2 or None not in told or not plan.recipe.has_fractions:

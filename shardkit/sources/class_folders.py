@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
@@ -89,9 +89,12 @@ def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) ->
 def describe_classes(files: Sequence[RawFile], options: SourceOptions) -> str:
     """Returns the classes of the files with their counts, the first ones of many; empty where a file has none."""
     counts = Counter(class_of(file, options) for file in files)
-    listed = [f"{printable(name)} {format_count(n)}" for name, n in sorted(counts.items(), key=str) if name is not None]
-    if len(listed) < len(counts):
-        return ""
+    return "" if None in counts else list_counts({str(name): n for name, n in counts.items()})
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Returns names with their counts, by name; of many the first ones."""
+    listed = [f"{printable(name)} {format_count(n)}" for name, n in sorted(counts.items())]
     more = f" and {format_count(len(listed) - _LISTED_CLASSES)} more" if len(listed) > _LISTED_CLASSES else ""
     return f"{', '.join(listed[:_LISTED_CLASSES])}{more}"
 

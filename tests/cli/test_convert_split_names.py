@@ -52,7 +52,7 @@ def test_a_folder_and_archives_of_it_have_the_same_splits_and_classes(run, photo
     for index, source in enumerate((photos, "flat.zip", "wrapped.zip", "photos.tar.gz")):
         code, _, err = run("convert", tmp_path / source, tmp_path / f"out{index}")
         assert code == 0, err
-        assert "the names of the files tell the splits: train and test" in err
+        assert "the names of the files tell the splits: train, test" in err
         assert found(tmp_path / f"out{index}") == EXPECTED
 
 
@@ -90,7 +90,7 @@ def test_fractions_pool_the_files_and_say_so(run, tmp_path):
     options = ("--split", "a=0.5", "--split", "b=0.5")
     code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "out", *options)
     assert code == 0, err
-    assert "tell splits (train and test), which are pooled" in err
+    assert "tell splits (train, test), which are pooled" in err
     splits = open_dataset(str(tmp_path / "out")).manifest.splits
     assert [s.name for s in splits] == ["a", "b"]
     assert sum(s.num_examples for s in splits) == 200
@@ -101,7 +101,7 @@ def test_a_file_that_tells_no_split_beside_others_is_named(run, tmp_path):
         (tmp_path / f"{name}.csv").write_text("id,word\n1,a\n")
     code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "out")
     assert code == 0, err
-    assert "tell splits (train and test), but not that of all.csv: all rows are pooled" in err
+    assert "tell splits (train, test), but not that of all.csv: all rows are pooled" in err
     (split,) = open_dataset(str(tmp_path / "out")).manifest.splits
     assert (split.name, split.num_examples) == ("train", 3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.class_folders import list_counts
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.label_readers import read_labels
 from shardkit.sources.media.label_tables import (
@@ -33,6 +35,9 @@ from shardkit.sources.media.layouts import Layout, find_layout, is_media_name
 from shardkit.sources.split_names import read_names, split_in_name, splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_number
+
+_CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
+_MAX_CLASSES = 1000
 
 
 class FileLabels(NamedTuple):
@@ -264,7 +269,27 @@ def _load(
     renamed = [f.name for f, g in zip(features, columns.features, strict=True) if f.name != g.name]
     notes = [f"column {shown(n.partition('/')[2])} of the labels is called {shown(n)}" for n in renamed]
     is_relative = isinstance(columns, LabelTable) and columns.is_relative
-    return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes), is_relative)
+    classes = _class_notes(features, columns, matching.positions)
+    return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes, *classes), is_relative)
+
+
+def _class_notes(features: Features, columns: LabelColumns, positions: Positions) -> Iterator[str]:
+    """Yields the classes of each column that holds some, with their counts: words or whole numbers that repeat."""
+    found = columns.take(positions[positions >= 0])
+    for feature, own in zip(features, columns.features, strict=True):
+        is_class = feature.dtype == "string" or feature.vocabulary or _CLASS_NAME.search(feature.name)
+        if not is_class or feature.dtype not in ("string", "int64", "int32", "bool"):
+            continue
+        values = found[own.name].drop_null()
+        values = values if feature.is_scalar else values.flatten()
+        counts = values.value_counts()
+        if 0 < len(counts) <= min(_MAX_CLASSES, len(values) // 2):
+            names = [feature.vocabulary[v] if feature.vocabulary and isinstance(v, int) else str(v)
+                     for v in counts.field("values").to_pylist()]  # fmt: skip
+            yield (
+                f"classes in {shown(feature.name)}: "
+                f"{list_counts(dict(zip(names, counts.field('counts').to_pylist(), strict=True)))}"
+            )
 
 
 @contextlib.contextmanager
