@@ -10,7 +10,7 @@ from rich.text import Text
 from shardkit.bench.planning import ENOUGH_BUSY, NUM_ACCELERATORS
 from shardkit.bench.run import SHARDKIT, TF_DATA, Report
 from shardkit.cli.shell.errors import visible
-from shardkit.cli.shell.tables import PAGE_WIDTH, print_columns
+from shardkit.cli.shell.tables import page_width, print_columns
 from shardkit.units import format_count, format_number, format_size
 
 _STAGES = {
@@ -32,7 +32,9 @@ def print_report(report: Report) -> None:
     _print_accelerators(console, report)
     console.print()
     for note in _notes(report):
-        _print_wrapped(console, note)
+        for line in Text(note, style="dim").wrap(console, page_width(console)):
+            line.rstrip()
+            console.print(line, soft_wrap=True)
 
 
 def _print_head(console: Console, report: Report) -> None:
@@ -158,14 +160,6 @@ def _notes(report: Report) -> Iterator[str]:
             f"batch of {format_count(report.batch_size)} a step. Busy is the accelerator utilisation (AU) of the "
             "MLPerf Storage benchmark: the share of the time in which they compute."
         )
-
-
-def _print_wrapped(console: Console, note: str) -> None:
-    # A file or a pipe gets lines of a fixed length, a narrow terminal gets its own.
-    width = min(console.width, PAGE_WIDTH) if console.is_terminal else PAGE_WIDTH
-    for line in Text(note, style="dim").wrap(console, width):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
 
 
 def _ratio(ours: float, theirs: float) -> str:

@@ -16,6 +16,7 @@ from shardkit.cli.pages.inspect_page import describe_accounting
 from shardkit.cli.pages.phases import rate_text
 from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.formatting import shorten
+from shardkit.cli.shell.tables import print_prose
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.prepare import Prepared
 from shardkit.conversion.space.disk_space import Need, estimate_sizes, space_needs
@@ -65,7 +66,7 @@ def show_features(console: Console, plan: Plan) -> None:
 
 def show_note(console: Console, note: str) -> None:
     """Prints a note for the user."""
-    console.print(Text.assemble(("note: ", "yellow"), visible(note)), soft_wrap=True)
+    print_prose(console, Text.assemble(("note: ", "yellow"), visible(note)))
 
 
 def show_dry_run(console: Console, prepared: Prepared) -> None:
@@ -92,7 +93,7 @@ def show_dry_run(console: Console, prepared: Prepared) -> None:
         *([] if plan.destination.endswith(f"/{NO_DESTINATION}") else [("dataset", storage.redact(plan.destination))]),
     ]
     for name, value in facts:
-        console.print(Text(f"{name:<9}{visible(value)}"), soft_wrap=True)
+        print_prose(console, Text(f"{name:<9}{visible(value)}"))
     console.print("This was a dry run: nothing was written.")
 
 

@@ -28,7 +28,7 @@ def show_history(dataset: str, *, as_json: bool) -> None:
 
     from shardkit.cli.shell.tables import print_columns
 
-    headings = ("version", "made at", "by", "examples", "shards", "size", "of")
+    headings = ("version", "made at", "shardkit", "examples", "shards", "size", "of")
     print_columns(Console(highlight=False), headings, history_rows(found), num_left=3, last_is_left=True)
 
 
@@ -46,7 +46,7 @@ def history_rows(versions: Sequence[VersionInfo]) -> list[tuple[str, ...]]:
             (
                 str(own.version),
                 own.created_at,
-                f"shardkit {own.shardkit}",
+                own.shardkit,
                 format_count(own.num_examples),
                 format_count(own.num_shards),
                 format_size(own.num_bytes),

@@ -20,7 +20,16 @@ from shardkit.cli.shell.formatting import (
     is_temporal,
     shorten,
 )
-from shardkit.cli.shell.tables import GAP, PAGE_WIDTH, Table, column_widths, first_that_fits, pad, print_columns
+from shardkit.cli.shell.tables import (
+    GAP,
+    Table,
+    column_widths,
+    first_that_fits,
+    pad,
+    page_width,
+    print_columns,
+    print_prose,
+)
 from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.documents import Accounting
@@ -166,7 +175,16 @@ def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo
             num_uncompressed_bytes=sum(s.num_uncompressed_bytes for s in splits),
         )
         rows.append((*_split_cells(whole, total), "", _mean_shard(whole)))
-    print_columns(console, headings, rows, num_left=1)
+    tables = [
+        _without(Table(headings, rows), left_out)
+        for left_out in ((), ("uncompressed",), ("uncompressed", "max/min"), ("uncompressed", "max/min", "mean shard"))
+    ]
+    print_columns(console, *first_that_fits(console, tables), num_left=1)
+
+
+def _without(table: Table, names: Sequence[str]) -> Table:
+    kept = [i for i, heading in enumerate(table.headings) if heading not in names]
+    return Table([table.headings[i] for i in kept], [[row[i] for i in kept] for row in table.rows])
 
 
 def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
@@ -202,13 +220,14 @@ def _print_shards(console: Console, shards: Sequence[ShardInfo]) -> None:
     if prefix:
         console.print()
         console.print(Text(prefix, style="bold"), soft_wrap=True, end="")
-    print_columns(console, ("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c"), rows, num_left=1)
+    table = Table(("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c"), rows)
+    print_columns(console, *first_that_fits(console, [table, _without(table, ("blocks",))]), num_left=1)
 
 
 def _print_examples(console: Console, dataset: Dataset, split: str, num_examples: int) -> None:
     features = dataset.manifest.features
     width = max((cell_len(visible(f.name)) for f in features), default=0)
-    room = max(40, PAGE_WIDTH - width - 26)
+    room = max(40, page_width(console) - width - 6)
     for number, example in enumerate(first_examples(dataset, split, num_examples)):
         console.print()
         console.print(Text(f"{visible(split)}, example {number}", style="bold"))
@@ -233,11 +252,11 @@ def _print_features(console: Console, dataset: Dataset, splits: Sequence[SplitIn
     lengths = [r for r in rows if _has_lengths_worth_showing(r)]
     if lengths:
         _print_lengths(console, lengths)
-    notes = list(_notes(rows, splits))
+    notes = list(_notes(rows, splits, page_width(console)))
     if notes:
         console.print()
     for note in notes:
-        console.print(Text(note, style="dim"), soft_wrap=True)
+        print_prose(console, Text(note, style="dim"))
 
 
 def _print_numbers(console: Console, rows: Sequence[FeatureRow]) -> None:
@@ -272,7 +291,11 @@ def _print_times(console: Console, rows: Sequence[FeatureRow]) -> None:
 def _print_values(console: Console, rows: Sequence[FeatureRow], pixels: str) -> None:
     headings = ("values", "type", "nulls", "distinct", "length")
     cells = [(*_first_cells(row), _distinct(row.largest), _lengths(row)) for row in rows]
-    room = PAGE_WIDTH - sum(w + GAP for w in column_widths([headings, *cells]))
+    widths = column_widths([headings, *cells])
+    room = page_width(console) - sum(w + GAP for w in widths)
+    if room < _MAX_VALUE_LENGTH:
+        # The column stands below, beside the first one.
+        room = page_width(console) - widths[0] - GAP
     last = [pixels if _is_image(row.feature) else _top_values(row, room) for row in rows]
     if not any(last):
         print_columns(console, headings, cells)
@@ -306,13 +329,13 @@ def _has_lengths_worth_showing(row: FeatureRow) -> bool:
     return s.length_quantiles is not None and not is_class and s.min_length != s.max_length
 
 
-def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo]) -> Iterator[str]:
+def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo], width: int) -> Iterator[str]:
     if len(splits) > 1:
         largest = visible(_by_size(splits)[0].name)
         yield f"Medians and other percentiles, distinct and most frequent values are those of split {largest}."
     if any(not r.largest.num_distinct_is_exact for r in rows):
         yield "~ is an estimate, within about 3 %."
-    yield from _note_on_vocabularies(rows)
+    yield from _note_on_vocabularies(rows, width)
     for row in rows:
         s, name = row.statistics, visible(row.feature.name)
         kinds = ((s.num_nans, "NaN"), (s.num_infs, "infinite"), (s.num_rounded, "rounded to float32"))
@@ -321,13 +344,13 @@ def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo]) -> Iterator[
             yield f"{name}: of {format_number(s.num_values, 'value')} {', '.join(odd)}."
 
 
-def _note_on_vocabularies(rows: Sequence[FeatureRow]) -> Iterator[str]:
+def _note_on_vocabularies(rows: Sequence[FeatureRow], width: int) -> Iterator[str]:
     listed = [r for r in rows if len(r.largest.vocabulary) > 1 and not _is_class(r.feature)]
     text = "Vocabularies in the manifest:"
     for position, row in enumerate(listed):
         size = format_number(len(row.largest.vocabulary), "value")
         longer = f"{text}{',' if position else ''} {visible(row.feature.name)} of {size}"
-        if position and cell_len(longer) > PAGE_WIDTH - len(", and 1,000 more."):
+        if position and cell_len(longer) > width - len(", and 1,000 more."):
             text = f"{text}, and {format_count(len(listed) - position)} more"
             break
         text = longer

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.shell.tables import print_columns
+from shardkit.cli.shell.tables import print_columns, print_prose
 from shardkit.forecast.estimate import carries_bytes, disk_holds, forecast, is_one_machine, pieces_a_worker
 from shardkit.forecast.limit_checks import clear, find
 from shardkit.forecast.values import Finding, Forecast, Setting, Workload
@@ -64,12 +64,12 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
         word, style = ("cannot work", "bold red") if finding.is_fatal else ("warning", "yellow")
         most = f"; at most {finding.limit}" if finding.limit else ""
         text = Text.assemble((f"{word}: ", style), f"{finding.what}: {finding.needed}{most}")
-        console.print(text, soft_wrap=True)
-        console.print(Text(f"  limit: {finding.source}"), soft_wrap=True)
-        console.print(Text(f"  instead: {finding.next_step}"), soft_wrap=True)
+        print_prose(console, text)
+        print_prose(console, Text(f"  limit: {finding.source}"))
+        print_prose(console, Text(f"  instead: {finding.next_step}"))
     if findings:
         console.print()
-        console.print(Text(_way_out(workload, setting)), soft_wrap=True)
+        print_prose(console, Text(_way_out(workload, setting)))
 
 
 def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:

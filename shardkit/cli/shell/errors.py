@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 from typing import NamedTuple
 
@@ -99,12 +101,21 @@ def show(explanation: Explanation, error: BaseException) -> None:
     from shardkit.storage.options import hide_secrets
 
     first, *others = map(hide_secrets, explanation.lines)
-    click.echo(f"{click.style(f'{explanation.label}:', fg='red', bold=True)} {first}", err=True, color=color)
-    for line in others:
-        click.echo(f"  {line}", err=True, color=color)
+    label = f"{explanation.label}:"
+    told = _wrapped(f"{label} {first}").replace(label, click.style(label, fg="red", bold=True), 1)
+    for line in (told, *(_wrapped(f"  {line}") for line in others)):
+        click.echo(line, err=True, color=color)
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         trace = redact(hide_secrets("".join(traceback.format_exception(error)).rstrip()))
         click.echo(click.style(trace, dim=True), err=True, color=color)
+
+
+def _wrapped(line: str) -> str:
+    """Returns a line for a terminal, which would break it within a word; a file or a pipe gets it as it is."""
+    width = shutil.get_terminal_size().columns
+    if not sys.stderr.isatty() or len(line) <= width:
+        return line
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def reader_left(error: BaseException) -> bool:

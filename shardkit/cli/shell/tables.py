@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,8 +10,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-PAGE_WIDTH = 100
 GAP = 2
+# What a file or a pipe gets where a page chooses what it shows.
+_PAGE_WIDTH = 100
+_MIN_PROSE_WIDTH = 20
 
 
 class Table(NamedTuple):
@@ -28,25 +31,59 @@ def print_columns(
     num_left: int = 2,
     last_is_left: bool = False,
 ) -> None:
-    """Prints aligned columns, as wide as their cells: nothing is cut, and a million rows take seconds."""
+    """Prints aligned columns, as wide as their cells. Nothing is cut, and a million rows take seconds.
+
+    Where a terminal is narrower, a text in the last column is wrapped, and columns that do not fit beside the first one
+    follow below, with the first one again.
+    """
     widths = column_widths([headings, *rows])
-    left = {*range(num_left), *([len(headings) - 1] if last_is_left else [])}
-    console.print()
-    for i, row in enumerate((headings, *rows)):
-        cells = [
-            pad(c, w) if j in left else pad(c, w, right=True) for j, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        console.print(Text((" " * GAP).join(cells).rstrip(), style="" if i else "bold"), soft_wrap=True)
+    width = console.width if console.is_terminal else sum(widths) + GAP * len(widths)
+    for columns in _cut_to_fit(widths, width, may_wrap=last_is_left):
+        room = width - sum(widths[j] + GAP for j in columns[:-1])
+        is_prose = last_is_left and columns[-1] == len(headings) - 1 and widths[-1] > room >= _MIN_PROSE_WIDTH
+        console.print()
+        for i, row in enumerate((headings, *rows)):
+            cells = [pad(row[j], widths[j], right=not (j < num_left or (last_is_left and j == len(row) - 1)))
+                     for j in columns]  # fmt: skip
+            lines = [cells[-1]]
+            if is_prose:
+                lines = textwrap.wrap(row[-1], room, break_long_words=False, break_on_hyphens=False) or [""]
+            indent = " " * (width - room)
+            text = (" " * GAP).join([*cells[:-1], lines[0]]).rstrip()
+            text = "\n".join([text, *(f"{indent}{line}" for line in lines[1:])])
+            console.print(Text(text, style="" if i else "bold"), soft_wrap=True)
+
+
+def print_prose(console: Console, text: Text) -> None:
+    """Prints a text; a terminal gets lines that end between words, a file or a pipe gets one line."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def page_width(console: Console) -> int:
+    """Returns how many cells a line should have: those of a terminal, a fixed number for a file or a pipe."""
+    return console.width if console.is_terminal else _PAGE_WIDTH
 
 
 def first_that_fits(console: Console, tables: Sequence[Table]) -> Table:
     """Returns the first table that is no wider than the page, the last one if none is."""
-    room = console.width if console.is_terminal else PAGE_WIDTH
     for table in tables:
         widths = column_widths([table.headings, *table.rows])
-        if sum(widths) + GAP * (len(widths) - 1) <= room:
+        if sum(widths) + GAP * (len(widths) - 1) <= page_width(console):
             return table
     return tables[-1]
+
+
+def _cut_to_fit(widths: Sequence[int], room: int, *, may_wrap: bool) -> list[list[int]]:
+    """Returns the positions of the columns that stand side by side; the first column is always among them."""
+    parts, taken = [[0]], widths[0]
+    for position, width in enumerate(widths[1:], start=1):
+        least = min(width, _MIN_PROSE_WIDTH) if may_wrap and position == len(widths) - 1 else width
+        if taken + GAP + least > room and len(parts[-1]) > 1:
+            parts.append([0])
+            taken = widths[0]
+        parts[-1].append(position)
+        taken += GAP + width
+    return parts
 
 
 def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
