@@ -35,14 +35,12 @@ from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.documents import Accounting
 from shardkit.dataset.manifest import FeatureStatistics, Manifest, Quantiles, ShardInfo, SplitInfo
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.rejected_rows import RejectedRecord
 from shardkit.features import Feature
 from shardkit.statistics.collector import combine_statistics
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number, format_size
 
 _MAX_VALUE_LENGTH = 24
-_RAW_SHOWN_BYTES = 300
 
 
 class FeatureRow(NamedTuple):
@@ -93,23 +91,6 @@ def feature_rows(features: Sequence[Feature], splits: Sequence[SplitInfo]) -> li
 
 def _by_size(splits: Sequence[SplitInfo]) -> list[SplitInfo]:
     return sorted(splits, key=lambda s: -s.num_examples)
-
-
-def print_rejected(records: Iterator[RejectedRecord], num_shown: int) -> None:
-    """Prints rows that were rejected, the first so many."""
-    console = Console(highlight=False)
-    num_rows = 0
-    for num_rows, record in enumerate(records, start=1):
-        if num_rows > num_shown:
-            continue
-        where = visible(f"{record.file}, {record.position}" if record.position else record.file)
-        console.print(Text.assemble((where, "bold"), f"  {visible(record.reason)}"), soft_wrap=True)
-        if record.raw is not None:
-            raw = record.raw[:_RAW_SHOWN_BYTES]
-            rest = "" if len(record.raw) <= _RAW_SHOWN_BYTES else f" and {len(record.raw) - len(raw):,} bytes more"
-            console.print(Text(f"  {visible(raw.decode(errors='backslashreplace'))}{rest}"), soft_wrap=True)
-    if num_rows > num_shown:
-        console.print(f"and {num_rows - num_shown:,} more; --json has all of them")
 
 
 def _print_head(console: Console, dataset: Dataset) -> None:
@@ -176,15 +157,10 @@ def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo
         )
         rows.append((*_split_cells(whole, total), "", _mean_shard(whole)))
     tables = [
-        _without(Table(headings, rows), left_out)
+        Table(headings, rows).without(*left_out)
         for left_out in ((), ("uncompressed",), ("uncompressed", "max/min"), ("uncompressed", "max/min", "mean shard"))
     ]
     print_columns(console, *first_that_fits(console, tables), num_left=1)
-
-
-def _without(table: Table, names: Sequence[str]) -> Table:
-    kept = [i for i, heading in enumerate(table.headings) if heading not in names]
-    return Table([table.headings[i] for i in kept], [[row[i] for i in kept] for row in table.rows])
 
 
 def _split_cells(info: SplitInfo, total: int) -> tuple[str, ...]:
@@ -221,7 +197,7 @@ def _print_shards(console: Console, shards: Sequence[ShardInfo]) -> None:
         console.print()
         console.print(Text(prefix, style="bold"), soft_wrap=True, end="")
     table = Table(("shard", "examples", "bytes", "uncompressed", "blocks", "crc32c"), rows)
-    print_columns(console, *first_that_fits(console, [table, _without(table, ("blocks",))]), num_left=1)
+    print_columns(console, *first_that_fits(console, [table, table.without("blocks")]), num_left=1)
 
 
 def _print_examples(console: Console, dataset: Dataset, split: str, num_examples: int) -> None:

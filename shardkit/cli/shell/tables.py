@@ -22,6 +22,11 @@ class Table(NamedTuple):
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    def without(self, *names: str) -> Table:
+        """Returns the table without some columns."""
+        kept = [i for i, heading in enumerate(self.headings) if heading not in names]
+        return Table([self.headings[i] for i in kept], [[row[i] for i in kept] for row in self.rows])
+
 
 def print_columns(
     console: Console,
