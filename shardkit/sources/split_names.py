@@ -48,7 +48,8 @@ class NamedSplit(NamedTuple):
 def split_in_name(name: str) -> NamedSplit | None:
     """Returns the split that a path tells, None if it tells none. The outermost name counts that tells one split."""
     for level, part in enumerate(name.split("/")):
-        found = {_WORDS[word] for word in _WORD.findall(part.lower()) if word in _WORDS}
+        # The test files of the MNIST family are called t10k.
+        found = {_WORDS[word] for word in _WORD.findall(part.lower().replace("t10k", "test")) if word in _WORDS}
         if len(found) == 1:
             return NamedSplit(found.pop(), level)
     return None
