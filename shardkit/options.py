@@ -53,13 +53,25 @@ class Size(Form):
     """A number of bytes such as `128MiB`."""
 
 
-class Columns(Form):
-    """Names of columns with commas between them."""
+class Steps(Named):
+    """Steps from the first to before the second, as `10:20`."""
 
-    metavar = "A,B,..."
     is_one = True
 
-    def __init__(self, *, is_none_if_empty: bool = False) -> None:
+
+class LengthBuckets(Named):
+    """Longest lengths of buckets, as `16,32,64`, or `auto`."""
+
+    is_one = True
+
+
+class Columns(Named):
+    """Names, such as those of columns, with commas between them."""
+
+    is_one = True
+
+    def __init__(self, metavar: str = "A,B,...", *, is_none_if_empty: bool = False) -> None:
+        super().__init__(metavar)
         self._is_none_if_empty = is_none_if_empty
 
     def parse(self, text: Any) -> Any:
@@ -123,6 +135,7 @@ class Option(NamedTuple):
         role: What the value decides. It has no default: each option needs a decision.
         form: How it is written.
         minimum, maximum: Of a number.
+        excludes: Which of the two the number may not be.
         shown_default: What the help calls the default where that is None.
         is_common: Whether `--help` shows it; `--help-all` shows all.
         typed_as: Name of the parameter where that is not the field's, which has another option.
@@ -135,6 +148,7 @@ class Option(NamedTuple):
     form: Form = Form()
     minimum: Any = None
     maximum: Any = None
+    excludes: Literal["", "minimum", "maximum", "both"] = ""
     shown_default: str | bool | None = None
     is_common: bool = False
     typed_as: str | None = None

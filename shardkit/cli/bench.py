@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
-from shardkit.cli.shell.option_types import NumberRange
+from shardkit.cli.shell.option_types import FiniteRange
 
 if TYPE_CHECKING:
     from shardkit.bench.run import Report, TfdataRival
@@ -48,7 +48,7 @@ _STOPPED = "The measurement was stopped before the end; nothing was changed."
 )
 @click.option(
     "--seconds",
-    type=NumberRange(min=0.05, max=3600),
+    type=FiniteRange(min=0.05, max=3600),
     default=1.0,
     show_default=True,
     help="Time of each measurement; there are about ten.",
@@ -57,7 +57,7 @@ _STOPPED = "The measurement was stopped before the end; nothing was changed."
 @click.option("--no-tfdata", is_flag=True, help="Leave stock tf.data out.")
 @click.option(
     "--step-time",
-    type=NumberRange(min=0.001, max=3600),
+    type=FiniteRange(min=0.001, max=3600),
     metavar="SECONDS",
     help="Also feed accelerators whose steps take so long, and measure how busy they are.",
 )

@@ -13,7 +13,7 @@ from shardkit.cli.shell.request_options import click_options, headings_of
 from shardkit.conversion.request import OTHER, RUN, option_fields, parse_request
 
 _FIELDS = [f.typed_name for f in option_fields()]
-_HEADINGS = headings_of(_FIELDS)
+_HEADINGS = headings_of(option_fields())
 _HEADINGS = {**_HEADINGS, RUN: (*_HEADINGS[RUN], "--engine-help")}
 del _HEADINGS[OTHER]
 

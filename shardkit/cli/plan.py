@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_types import FiniteRange, SizeType
 from shardkit.cli.shell.request_options import INPUT_OPTIONS, click_options, headings_of
-from shardkit.conversion.request import RunnerName, parse_request
+from shardkit.conversion.request import RunnerName, option_fields, parse_request
 from shardkit.sources.options import INPUTS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXIT_CANNOT_WORK = 2
 _IMAGINED = ("--num-files", "--row-size", "--features", "--expansion", "--ratio", "--whole-files")
 _FROM_CONVERT = (*INPUT_OPTIONS, "work_dir", "splits", "shard_bytes", "num_shards", "compression", "shuffle")
-_INPUTS = {INPUTS: headings_of(INPUT_OPTIONS)[INPUTS]}
+_INPUTS = {INPUTS: headings_of([f for f in option_fields() if f.typed_name in INPUT_OPTIONS])[INPUTS]}
 
 
 @click.command(

@@ -12,39 +12,15 @@ import click
 from shardkit.cli.export import export_place
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.cli.shell.option_files import settings_options
-from shardkit.cli.shell.option_types import FiniteRange, LengthBucketsType, StepsType, split_names
+from shardkit.cli.shell.request_options import click_option, headings_of
 from shardkit.cli.shell.run_options import check_own_package
-from shardkit.cli.shell.worker_options import worker_options
 from shardkit.errors import missing_extra
+from shardkit.options import OptionField, options_of
 
 if TYPE_CHECKING:
     from train.options.config import TrainOptions
     from train.runs.request import Request
     from train.runs.run_folder import RunFolder
-
-MAX_SEED = 2**32 - 1
-
-# Options without a heading stand below all of these.
-HEADINGS = {
-    "Data": (
-        "--version", "--label", "--features", "--ignore", "--train-split", "--validation-split", "--reader", "--cache",
-        "--length-buckets",
-    ),
-    "Model and loss": (
-        "--model", "--task", "--image-size", "--class-weights", "--label-smoothing", "--ema", "--prune",
-    ),
-    "Run": ("--epochs", "--global-batch-size", "--early-stopping", "--monitor", "--seed"),
-    "Optimizer": (
-        "--optimizer", "--learning-rate", "--scale-learning-rate", "--schedule", "--warmup-steps", "--momentum",
-        "--weight-decay", "--clip-norm",
-    ),
-    "Speed and memory": ("--precision", "--reduce-in", "--xla", "--accumulate", "--recompute", "--memory-limit"),
-    "Devices and workers": (
-        "--strategy", "--replicas", "--workers-per-host", "--parameter-servers", "--hosts", "--host-index",
-        "--rendezvous-timeout", "--max-restarts", "--elastic", "--sync-every",
-    ),
-    "Output": ("--output", "--checkpoint-every", "--resume", "--export", "--profile-steps", "--dry-run"),
-}  # fmt: skip
 
 
 class TrainCommand(ExampleCommand):
@@ -58,9 +34,25 @@ class TrainCommand(ExampleCommand):
 _TYPED = "shardkit.train.typed"
 
 
+def _fields() -> tuple[OptionField, ...]:
+    # A file train.py of a user must not be run in place of the package.
+    check_own_package("train")
+    from train.options.config import TrainOptions
+
+    return options_of(TrainOptions)
+
+
+def _headings() -> dict[str, tuple[str, ...]]:
+    from train.options.config import HEADINGS, OUTPUT
+
+    found = headings_of(_fields(), HEADINGS)
+    return {**found, OUTPUT: (*found[OUTPUT], "--dry-run")}
+
+
 @click.command(
     cls=TrainCommand,
-    headings=HEADINGS,
+    params=[click_option(field) for field in _fields()],
+    headings=_headings(),
     epilog="""
         shardkit train out/adult --label income --output runs/adult
         shardkit train out/adult --label income --epochs 10 --output runs/adult --resume
@@ -80,194 +72,8 @@ _TYPED = "shardkit.train.typed"
     """,
 )
 @click.argument("dataset")
-@click.option("--label", required=True, metavar="FEATURE", help="What to predict.")
-@click.option("--output", required=True, metavar="FOLDER", help="For checkpoints, metrics and TensorBoard files.")
-@click.option(
-    "--version",
-    type=click.IntRange(min=1),
-    help="An older version of the dataset; if not given the newest, or that with which a run began that goes on.",
-)
-@click.option("--features", metavar="A,B,...", help="Learn from these only; all but the label if not given.")
-@click.option("--ignore", metavar="A,B,...", help="Do not learn from these.")
-@click.option(
-    "--model",
-    metavar="NAME",
-    help="tabular, image, text, sequence (also audio), a name from keras.applications such as EfficientNetB0, or "
-    "FILE.py:function; what suits the features if not given.",
-)
-@click.option(
-    "--task",
-    type=click.Choice(["auto", "classification", "regression"]),
-    default="auto",
-    show_default=True,
-    help="Decided from the label's type unless given.",
-)
-@click.option(
-    "--epochs", type=click.IntRange(min=1), help="Passes over the train split; if not given, what suits the model."
-)
-@click.option(
-    "--global-batch-size",
-    type=click.IntRange(min=1),
-    help="Examples a step, over all replicas; if not given, what suits the model.",
-)
-@click.option(
-    "--learning-rate", type=FiniteRange(min=0, min_open=True), help="Its peak; if not given, what suits the model."
-)
-@click.option(
-    "--scale-learning-rate",
-    type=click.Choice(["none", "linear", "sqrt"]),
-    default="none",
-    show_default=True,
-    help="Multiply it for a global batch of another size than the model's usual one.",
-)
-@click.option(
-    "--schedule",
-    type=click.Choice(["cosine", "linear", "constant", "step"]),
-    default="cosine",
-    show_default=True,
-    help="How the learning rate goes down; step: a tenth at 1/2 and 3/4 of the run.",
-)
-@click.option(
-    "--warmup-steps", type=click.IntRange(min=0), help="Steps to the peak; a twentieth of the run if not given."
-)
-@click.option(
-    "--optimizer",
-    type=click.Choice(["adamw", "adam", "sgd", "lion"]),
-    default="adamw",
-    show_default=True,
-    help="What turns gradients into steps.",
-)
-@click.option("--momentum", type=FiniteRange(0, 1, max_open=True), help="Of sgd; 0.9 if not given.")
-@click.option("--weight-decay", type=FiniteRange(min=0), help="Per step and learning rate, decoupled.")
-@click.option("--clip-norm", type=FiniteRange(min=0, min_open=True), help="Largest norm of all gradients together.")
-@click.option(
-    "--accumulate",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="PARTS",
-    show_default=True,
-    help="Compute a step in parts, one after the other, in less memory.",
-)
-@click.option(
-    "--ema",
-    type=FiniteRange(0, 1, min_open=True, max_open=True),
-    metavar="MOMENTUM",
-    help="Evaluate with a moving average of the weights, such as 0.999.",
-)
-@click.option(
-    "--prune",
-    type=FiniteRange(0, 1, min_open=True, max_open=True),
-    metavar="SPARSITY",
-    help="Share of each kernel's weights that end as zero.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "bfloat16", "float16"]),
-    default="float32",
-    show_default=True,
-    help="What layers compute in; weights stay float32.",
-)
-@click.option(
-    "--reduce-in",
-    type=click.Choice(["float32", "bfloat16", "float16"]),
-    default="float32",
-    show_default=True,
-    help="What gradients travel in between replicas.",
-)
-@click.option(
-    "--sync-every",
-    type=click.IntRange(min=1),
-    metavar="STEPS",
-    help="Let each worker take at least so many steps on its own, then average the weights, as often as fits into an "
-    "epoch evenly; less to send, another result. SIGTERM is heeded at the next average.",
-)
-@click.option("--xla", is_flag=True, help="Compile forward and backward together.")
-@click.option("--recompute", is_flag=True, help="Compute activations again in the backward pass, to need less memory.")
-@click.option(
-    "--memory-limit", type=click.IntRange(min=1), metavar="MIB", help="Of each GPU; as much as is needed if not given."
-)
-@click.option(
-    "--label-smoothing",
-    type=FiniteRange(min=0, max=1, max_open=True),
-    default=0.0,
-    show_default=True,
-    metavar="SHARE",
-    help="Part of a class target that is spread over all classes.",
-)
-@click.option(
-    "--class-weights",
-    metavar="balanced|A=1,B=5",
-    help="How much classes count in the loss, evenly by their examples or as given; metrics do not know it.",
-)
-@click.option(
-    "--early-stopping",
-    type=click.IntRange(min=1),
-    metavar="PATIENCE",
-    help="End after so many epochs in which --monitor has not improved.",
-)
-@click.option(
-    "--monitor",
-    metavar="METRIC",
-    help="What decides which epoch is the best: loss if not given, of the validation split; or train.METRIC.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0, max=MAX_SEED),
-    default=0,
-    show_default=True,
-    help="Of initial weights, order of examples and augmentation.",
-)
-@click.option(
-    "--reader",
-    type=click.Choice(["shardkit", "tfdata"]),
-    default="shardkit",
-    show_default=True,
-    help="shardkit's own reader, or the graph of stock tf.data.",
-)
-@click.option(
-    "--cache",
-    type=click.Choice(["none", "memory", "disk"]),
-    default="none",
-    show_default=True,
-    help="Keep the examples in memory, or the blocks of a store on this host's disk.",
-)
-@click.option(
-    "--length-buckets",
-    type=LengthBucketsType(),
-    metavar="auto|16,32,64",
-    help="Give texts, lists of tokens, series and audio of similar length to the same batches, each padded to its "
-    "bucket's longest length only; auto chooses these.",
-)
-@click.option("--train-split", metavar="NAME", help="Split to learn from; train if there is one.")
-@click.option(
-    "--validation-split",
-    metavar="NAME",
-    help="The first of validation, valid, val, dev, eval and test that there is if not given.",
-)
-@click.option(
-    "--image-size",
-    type=click.IntRange(min=8, max=4096),
-    help="Height and width of images in pixels; if not given, what suits the model.",
-)
-@click.option(
-    "--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save between the ends of epochs."
-)
-@worker_options()
-@click.option(
-    "--profile-steps",
-    type=StepsType(),
-    metavar="10:20",
-    help="Record where the time of these steps goes, for TensorBoard's Profile page; counted from 0.",
-)
 @click.option("--dry-run", is_flag=True, help="Show steps, shares of the workers and memory, then stop.")
 @settings_options()
-@click.option(
-    "--export",
-    metavar="DIR",
-    help="Then write the model there, as shardkit export does: that of "
-    "the best epoch with --early-stopping, else that of the last one.",
-)
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in the output folder.")
 @click.pass_context
 def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     """Train a model on a dataset that `shardkit convert` made.
@@ -354,8 +160,8 @@ def read_options(typed: dict[str, Any]) -> TrainOptions:
 
     from train.options.config import TrainOptions
 
-    names = {name: split_names(typed[name]) for name in ("features", "ignore", "hosts")}
-    return msgspec.convert(typed | names | {"ignore": names["ignore"] or ()}, TrainOptions)
+    parsed = {f.name: f.parse(typed[f.name]) for f in _fields() if typed[f.name] is not None}
+    return msgspec.convert({"dataset": typed["dataset"], "command": typed["command"], **parsed}, TrainOptions)
 
 
 def show_plan(request: Request, folder: RunFolder, num_workers: int, num_commanded: int) -> None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shardkit.features import Shape
 from shardkit.options import Columns, Named, Option, Size
 from shardkit.sources.formats import FORMATS
 from shardkit.units import MiB
@@ -231,7 +230,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = 200  # fmt: skip
     class_level: int = 0
-    array_shape: Shape = ()
+    array_shape: tuple[int | None, ...] = ()
     vector_size: int = 0
     first_index: int = 0
     has_split_names: bool = False

@@ -118,7 +118,7 @@ def test_a_time_that_is_no_number_is_refused(location, option):
     )
     assert done.returncode == 2
     assert option in done.stderr
-    assert "'nan' is no number" in done.stderr
+    assert "'nan' is not a number to compute with" in done.stderr
 
 
 def test_a_batch_is_no_larger_than_the_split(location):

@@ -45,17 +45,6 @@ class DurationType(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-class NumberRange(click.FloatRange):
-    """A number within limits; `nan` is within none, though it is not beyond any either."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Returns the number."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, ctx)
-        return number
-
-
 class FiniteRange(click.FloatRange):
     """Numbers of a range; neither infinity nor NaN, which lie in every one."""
 

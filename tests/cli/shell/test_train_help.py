@@ -6,7 +6,7 @@ import click
 from click.testing import CliRunner
 
 from shardkit.cli.shell.command import OTHER_OPTIONS
-from shardkit.cli.train import HEADINGS, command
+from shardkit.cli.train import command
 
 
 def sections():
@@ -20,8 +20,8 @@ def sections():
 
 def test_every_option_stands_there_once_and_under_its_heading():
     shown = sections()
-    assert list(shown) == [*HEADINGS, OTHER_OPTIONS]
-    assert {heading: tuple(shown[heading]) for heading in HEADINGS} == HEADINGS
+    assert list(shown) == [*command.headings, OTHER_OPTIONS]
+    assert {heading: tuple(shown[heading]) for heading in command.headings} == command.headings
     options = {max(p.opts, key=len) for p in command.params if isinstance(p, click.Option)} | {"--help"}
     everything = [name for names in shown.values() for name in names]
     assert sorted(everything) == sorted(options)
