@@ -32,57 +32,37 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The options that the recipe holds, all of the roles `content` and `limit`."""
 
     source: SourceOptions = SourceOptions()
-    splits: Annotated[
-        tuple[SplitShare, ...],
-        Option(
-            "--split",
-            "A split, and its share of the rows (0.8 or 80%), a glob of its files, or @ and a list of them; repeat for "
-            "more. Else the splits that names of files tell, or 'train'.",
-            SPLITS, "content", form=Split("NAME=SHARE|GLOB|@FILE"), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    group_by: Annotated[
-        tuple[str, ...],
-        Option(
-            "--group-by", "Rows that are equal in these columns fall into one split.",
-            SPLITS, "content", form=Columns(), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    split_column: Annotated[
-        str | None,
-        Option(
-            "--split-column",
-            "Column that names each row's split: train, validation or test, or those given by --split NAME.",
-            SPLITS, "content", form=Named("COLUMN"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    stratify: Annotated[
-        str | None,
-        Option(
-            "--stratify",
-            "Divide the rows of every value of this column over the splits by their fractions, to the row.",
-            SPLITS, "content", form=Named("COLUMN"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    split_by: Annotated[
-        str | None,
-        Option(
-            "--split-by",
-            "Number or time column along which rows are split by their fractions: the last --split gets the last rows.",
-            SPLITS, "content", form=Named("COLUMN"),
-        ),
-    ] = None  # fmt: skip
-    limit: Annotated[
-        int | None,
-        Option("--limit", "Take the first so many rows of the inputs.", ROWS, "content", minimum=1, is_common=True),
-    ] = None
-    sample: Annotated[
-        int | None,
-        Option(
-            "--sample", "Take so many rows at random, by --seed; all rows are read first.",
-            ROWS, "content", minimum=1, is_common=True,
-        ),
-    ] = None  # fmt: skip
+    splits: Annotated[tuple[SplitShare, ...], Option(
+        "--split",
+        "A split, and its share of the rows (0.8 or 80%), a glob of its files, or @ and a list of them; repeat for "
+        "more. Else the splits that names of files tell, or 'train'.",
+        SPLITS, "content", form=Split("NAME=SHARE|GLOB|@FILE"), is_common=True,
+    )] = ()  # fmt: skip
+    group_by: Annotated[tuple[str, ...], Option(
+        "--group-by", "Rows that are equal in these columns fall into one split.",
+        SPLITS, "content", form=Columns(), is_common=True,
+    )] = ()  # fmt: skip
+    split_column: Annotated[str | None, Option(
+        "--split-column",
+        "Column that names each row's split: train, validation or test, or those given by --split NAME.",
+        SPLITS, "content", form=Named("COLUMN"), is_common=True,
+    )] = None  # fmt: skip
+    stratify: Annotated[str | None, Option(
+        "--stratify", "Divide the rows of every value of this column over the splits by their fractions, to the row.",
+        SPLITS, "content", form=Named("COLUMN"), is_common=True,
+    )] = None  # fmt: skip
+    split_by: Annotated[str | None, Option(
+        "--split-by",
+        "Number or time column along which rows are split by their fractions: the last --split gets the last rows.",
+        SPLITS, "content", form=Named("COLUMN"),
+    )] = None  # fmt: skip
+    limit: Annotated[int | None, Option(
+        "--limit", "Take the first so many rows of the inputs.", ROWS, "content", minimum=1, is_common=True
+    )] = None  # fmt: skip
+    sample: Annotated[int | None, Option(
+        "--sample", "Take so many rows at random, by --seed; all rows are read first.",
+        ROWS, "content", minimum=1, is_common=True,
+    )] = None  # fmt: skip
     dedup: Annotated[
         tuple[str, ...] | None,
         Option(
@@ -91,72 +71,43 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         Option("--dedup-by", "The same, comparing only these columns.", ROWS, "content", form=Columns()),
     ] = None  # fmt: skip
-    shuffle: Annotated[
-        bool,
-        Option(
-            "--shuffle/--no-shuffle", "Random order by --seed, or that of the inputs.",
-            SPLITS, "content", is_common=True,
-        ),
-    ] = True  # fmt: skip
+    shuffle: Annotated[bool, Option(
+        "--shuffle/--no-shuffle", "Random order by --seed, or that of the inputs.", SPLITS, "content", is_common=True,
+    )] = True  # fmt: skip
     seed: Annotated[int, Option("--seed", "Of the order and of the splits.", SPLITS, "content", is_common=True)] = 0
-    shard_bytes: Annotated[
-        int | None,
-        Option(
-            "--shard-size", "Wanted size of a shard on disk.",
-            SPLITS, "content", form=Size(), is_common=True,
-        ),
-    ] = 128 * MiB  # fmt: skip
-    num_shards: Annotated[
-        int | None,
-        Option("--num-shards", "Shards of each split, instead of --shard-size.", SPLITS, "content", minimum=1),
-    ] = None
-    compression: Annotated[
-        Literal["gzip", "none"],
-        Option(
-            "--compression", "gzip that can seek, or plain TFRecords with an index of their records.",
-            SPLITS, "content", is_common=True,
-        ),
-    ] = "gzip"  # fmt: skip
-    compression_level: Annotated[
-        Literal["fast", "balanced", "small"] | None,
-        Option(
-            "--compression-level",
-            "'fast' is up to 5 % larger and hardly faster, 'small' up to 26 % smaller, compressed 5 to 9 times as "
-            "long.",
-            SPLITS, "content", shown_default="balanced",
-        ),
-    ] = None  # fmt: skip
-    tfds: Annotated[
-        bool,
-        Option(
-            "--tfds", "Also write what tfds.builder_from_directory needs; uncompressed only.", SPLITS, "content"
-        ),
-    ] = False  # fmt: skip
-    on_bad_record: Annotated[
-        BadRowPolicy,
-        Option(
-            "--on-bad-record",
-            "End at the first row that does not fit; or leave such rows out and count them; or keep them beside the "
-            "shards too, where 'shardkit inspect --rejected' shows them.",
-            BAD_INPUT, "content", is_common=True,
-        ),
-    ] = "fail"  # fmt: skip
-    max_bad: Annotated[
-        str | None,
-        Option(
-            "--max-bad",
-            "End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose "
-            "rows cannot be counted.",
-            BAD_INPUT, "limit", form=Named("N|P%"), shown_default="10%, of 100 or more", is_common=True,
-        ),
-    ] = None  # fmt: skip
-    max_row_seconds: Annotated[
-        float,
-        Option(
-            "--max-row-seconds", "A row on which reading or a transformation takes longer does not fit.",
-            BAD_INPUT, "limit", minimum=0.1,
-        ),
-    ] = 60.0  # fmt: skip
+    shard_bytes: Annotated[int | None, Option(
+        "--shard-size", "Wanted size of a shard on disk.", SPLITS, "content", form=Size(), is_common=True,
+    )] = 128 * MiB  # fmt: skip
+    num_shards: Annotated[int | None, Option(
+        "--num-shards", "Shards of each split, instead of --shard-size.", SPLITS, "content", minimum=1
+    )] = None  # fmt: skip
+    compression: Annotated[Literal["gzip", "none"], Option(
+        "--compression", "gzip that can seek, or plain TFRecords with an index of their records.",
+        SPLITS, "content", is_common=True,
+    )] = "gzip"  # fmt: skip
+    compression_level: Annotated[Literal["fast", "balanced", "small"] | None, Option(
+        "--compression-level",
+        "'fast' is up to 5 % larger and hardly faster, 'small' up to 26 % smaller, compressed 5 to 9 times as "
+        "long.", SPLITS, "content", shown_default="balanced",
+    )] = None  # fmt: skip
+    tfds: Annotated[bool, Option(
+        "--tfds", "Also write what tfds.builder_from_directory needs; uncompressed only.", SPLITS, "content"
+    )] = False  # fmt: skip
+    on_bad_record: Annotated[BadRowPolicy, Option(
+        "--on-bad-record",
+        "End at the first row that does not fit; or leave such rows out and count them; or keep them beside the "
+        "shards too, where 'shardkit inspect --rejected' shows them.", BAD_INPUT, "content", is_common=True,
+    )] = "fail"  # fmt: skip
+    max_bad: Annotated[str | None, Option(
+        "--max-bad",
+        "End without a dataset if more rows are left out, as 100 or 0.1%, or if a file is rejected whole whose "
+        "rows cannot be counted.",
+        BAD_INPUT, "limit", form=Named("N|P%"), shown_default="10%, of 100 or more", is_common=True,
+    )] = None  # fmt: skip
+    max_row_seconds: Annotated[float, Option(
+        "--max-row-seconds", "A row on which reading or a transformation takes longer does not fit.",
+        BAD_INPUT, "limit", minimum=0.1,
+    )] = 60.0  # fmt: skip
     allow_empty: Annotated[
         bool, Option("--allow-empty", "Make a dataset without examples if there are no rows.", BAD_INPUT, "limit")
     ] = False
@@ -173,103 +124,58 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
     inputs: tuple[str, ...]
     destination: str
-    schema_path: Annotated[
-        str | None,
-        Option(
-            "--schema", "JSON or TOML file that declares or overrides features.",
-            INPUTS, "content", form=Named("FILE"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    workers: Annotated[
-        int | None,
-        Option(
-            "--workers", "Parts worked on at the same time; the number of cores if not given.",
-            RUN, "run", minimum=1, is_common=True,
-        ),
-    ] = None  # fmt: skip
-    max_memory: Annotated[
-        int | None,
-        Option(
-            "--max-memory", "What a process may ask for; nine tenths of what is free, 2GiB at least, if not given.",
-            RUN, "run", form=Size(),
-        ),
-    ] = None  # fmt: skip
-    work_dir: Annotated[
-        str | None,
-        Option(
-            "--work-dir",
-            "Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
-            "that share no disk.",
-            RUN, "run", form=Named("FOLDER"),
-        ),
-    ] = None  # fmt: skip
-    runner: Annotated[
-        RunnerName,
-        Option(
-            "--runner", "What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
-            RUN, "run", is_common=True,
-        ),
-    ] = "local"  # fmt: skip
-    engine_option: Annotated[
-        tuple[str, ...],
-        Option(
-            "--engine-option",
-            "Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
-            RUN, "run", form=Named("KEY=VALUE"),
-        ),
-    ] = ()  # fmt: skip
-    project: Annotated[
-        str | None,
-        Option(
-            "--project", "Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
-            RUN, "run", form=Named("NAME"),
-        ),
-    ] = None  # fmt: skip
-    region: Annotated[
-        str | None,
-        Option(
-            "--region", "Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
-            RUN, "run", form=Named("NAME"),
-        ),
-    ] = None  # fmt: skip
-    temp_location: Annotated[
-        str | None,
-        Option(
-            "--temp-location",
-            "Folder of a bucket, gs://..., for what --runner dataflow stages and keeps in between.",
-            RUN, "run", form=Named("URL"),
-        ),
-    ] = None  # fmt: skip
-    recipe_path: Annotated[
-        str | None,
-        Option(
-            "--recipe", "TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
-            OTHER, "run", form=Named("FILE"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    dry_run: Annotated[
-        bool,
-        Option(
-            "--dry-run", "Show what would be done and the disk space it needs, and end.",
-            OTHER, "run", is_common=True,
-        ),
-    ] = False  # fmt: skip
-    overwrite: Annotated[
-        bool,
-        Option(
-            "--overwrite", "Make the next version of a dataset that is there already.",
-            OTHER, "run", is_common=True,
-        ),
-    ] = False  # fmt: skip
-    append: Annotated[
-        bool,
-        Option(
-            "--append",
-            "Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside "
-            "them, by the recipe that it holds.",
-            OTHER, "run", is_common=True,
-        ),
-    ] = False  # fmt: skip
+    schema_path: Annotated[str | None, Option(
+        "--schema", "JSON or TOML file that declares or overrides features.",
+        INPUTS, "content", form=Named("FILE"), is_common=True,
+    )] = None  # fmt: skip
+    workers: Annotated[int | None, Option(
+        "--workers", "Parts worked on at the same time; the number of cores if not given.",
+        RUN, "run", minimum=1, is_common=True,
+    )] = None  # fmt: skip
+    max_memory: Annotated[int | None, Option(
+        "--max-memory", "What a process may ask for; nine tenths of what is free, 2GiB at least, if not given.",
+        RUN, "run", form=Size(),
+    )] = None  # fmt: skip
+    work_dir: Annotated[str | None, Option(
+        "--work-dir",
+        "Where intermediate files go; beside the data if not given. A folder in a store is for workers of --runner "
+        "that share no disk.", RUN, "run", form=Named("FOLDER"),
+    )] = None  # fmt: skip
+    runner: Annotated[RunnerName, Option(
+        "--runner", "What runs the conversion; all give the same bytes. Flags of Beam itself go after --.",
+        RUN, "run", is_common=True,
+    )] = "local"  # fmt: skip
+    engine_option: Annotated[tuple[str, ...], Option(
+        "--engine-option", "Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
+        RUN, "run", form=Named("KEY=VALUE"),
+    )] = ()  # fmt: skip
+    project: Annotated[str | None, Option(
+        "--project", "Of Google Cloud, for --runner dataflow; $GOOGLE_CLOUD_PROJECT if not given.",
+        RUN, "run", form=Named("NAME"),
+    )] = None  # fmt: skip
+    region: Annotated[str | None, Option(
+        "--region", "Where --runner dataflow starts its workers; $CLOUDSDK_COMPUTE_REGION if not given.",
+        RUN, "run", form=Named("NAME"),
+    )] = None  # fmt: skip
+    temp_location: Annotated[str | None, Option(
+        "--temp-location", "Folder of a bucket, gs://..., for what --runner dataflow stages and keeps in between.",
+        RUN, "run", form=Named("URL"),
+    )] = None  # fmt: skip
+    recipe_path: Annotated[str | None, Option(
+        "--recipe", "TOML file of options, as 'shardkit inspect --recipe' prints it; options given here win.",
+        OTHER, "run", form=Named("FILE"), is_common=True,
+    )] = None  # fmt: skip
+    dry_run: Annotated[bool, Option(
+        "--dry-run", "Show what would be done and the disk space it needs, and end.", OTHER, "run", is_common=True,
+    )] = False  # fmt: skip
+    overwrite: Annotated[bool, Option(
+        "--overwrite", "Make the next version of a dataset that is there already.", OTHER, "run", is_common=True,
+    )] = False  # fmt: skip
+    append: Annotated[bool, Option(
+        "--append",
+        "Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside "
+        "them, by the recipe that it holds.", OTHER, "run", is_common=True,
+    )] = False  # fmt: skip
 
 
 def option_fields() -> tuple[OptionField, ...]:

@@ -58,102 +58,61 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         apply_exif: None where no images are written anew.
     """
 
-    source_column: Annotated[
-        str | None,
-        Option(
-            "--source-column", "Add a text column of this name that holds the file of each row.",
-            ROWS, "content", form=Named("NAME"),
-        ),
-    ] = None  # fmt: skip
-    check_media: Annotated[
-        bool,
-        Option(
-            "--check-media",
-            "Decode every image and audio file once; one that does not decode is a bad record.",
-            ROWS, "content",
-        ),
-    ] = False  # fmt: skip
-    cast: Annotated[
-        tuple[tuple[str, str], ...],
-        Option(
-            "--cast", "Make a column another type; repeat for more.",
-            ROWS, "content", form=Pair("--cast", "COLUMN=TYPE", is_cut_at_last=True), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    rename: Annotated[
-        tuple[tuple[str, str], ...],
-        Option(
-            "--rename", "Give a column another name; repeat for more.",
-            ROWS, "content", form=Pair("--rename", "OLD=NEW"), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    drop_null: Annotated[
-        tuple[str, ...],
-        Option(
-            "--drop-null", "Leave out rows that lack one of these columns; '*' means any.",
-            ROWS, "content", form=Columns(), is_common=True,
-        ),
-    ] = ()  # fmt: skip
-    map_path: Annotated[
-        str | None,
-        Option(
-            "--map", "Your own function from Arrow batch to Arrow batch.",
-            ROWS, "content", form=Named("FILE.py:FUNCTION"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    select: Annotated[
-        str | None,
-        Option(
-            "--select", 'Row-wise SQL, such as "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).',
-            ROWS, "content", form=Named("SQL"), is_common=True,
-        ),
-    ] = None  # fmt: skip
-    unicode_form: Annotated[
-        tuple[tuple[str, UnicodeForm], ...],
-        Option(
-            "--unicode-form", "NFC, NFD, NFKC or NFKD of a text column.",
-            ROWS, "content",
-            form=Pair("--unicode-form", "COLUMN=NFC", metavar="COLUMN=FORM", is_cut_at_last=True),
-        ),
-    ] = ()  # fmt: skip
-    lower: Annotated[
-        tuple[str, ...],
-        Option("--lower", "Text columns in lower case.", ROWS, "content", form=Columns()),
-    ] = ()
-    tokenize: Annotated[
-        tuple[tuple[str, str, str], ...],
-        Option(
-            "--tokenize", "Token ids in place of a text column, by the tokenizers library (extra: text).",
-            ROWS, "content", form=Pair("--tokenize", "COLUMN=tokenizer.json", more=("",)),
-        ),
-    ] = ()  # fmt: skip
-    image_size: Annotated[
-        tuple[int, int] | None,
-        Option(
-            "--image-size", "Resize all images to this height and width, and the boxes of COCO and VOC with them.",
-            ROWS, "content", form=ImageSize("N|HxW"),
-        ),
-    ] = None  # fmt: skip
-    image_format: Annotated[
-        Literal["jpeg", "png"] | None,
-        Option(
-            "--image-format",
-            "Store all images as this; JPEG, PNG, WebP, GIF, BMP, TIFF and PNM are read. PNG loses nothing of 8 bits a "
-            "channel.",
-            ROWS, "content",
-        ),
-    ] = None  # fmt: skip
-    image_quality: Annotated[
-        int | None,
-        Option("--image-quality", "Of JPEG; 90 if not given.", ROWS, "content", minimum=1, maximum=100),
-    ] = None
-    apply_exif: Annotated[
-        bool | None,
-        Option(
-            "--apply-exif/--keep-exif", "Turn images that are written anew upright, as their EXIF data says.",
-            ROWS, "content", shown_default=True,
-        ),
-    ] = None  # fmt: skip
+    source_column: Annotated[str | None, Option(
+        "--source-column", "Add a text column of this name that holds the file of each row.",
+        ROWS, "content", form=Named("NAME"),
+    )] = None  # fmt: skip
+    check_media: Annotated[bool, Option(
+        "--check-media", "Decode every image and audio file once; one that does not decode is a bad record.",
+        ROWS, "content",
+    )] = False  # fmt: skip
+    cast: Annotated[tuple[tuple[str, str], ...], Option(
+        "--cast", "Make a column another type; repeat for more.",
+        ROWS, "content", form=Pair("--cast", "COLUMN=TYPE", is_cut_at_last=True), is_common=True,
+    )] = ()  # fmt: skip
+    rename: Annotated[tuple[tuple[str, str], ...], Option(
+        "--rename", "Give a column another name; repeat for more.",
+        ROWS, "content", form=Pair("--rename", "OLD=NEW"), is_common=True,
+    )] = ()  # fmt: skip
+    drop_null: Annotated[tuple[str, ...], Option(
+        "--drop-null", "Leave out rows that lack one of these columns; '*' means any.",
+        ROWS, "content", form=Columns(), is_common=True,
+    )] = ()  # fmt: skip
+    map_path: Annotated[str | None, Option(
+        "--map", "Your own function from Arrow batch to Arrow batch.",
+        ROWS, "content", form=Named("FILE.py:FUNCTION"), is_common=True,
+    )] = None  # fmt: skip
+    select: Annotated[str | None, Option(
+        "--select", 'Row-wise SQL, such as "SELECT a, b*2 AS c FROM rows WHERE a > 0" (extra: sql).',
+        ROWS, "content", form=Named("SQL"), is_common=True,
+    )] = None  # fmt: skip
+    unicode_form: Annotated[tuple[tuple[str, UnicodeForm], ...], Option(
+        "--unicode-form", "NFC, NFD, NFKC or NFKD of a text column.", ROWS, "content",
+        form=Pair("--unicode-form", "COLUMN=NFC", metavar="COLUMN=FORM", is_cut_at_last=True),
+    )] = ()  # fmt: skip
+    lower: Annotated[tuple[str, ...], Option(
+        "--lower", "Text columns in lower case.", ROWS, "content", form=Columns()
+    )] = ()  # fmt: skip
+    tokenize: Annotated[tuple[tuple[str, str, str], ...], Option(
+        "--tokenize", "Token ids in place of a text column, by the tokenizers library (extra: text).",
+        ROWS, "content", form=Pair("--tokenize", "COLUMN=tokenizer.json", more=("",)),
+    )] = ()  # fmt: skip
+    image_size: Annotated[tuple[int, int] | None, Option(
+        "--image-size", "Resize all images to this height and width, and the boxes of COCO and VOC with them.",
+        ROWS, "content", form=ImageSize("N|HxW"),
+    )] = None  # fmt: skip
+    image_format: Annotated[Literal["jpeg", "png"] | None, Option(
+        "--image-format",
+        "Store all images as this; JPEG, PNG, WebP, GIF, BMP, TIFF and PNM are read. PNG loses nothing of 8 bits a "
+        "channel.", ROWS, "content",
+    )] = None  # fmt: skip
+    image_quality: Annotated[int | None, Option(
+        "--image-quality", "Of JPEG; 90 if not given.", ROWS, "content", minimum=1, maximum=100
+    )] = None  # fmt: skip
+    apply_exif: Annotated[bool | None, Option(
+        "--apply-exif/--keep-exif", "Turn images that are written anew upright, as their EXIF data says.",
+        ROWS, "content", shown_default=True,
+    )] = None  # fmt: skip
     map_sha256: str | None = None
 
     @property
