@@ -43,7 +43,7 @@ from shardkit.conversion.plan import (
 )
 from shardkit.conversion.request import ConvertRequest, RecipeOptions
 from shardkit.conversion.rows.bad_rows import check_countable
-from shardkit.conversion.rows.first_rows import splits_of_first_rows
+from shardkit.conversion.rows.first_rows import find_first_rows
 from shardkit.conversion.rows.small_files import group_small_files
 from shardkit.conversion.shards.tfds import check_tfds_names
 from shardkit.conversion.space.disk_space import check_space
@@ -56,6 +56,7 @@ from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import place
+from shardkit.sources.class_folders import class_of
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
 from shardkit.sources.split_names import SPLITS, files_of_splits, split_of
@@ -182,10 +183,15 @@ def draft(
     check_columns(features, recipe)
     input_splits = inspected.input_splits
     if options.limit is not None:
-        input_splits = splits_of_first_rows(
-            input_splits, files, transforms.input_features, source_options, options.limit
+        first = find_first_rows(
+            input_splits,
+            files,
+            transforms.input_features,
+            source_options,
+            options.limit,
+            is_by_file=recipe.splits_by_name,
         )
-        files = files[: input_splits[-1].file_stop]
+        files, input_splits = first.files, first.input_splits
     if recipe.tfds:
         check_tfds_names(features)
     if not input_splits and not options.allow_empty:
@@ -242,7 +248,7 @@ def _prepare(
     notes = (
         *inspected.notes,
         *_split_notes(plan),
-        *_limit_notes(plan, len(inspected.files)),
+        *_limit_notes(plan, inspected),
         *fit_notes,
         *transform_notes(plan.transforms),
         *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
@@ -317,12 +323,17 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
     return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)
 
 
-def _limit_notes(plan: Plan, num_files: int) -> tuple[str, ...]:
+def _limit_notes(plan: Plan, inspected: InspectedInputs) -> tuple[str, ...]:
     if plan.recipe.limit is None:
         return ()
-    left = num_files - len(plan.files)
-    rest = f"; {format_number(left, 'file')} behind {printable(plan.files[-1].name)} are not read" if left else ""
-    return (f"the first {format_count(plan.recipe.limit)} rows are taken{rest}; --sample takes rows at random",)
+    of = " of each split" if plan.recipe.splits_by_name else ""
+    read = f"of {format_number(len(inspected.files), 'file')} {format_count(len(plan.files))} are read"
+    note = f"the first {format_count(plan.recipe.limit)} rows{of} are taken, {read}; --sample takes rows at random"
+    all_classes, classes = ({class_of(f, plan.recipe.source) for f in files} for files in (inspected.files, plan.files))
+    label = next((f for f in plan.features if f.name == "label" and f.vocabulary is not None), None)
+    if label is not None and len(classes) < len(all_classes):
+        note = f"{note}: these have {format_count(len(classes))} of {format_count(len(all_classes))} classes"
+    return (note,)
 
 
 def _schema_of(options: ConvertRequest) -> Schema | None:

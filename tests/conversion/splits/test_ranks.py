@@ -1,5 +1,6 @@
 """`--split-by`, `--sample` and `--limit`: which rows they take, against pandas."""
 
+import gzip
 from itertools import pairwise
 
 import numpy as np
@@ -10,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.conversion.option_forms import SplitShare
+from shardkit.conversion.prepare import prepare
+from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.splits.ranks import sort_keys
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from shardkit.transforms.options import TransformOptions
-from tests.support.in_process import read_rows
+from tests.support.files.image_makers import encoded
+from tests.support.files.image_makers import write as write_image
+from tests.support.in_process import read_rows, run_plan
 
 pytestmark = pytest.mark.full
 
@@ -146,6 +151,50 @@ def test_the_first_rows(tmp_path, convert, limit):
     assert [row["id"] for row in read_rows(dataset, "train")] == frame["id"].tolist()[:limit]
     assert dataset.manifest.accounting.num_rows == min(limit, 3000)
     assert len(dataset.manifest.accounting.inputs) == min(3, -(-limit // 1000))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "jsonl"])
+def test_the_first_rows_of_each_split(tmp_path, convert, suffix):
+    (tmp_path / "in").mkdir()
+    for name in ("test", "train_1", "train_2"):
+        frame = pd.DataFrame({"id": range(40), "part": name})
+        path = tmp_path / "in" / f"{name}.{suffix}"
+        if suffix == "jsonl":
+            frame.to_json(path, orient="records", lines=True)
+        else:
+            frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
+    found = rows_of(convert(tmp_path / "in", limit=60, shuffle=False))
+    assert found["test"]["id"].tolist() == list(range(40))
+    assert found["train"][["part", "id"]].to_numpy().tolist() == [
+        *(["train_1", i] for i in range(40)),
+        *(["train_2", i] for i in range(20)),
+    ]
+
+
+def test_the_first_files_of_each_split(tmp_path, convert):
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            for number in range(5):
+                write_image(tmp_path / "in" / split / name, f"{number}.png", encoded("RGB", "PNG", (3, 2)))
+    prepared = prepare(
+        ConvertRequest(inputs=(str(tmp_path / "in"),), destination=str(tmp_path / "out"), limit=4, shuffle=False)
+    )
+    assert (
+        "the first 4 rows of each split are taken, of 20 files 8 are read; --sample takes rows at random: these "
+        "have 1 of 2 classes" in prepared.notes
+    )
+    found = rows_of(run_plan(prepared.plan))
+    for split in ("train", "test"):
+        assert found[split]["filename"].tolist() == [f"{split}/cat/{number}.png" for number in range(4)]
+
+
+def test_the_first_rows_go_on_behind_a_damaged_file(tmp_path, convert):
+    write(tmp_path / "in")
+    whole = gzip.compress((tmp_path / "in/0.csv").read_bytes())
+    (tmp_path / "in/0.csv").unlink()
+    (tmp_path / "in/0.csv.gz").write_bytes(whole[:-20])
+    dataset = convert(tmp_path / "in", limit=1500, shuffle=False, on_bad_record="skip")
+    assert [row["id"] for row in read_rows(dataset, "train")] == list(range(1000, 2500))
 
 
 def test_the_first_rows_are_those_before_rows_are_left_out(tmp_path, convert):
