@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -102,31 +103,24 @@ def mark_sorted(plan: Plan, num_rows: Sequence[int], counting: Sequence[int]) ->
 
 
 def _bounds(plan: Plan, ranked: _Ranked) -> list[int]:
-    """Returns the largest value of each split but the last."""
-    bounds: list[int] = []
-    taken, wanted = 0, Fraction(0)
+    """Returns the largest value of each split but the last.
+
+    Raises:
+        UsageError: If a split would have no rows.
+    """
     shares = [Fraction(repr(share.fraction)) for share in plan.recipe.splits]
-    for share, name in zip(shares, (share.name for share in plan.recipe.splits), strict=True):
-        wanted += share / sum(shares)
-        rank = min(max(round(wanted * ranked.num_rows), 1), ranked.num_rows)
-        value = ranked.value_at(rank)
-        below, through = ranked.count_to(value - 1), ranked.count_to(value)
-        if through > rank and rank - below < through - rank:
-            # Of rows that are equal none is cut off; the nearer end of them counts.
-            value, through = value - 1, below
-        if name == plan.recipe.splits[-1].name:
-            through = ranked.num_rows
-        if through <= taken:
-            column = shown(plan.recipe.split_by or "")
+    ends = [sum(shares[: i + 1], Fraction(0)) / sum(shares) for i in range(len(shares) - 1)]
+    bounds = [ranked.bound_near(round(end * ranked.num_rows)) for end in ends]
+    taken = [0, *map(ranked.count_to, bounds), ranked.num_rows]
+    for share, (before, after) in zip(plan.recipe.splits, pairwise(taken), strict=True):
+        if after <= before:
             raise UsageError(
-                f"--split-by {column} leaves the split {name!r} without rows",
+                f"--split-by {shown(plan.recipe.split_by or '')} leaves the split {share.name!r} without rows",
                 why=f"rows with equal values stay together, and there are {format_count(ranked.num_rows)} rows",
                 state="Nothing was committed",
                 next_step="Give other shares, or split by a column with more values",
             )
-        bounds.append(value)
-        taken = through
-    return bounds[:-1]
+    return bounds
 
 
 def _without(left_out: Int64s, num_rows: int) -> Int64s:
@@ -163,6 +157,12 @@ class _Ranked:
             return 0
         # One file at a time is mapped: a process may map only so many.
         return sum(int(np.searchsorted(np.memmap(p, "<u8", "r"), np.uint64(value), side="right")) for p in self._sorted)
+
+    def bound_near(self, rank: int) -> int:
+        """Returns the value up to which there are about so many numbers: equal ones stay together."""
+        value = self.value_at(min(max(rank, 1), self.num_rows))
+        is_nearer_below = rank - self.count_to(value - 1) < self.count_to(value) - rank
+        return value - 1 if is_nearer_below else value
 
     def value_at(self, rank: int) -> int:
         """Returns the number with a rank, counted from 1."""
