@@ -60,7 +60,8 @@ _BOXES = {
     b"mif1": "a HEIF image",
     b"M4A ": "an M4A audio file",
 }
-_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# No digit can be matched in two ways, else a long row of numbers would take forever.
+_NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _LIBSVM = re.compile(_NUMBER + rb"(?:," + _NUMBER + rb")*(?:\s+qid:\d+)?(?:\s+\d+:" + _NUMBER + rb")+\s*(?:#.*)?")
 _LIBSVM_INDEX = re.compile(rb"\s(\d+):")
 # The version of the protocol, and an operation that begins a common object.
@@ -139,7 +140,7 @@ def is_libsvm(head: bytes) -> bool:
     """Whether nearly all lines are a label and pairs of an index and a value, with ascending indices."""
     # The last line of a head may be cut off.
     lines = head.splitlines()[: -1 if len(head) >= HEAD_BYTES else None]
-    rows = [line for line in lines if line.strip() and not line.startswith(b"#")]
+    rows = [line.strip() for line in lines if line.strip() and not line.startswith(b"#")]
     num_fitting = sum(map(_is_libsvm_line, rows))
     return num_fitting > 1 and len(rows) - num_fitting <= max(len(rows) // 10, num_fitting > 2)
 

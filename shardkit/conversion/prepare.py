@@ -324,16 +324,23 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _limit_notes(plan: Plan, inspected: InspectedInputs) -> tuple[str, ...]:
+    if plan.recipe.sample is not None:
+        return (f"{format_count(plan.recipe.sample)} rows are taken at random, by the seed {plan.recipe.seed}",)
     if plan.recipe.limit is None:
         return ()
     of = " of each split" if plan.recipe.splits_by_name else ""
     read = f"of {format_number(len(inspected.files), 'file')} {format_count(len(plan.files))} are read"
-    note = f"the first {format_count(plan.recipe.limit)} rows{of} are taken, {read}; --sample takes rows at random"
     all_classes, classes = ({class_of(f, plan.recipe.source) for f in files} for files in (inspected.files, plan.files))
-    label = next((f for f in plan.features if f.name == "label" and f.vocabulary is not None), None)
-    if label is not None and len(classes) < len(all_classes):
-        note = f"{note}: these have {format_count(len(classes))} of {format_count(len(all_classes))} classes"
-    return (note,)
+    source = plan.recipe.source
+    has_classes = (format_named(source.format).has_row_files or source.has_text_classes) and source.labels is None
+    if has_classes and len(classes) < len(all_classes):
+        raise UsageError(
+            f"the first {format_count(plan.recipe.limit)} rows{of} have {format_count(len(classes))} of "
+            f"{format_count(len(all_classes))} classes",
+            why="the files of a class stand together",
+            next_step=f"Write --sample {plan.recipe.limit} instead, which takes rows at random",
+        )
+    return (f"the first {format_count(plan.recipe.limit)} rows{of} are taken, {read}; --sample takes rows at random",)
 
 
 def _schema_of(options: ConvertRequest) -> Schema | None:

@@ -81,7 +81,8 @@ def classes_of(files: tuple[RawFile, ...], kind: str, options: SourceOptions) ->
             f"{kind} lies in no class folder, while others do",
             where=place(lost),
             why="the folder of a file is its class, as in cats/1.jpg and dogs/2.jpg",
-            next_step="Move it to a folder, name the folder that holds the class folders, or give --labels",
+            next_step="Choose files with --include GLOB or --exclude GLOB, move it to a folder, give --labels, or take "
+            "all without labels by --no-labels",
         )
     return tuple(sorted(c for c in classes if c is not None))
 

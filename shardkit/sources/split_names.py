@@ -48,11 +48,15 @@ class NamedSplit(NamedTuple):
 def split_in_name(name: str) -> NamedSplit | None:
     """Returns the split that a path tells, None if it tells none. The outermost name counts that tells one split."""
     for level, part in enumerate(name.split("/")):
-        # The test files of the MNIST family are called t10k.
-        found = {_WORDS[word] for word in _WORD.findall(part.lower().replace("t10k", "test")) if word in _WORDS}
-        if len(found) == 1:
-            return NamedSplit(found.pop(), level)
+        if (split := _split_in_words(part)) is not None:
+            return NamedSplit(split, level)
     return None
+
+
+def _split_in_words(text: str) -> str | None:
+    # The test files of the MNIST family are called t10k.
+    found = {_WORDS[word] for word in _WORD.findall(text.lower().replace("t10k", "test")) if word in _WORDS}
+    return found.pop() if len(found) == 1 else None
 
 
 def split_of(file: RawFile) -> str | None:
@@ -64,8 +68,10 @@ def split_of(file: RawFile) -> str | None:
 
 
 def split_for_word(word: str | None, names: Collection[str]) -> str | None:
-    """Returns the split that a value of a column names: one of the names, or the one that it is another word for."""
-    split = word if word is None or word in names else _WORDS.get(word.lower())
+    """Returns the split that a value of a column names: one of the names, or that whose word it holds, as `val_set`."""
+    if word is None or word.strip() in names:
+        return word and word.strip()
+    split = _split_in_words(word)
     return split if split in names else None
 
 

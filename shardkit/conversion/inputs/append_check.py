@@ -133,7 +133,7 @@ def check_fit(inspected: InspectedInputs, base: Manifest) -> tuple[str, ...]:
         return ()
     held = {f.name: f for f in source_features(base)}
     found = {f.name: f for f in inspected.features}
-    is_sparse = format_named(inspected.source.format).may_lack_columns
+    is_sparse = format_named(inspected.source.format).may_lack_columns or inspected.source.union_by_name
     missing = [f for name, f in held.items() if name not in found and not (is_sparse and f.nullable)]
     more = [f for name, f in found.items() if name not in held]
     if missing:

@@ -247,8 +247,9 @@ def _hash_of(file: RawFile) -> str:
 
 
 def _labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions) -> Beside | None:
-    is_asked = options.labels is None and options.format in (None, "images", "audio")
-    if not is_asked or not any(has_image_suffix(f.name) or suffix_of(f.name) in _SOUNDS for f in files):
+    is_asked = options.labels is None and options.format in (None, "images", "audio", "numpy-files")
+    suffixes = (".npy",) if options.array_record == "file" or options.format == "numpy-files" else _SOUNDS
+    if not is_asked or not any(has_image_suffix(f.name) or suffix_of(f.name) in suffixes for f in files):
         return None
     from shardkit.sources.media.labels import labels_beside
 

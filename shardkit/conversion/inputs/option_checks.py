@@ -95,8 +95,8 @@ def _check_assignment(options: ConvertRequest) -> None:
     dividing = [option for option, name in (("--stratify", options.stratify), ("--split-by", options.split_by)) if name]
     if dividing and len(options.splits) < 2:
         raise UsageError(
-            f"{dividing[0]} has no meaning without splits to divide rows over",
-            next_step="Add splits, such as --split train=0.8 --split test=0.2",
+            f"{dividing[0]} has no meaning without two splits to divide rows over",
+            next_step="Give two or more, such as --split train=0.8 --split test=0.2",
         )
     if options.limit is not None and options.sample is not None:
         raise UsageError("--limit and --sample exclude each other", next_step="Keep one of them")

@@ -11,7 +11,7 @@ import msgspec
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources import source_for
-from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.split_names import split_of
 
 
@@ -74,14 +74,14 @@ def _first_of(
 ) -> tuple[InputSplit, int]:
     num_rows = 0
     try:
-        for rows in source_for(options.format or "").read(split, files, features, options):
-            num_before, num_rows = num_rows, num_rows + rows.batch.num_rows
-            if num_rows >= wanted and isinstance(rows.file_indices, int):
-                return msgspec.structs.replace(split, max_rows=wanted), wanted
-            if num_rows >= wanted and not isinstance(rows.file_indices, int):
+        limited = msgspec.structs.replace(split, max_rows=wanted)
+        for rows in read_split(limited, files, features, options):
+            num_rows += rows.batch.num_rows
+            if num_rows == wanted and isinstance(rows.file_indices, int):
+                return limited, wanted
+            if num_rows == wanted and not isinstance(rows.file_indices, int):
                 # A file is a row.
-                stop = int(rows.file_indices[wanted - num_before - 1]) + 1
-                return msgspec.structs.replace(split, file_stop=stop), wanted
+                return msgspec.structs.replace(split, file_stop=int(rows.file_indices[-1]) + 1), wanted
     except DamagedFileError:
         # It is rejected as a whole when it is read again.
         if not options.tolerates_bad_rows:
@@ -105,15 +105,53 @@ def _cut_by_split(split: InputSplit, files: tuple[RawFile, ...]) -> Iterator[Inp
         )
 
 
-def first_rows(batches: Iterator[RowBatch], max_rows: int) -> Iterator[RowBatch]:
-    """Yields batches up to so many rows; 0 stands for all."""
-    num_left = max_rows
-    for rows in batches:
-        if max_rows and rows.batch.num_rows >= num_left:
-            yield part_of(rows, 0, num_left)
+def read_split(
+    split: InputSplit, files: tuple[RawFile, ...], features: Features, options: SourceOptions
+) -> Iterator[RowBatch]:
+    """Yields the rows of an input split as its source reads them, up to its last row that counts.
+
+    Raises:
+        BadInputError: At the first row that does not fit and counts, unless bad rows are tolerated.
+        DamagedFileError: If the file cannot be trusted.
+    """
+    source = source_for(options.format or "")
+    if not split.max_rows:
+        yield from source.read(split, files, features, options)
+        return
+    num_left, num_before = split.max_rows, 0
+    tolerant = msgspec.structs.replace(options, tolerates_bad_rows=True)
+    for rows in source.read(split, files, features, tolerant):
+        part = rows if rows.batch.num_rows < num_left else _up_to(rows, num_left, num_before, split, files)
+        if part.rejected and not options.tolerates_bad_rows:
+            # Reading names the first of them.
+            for _ in source.read(split, files, features, options):
+                pass
+        yield part
+        num_left -= part.batch.num_rows
+        num_before += rows.batch.num_rows + len(rows.rejected)
+        if num_left == 0:
             return
-        yield rows
-        num_left -= rows.batch.num_rows
+
+
+def _up_to(rows: RowBatch, stop: int, num_before: int, split: InputSplit, files: tuple[RawFile, ...]) -> RowBatch:
+    """Returns the first rows of a batch, and the rejected ones that stand before the last of them.
+
+    Args:
+        rows: The batch.
+        stop: How many rows, at least 1.
+        num_before: Rows of the split before the batch, rejected ones too.
+        split: What the rows are of.
+        files: What it reads.
+    """
+    kept = part_of(rows, 0, stop)
+    if not isinstance(kept.file_indices, int):
+        last = int(kept.file_indices[-1])
+        return kept._replace(rejected=[row for row in rows.rejected if row.file_index <= last])
+    # The identities of rows count up, those of rejected ones too.
+    first = row_identities(files[split.file_start], split.start, num_before, 1)
+    num_rejected = int(kept.identities[-1] - first[0]) + 1 - stop
+    ordered = sorted(rows.rejected, key=lambda row: row.first_byte or 0)
+    return kept._replace(rejected=ordered[: max(0, num_rejected)])
 
 
 def part_of(rows: RowBatch, start: int, stop: int) -> RowBatch:

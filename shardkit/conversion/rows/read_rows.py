@@ -13,12 +13,11 @@ import pyarrow as pa
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Attempt
 from shardkit.conversion.rows.crash_records import CrashRecord, crashed_rows, load_crash_record, next_slice
-from shardkit.conversion.rows.first_rows import first_rows, part_of
+from shardkit.conversion.rows.first_rows import part_of, read_split
 from shardkit.conversion.rows.small_files import join_batches
 from shardkit.conversion.rows.unknown_splits import without_unknown_splits
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.features import Features
-from shardkit.sources import source_for
 from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RejectedRow, RowBatch, place, reason_of, rejected_row
 from shardkit.sources.files.streams import read_head
 from shardkit.transforms.pipeline import Applied, apply
@@ -101,21 +100,9 @@ def _read(
     attempt: Attempt,
     damage: dict[int, str],
 ) -> Iterator[RowBatch]:
-    yield from first_rows(_read_all(plan, split, crash_record, features, attempt, damage), split.max_rows)
-
-
-def _read_all(
-    plan: Plan,
-    split: InputSplit,
-    crash_record: CrashRecord,
-    features: Features,
-    attempt: Attempt,
-    damage: dict[int, str],
-) -> Iterator[RowBatch]:
     if split.parts:
         yield from join_batches(_read_parts(plan, split, crash_record, features, attempt, damage))
         return
-    source = source_for(plan.recipe.source.format or "")
     seconds = plan.recipe.max_row_seconds
     if crash_record.damage is not None:
         raise DamagedFileError(
@@ -124,7 +111,7 @@ def _read_all(
             why=f"its reader {crash_record.damage}",
         )
     if not crash_record.is_by_file:
-        batches = source.read(split, plan.files, features, plan.recipe.source)
+        batches = read_split(split, plan.files, features, plan.recipe.source)
         yield from _watched(batches, attempt, seconds * _READ_TIMES, -1)
         return
     for index in range(split.file_start, split.file_stop):
@@ -132,7 +119,7 @@ def _read_all(
             yield _rejected_file(plan, index, crash_record.files[index], features)
             continue
         alone = msgspec.structs.replace(split, file_start=index, file_stop=index + 1)
-        yield from _watched(source.read(alone, plan.files, features, plan.recipe.source), attempt, seconds, index)
+        yield from _watched(read_split(alone, plan.files, features, plan.recipe.source), attempt, seconds, index)
 
 
 def _read_parts(
@@ -161,13 +148,13 @@ def _read_parts(
 def _read_part(
     plan: Plan, part: InputSplit, crash_record: CrashRecord, features: Features, attempt: Attempt
 ) -> Iterator[RowBatch]:
-    index, source = part.file_start, source_for(plan.recipe.source.format or "")
+    index = part.file_start
     if index in crash_record.files:
         raise DamagedFileError(
             "the file cannot be read", where=place(plan.files[index]), why=f"its reader {crash_record.files[index]}"
         )
-    batches = source.read(part, plan.files, features, plan.recipe.source)
-    yield from first_rows(_watched(batches, attempt, plan.recipe.max_row_seconds * _READ_TIMES, index), part.max_rows)
+    batches = read_split(part, plan.files, features, plan.recipe.source)
+    yield from _watched(batches, attempt, plan.recipe.max_row_seconds * _READ_TIMES, index)
 
 
 def _watched(batches: Iterator[RowBatch], attempt: Attempt, seconds: float, file_index: int) -> Iterator[RowBatch]:

@@ -25,7 +25,7 @@ def without_unknown_splits(plan: Plan, split: InputSplit, applied: Applied) -> A
     if rows.batch.num_rows == 0 or (recipe.split_column is None and recipe.split_by is None):
         return applied
     if recipe.split_column is not None:
-        words, names = rows.batch.column(recipe.split_column), {share.name for share in recipe.splits}
+        words, names = rows.batch.column(recipe.split_column).cast(pa.string()), {s.name for s in recipe.splits}
         known = [word for word in pc.unique(words).to_pylist() if split_for_word(word, names) is not None]
         found = pc.is_in(words, value_set=pa.array(known, words.type))
     else:
@@ -56,7 +56,7 @@ def _rejected(plan: Plan, split: InputSplit, rows: RowBatch, row: int) -> Reject
         f"column {shown(name)} does not fit",
         where=place_of(origin, plan.files),
         why=f"{'null' if word is None else shown(word)} {'has no rank' if is_ranked else 'is no split'}",
-        next_step="Leave such rows out with --drop-null, or with --on-bad-record skip or quarantine"
+        next_step="Leave such rows out with --on-bad-record skip or quarantine, which count them"
         if is_ranked
         else "Name every split with --split NAME, or leave the row out with --on-bad-record skip or quarantine",
     )

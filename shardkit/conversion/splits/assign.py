@@ -74,18 +74,19 @@ def check_columns(features: Features, recipe: Recipe) -> None:
                 next_step=f"There are: {', '.join(shown(n) for n in sorted(names))}",
             )
     column = next((f for f in features if f.name == recipe.split_column), None)
-    if column is not None and not (column.is_scalar and column.dtype == "string"):
+    if column is not None and not (column.is_scalar and column.stored_as in ("bytes_list", "int64_list")):
         raise UsageError(
             f"--split-column {shown(column.name)} is {column.describe_type()}",
             why="its values must be names of splits",
-            next_step="Make it text with --cast COLUMN=string, or give shares with --split NAME=SHARE",
+            next_step="Name another column, or give shares with --split NAME=SHARE",
         )
     column = next((f for f in features if f.name == recipe.split_by), None)
     if column is not None and not (column.is_scalar and _is_ordered(column)):
         raise UsageError(
             f"--split-by {shown(column.name)} is {column.describe_type()}",
             why="rows are ordered by numbers or times",
-            next_step="Name another column, or make it a number or a time, as with --cast COLUMN=timestamp[us]",
+            next_step="Name another column, or make one, as with "
+            "--select \"SELECT *, strptime(day, '%m/%d/%Y') AS time FROM rows\"",
         )
 
 
@@ -102,7 +103,7 @@ def _by_file(rows: RowBatch, recipe: Recipe, files: Sequence[RawFile]) -> npt.ND
 
 
 def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:
-    found = words.dictionary_encode()
+    found = words.cast(pa.string()).dictionary_encode()
     position_of = {share.name: i for i, share in enumerate(recipe.splits)}
     told = [split_for_word(word, position_of) for word in found.dictionary.to_pylist()]
     positions = np.array([position_of[split] for split in told if split is not None], dtype=np.int64)

@@ -97,7 +97,8 @@ def check_same_columns(
         raise UsageError(
             f"{here} and {there} have different columns",
             why="; ".join(differences[:_NAMED_DIFFERENCES]) + (f"; and {more} more" if more > 0 else ""),
-            next_step="Convert them one by one",
+            next_step="Save arrays that belong together in one file for each split, as numpy.savez('train.npz', x=..., "
+            "y=...) does; or convert the files one by one, which takes such arrays apart",
         )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
-from shardkit.file_types import COMPRESSED_PATTERN
+from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
 from shardkit.messages import shown
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
@@ -22,10 +22,11 @@ from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
 from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
-from shardkit.sources.class_folders import class_of, describe_classes, find_class_level
+from shardkit.sources.class_folders import describe_classes, find_class_level
+from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_raw, open_stream, read_exactly
 from shardkit.storage import files as storage
-from shardkit.units import GiB, format_size
+from shardkit.units import GiB, format_count, format_size
 
 _NAME = re.compile(rf"[^/]\.np[yz]({COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _ZIP = b"PK"
@@ -65,14 +66,22 @@ class NumpySource:
         """Returns the options as they are.
 
         Raises:
-            UsageError: If arrays lie in class folders, and no option says what a row is.
+            UsageError: If several arrays are of one kind, and no option says what a row is.
         """
-        leveled = msgspec.structs.replace(options, class_level=find_class_level(files, options))
-        classes = {class_of(file, leveled) for file in files}
-        if options.array_record is None and len(classes) > 1 and not any(c is None or "=" in c for c in classes):
+        arrays = [file for file in files if file.num_bytes and suffix_of(file.name) == ".npy"]
+        if options.array_record is not None or len(arrays) < 2:
+            return options
+        found = _on_threads(sample_files(arrays), lambda file: _try_listing(file, files, options))
+        kinds = {
+            (a.layout.dtype, a.layout.shape[1:]) for one in found if not isinstance(one, DamagedFileError) for a in one
+        }
+        if len(kinds) == 1:
+            leveled = msgspec.structs.replace(options, class_level=find_class_level(files, options))
+            classes = describe_classes(files, leveled)
+            label = f" with its folder as label ({classes})" if classes else ""
             raise UsageError(
-                f"arrays lie in class folders: {describe_classes(files, leveled)}",
-                why="a file may be a row with its folder as label, or hold rows without a label",
+                f"{format_count(len(arrays))} .npy files hold arrays of one kind",
+                why=f"a file may be a row{label}, or hold a row for each part of its first axis",
                 next_step="Add --array-record file or --array-record row",
             )
         return options

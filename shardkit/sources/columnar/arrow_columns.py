@@ -95,6 +95,7 @@ def unite_columns(
             continue
         nullable = column.nullable or match.nullable
         united.append(msgspec.structs.replace(column, type_=type_, nullable=nullable))
+    are_missing = len(united) < len(first) or bool(others)
     differences += [f"{shown(name)} is only in {printable(other_name)}" for name in others]
     if differences:
         more = len(differences) - _NAMED_DIFFERENCES
@@ -102,8 +103,8 @@ def unite_columns(
         raise UsageError(
             f"{printable(first_name)} and {printable(other_name)} have different schemas",
             why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
-            next_step="Add --union-by-name, which makes missing values null, give them the same schema, leave columns "
-            "out with --drop-columns, or convert them one by one",
+            next_step="Give them the same schema, leave columns out with --drop-columns, or convert them one by one"
+            + ("; --union-by-name makes values of missing columns null" if are_missing else ""),
         )
     return tuple(united)
 

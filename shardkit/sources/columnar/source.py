@@ -25,6 +25,7 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files
+from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.units import format_size
 
@@ -122,8 +123,11 @@ class ColumnarSource(ABC):
         return infer_features(files, lambda file: self._columns(file, options), options)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns nothing: a schema says what a file is."""
-        return ()
+        """Returns notes on columns that some files lack, where that is allowed; else a schema says all."""
+        if not options.union_by_name:
+            return ()
+        found = map_files(lambda file: self._columns(file, options), [f for f in files if f.num_bytes])
+        return tuple(union_notes([[column.name for column in columns] for columns in found]))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files between their pieces; if there are few, large ones, those by their rows.

@@ -29,6 +29,7 @@ from shardkit.sources.base import (
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.csv.bad_records import is_utf8, parse_good_records
 from shardkit.sources.csv.dialect import (
     Dialect,
@@ -124,8 +125,8 @@ class CsvSource:
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on a byte order mark, a delimiter or names that may be wrong, and numbers that stay text."""
-        notes = []
         written = self._dialects(files, options)
+        notes = list(union_notes([dialect.columns for _, dialect in written])) if options.union_by_name else []
         marked = [file for file, dialect in written if dialect.has_bom]
         if marked:
             notes.append(f"the byte order mark that {printable(marked[0].name)} begins with is left out")
@@ -143,6 +144,12 @@ class CsvSource:
             notes.append(
                 f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
                 "--rename and --drop-columns take these names"
+            )
+        number = next((c for c in written[0][1].columns if c.strip().isdecimal()), None)
+        if number is not None and options.columns is None and not options.has_header:
+            notes.append(
+                f"the first line of {printable(written[0][0].name)} names the columns, though {shown(number)} is a "
+                "number; --no-header reads it as a row"
             )
         if options.columns == made_names(len(options.columns or ())):
             notes.append(

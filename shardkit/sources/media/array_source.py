@@ -11,7 +11,7 @@ from shardkit.errors import UsageError
 from shardkit.features import Features, Shape, make_feature
 from shardkit.messages import printable
 from shardkit.sources.arrays.npy_bytes import NpyError, NpyHeader, parse_npy_header, read_npy
-from shardkit.sources.base import RawFile, SourceOptions, place
+from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.whole_files import read_heads
 from shardkit.sources.media.file_source import Found, MediaSource, Words
@@ -39,19 +39,20 @@ class ArraySource(MediaSource):
         """Returns the options with the level of the class folders and the shape of the arrays.
 
         Raises:
-            UsageError: If arrays of two dimensions or more differ in shape.
+            UsageError: If arrays differ in type or shape, unless bad rows are tolerated; or if none is of numbers.
         """
-        return msgspec.structs.replace(super().settle(files, options), array_shape=_common(files)[1])
+        leveled = super().settle(files, options)
+        return msgspec.structs.replace(leveled, array_shape=_common(files, options)[1])
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the features of an array and its labels.
 
         Raises:
-            UsageError: As other sources do, and if arrays differ in type or shape.
+            UsageError: As other sources do, and as `settle` does.
             BadInputError: If a file is no array, unless bad rows are tolerated.
         """
         _, *others = super().infer(files, options)
-        return (make_feature(self.content, _common(files)[0], options.array_shape), *others)
+        return (make_feature(self.content, _common(files, options)[0], options.array_shape), *others)
 
     def examine(self, content: memoryview, name: str, options: SourceOptions) -> Found:
         """Returns the values of an array.
@@ -65,27 +66,35 @@ class ArraySource(MediaSource):
         return Found((), array.reshape(-1))
 
 
-def _common(files: tuple[RawFile, ...]) -> tuple[str, Shape]:
+def _common(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, Shape]:
     """Returns the type and shape of some of the arrays; `(None,)` for lists of several lengths."""
     found: list[tuple[RawFile, NpyHeader]] = []
+    fault = "no file holds one"
     some = sample_files(files)
     for file, head in zip(some, read_heads(some, _HEADER_BYTES), strict=True):
         try:
-            found.append((file, parse_npy_header(head)))
-        except NpyError:
+            header = parse_npy_header(head)
+        except NpyError as error:
             # Reading names it.
+            fault = f"{printable(file.name)} is {error}"
             continue
+        if header.shape:
+            found.append((file, header))
+        else:
+            fault = f"{printable(file.name)} holds a single value"
     if not found:
-        return "float32", (None,)
+        raise UsageError("there are no arrays of numbers", why=fault, next_step="Save them as arrays of numbers")
     first, header = found[0]
+    shapes = {header.shape}
     for file, other in found[1:]:
         is_list = len(header.shape) == len(other.shape) == 1
-        if header.dtype != other.dtype or (header.shape != other.shape and not is_list):
+        if header.dtype == other.dtype and (header.shape == other.shape or is_list):
+            shapes.add(other.shape)
+        elif not options.tolerates_bad_rows:
             raise UsageError(
-                f"{printable(file.name)} holds {other.dtype}{list(other.shape)}, "
-                f"and {printable(first.name)} {header.dtype}{list(header.shape)}",
-                where=place(file),
-                next_step="Make the arrays alike, or choose some with --include GLOB or --exclude GLOB",
+                f"{printable(first.name)} and {printable(file.name)} hold arrays of different kinds",
+                why=f"{header.dtype} {list(header.shape)} and {other.dtype} {list(other.shape)}",
+                next_step="Make them alike, choose some with --include GLOB or --exclude GLOB, or leave those that are "
+                "not as the first one out with --on-bad-record skip",
             )
-    shapes = {other.shape for _, other in found}
-    return header.dtype, header.shape if len(shapes) == 1 and header.shape else (None,)
+    return header.dtype, header.shape if len(shapes) == 1 else (None,)

@@ -43,8 +43,8 @@ class Layout(NamedTuple):
 
 
 def is_media_name(name: str) -> bool:
-    """Whether a file is called like an image or a sound."""
-    return has_image_suffix(name) or suffix_of(name) in FORMATS["audio"].suffixes
+    """Whether a file is called like an image, a sound or an array."""
+    return has_image_suffix(name) or suffix_of(name) in (".npy", *FORMATS["audio"].suffixes)
 
 
 def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layout | None:

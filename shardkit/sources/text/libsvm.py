@@ -28,10 +28,11 @@ from shardkit.sources.text.source import TextSource
 from shardkit.sources.text.type_inference import examine, fits_float32
 from shardkit.units import MiB, format_count
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _INTEGER = r"[-+]?\d{1,18}"
 _PAIRS = rf"(?:\s+qid:\d{{1,18}})?(?:\s+\d{{1,18}}:{_NUMBER})*\s*(?:#.*)?$"
 _NAME = re.compile(r"\.(csv|tsv|jsonl?|ndjson)(\.\w+)?$", re.IGNORECASE)
+_OWN_NAME = re.compile(rf"\.(libsvm|svmlight|svm)({file_types.COMPRESSED_PATTERN})?$", re.IGNORECASE)
 _MAX_SIZE = 2**16
 _DENSE_BYTES = 64 * MiB
 # A line of fewer bytes has one pair or two.
@@ -66,8 +67,9 @@ class LibsvmSource(TextSource):
     format: str = "libsvm"
 
     def recognizes(self, head: bytes, name: str) -> bool:
-        """Returns whether nearly all lines are a label and pairs of an index and a value, with ascending indices."""
-        return file_types.is_libsvm(head) and _NAME.search(name) is None
+        """Returns whether a file is called so, or nearly all its lines are a label and pairs with ascending indices."""
+        is_called_so = _OWN_NAME.search(name) is not None and file_types.format_of(head, name) == "csv"
+        return is_called_so or (file_types.is_libsvm(head) and _NAME.search(name) is None)
 
     def settle(self, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
         """Returns the options with the size of a dense vector, for which all lines are read."""
@@ -125,7 +127,7 @@ class LibsvmSource(TextSource):
         """Returns a note on the form of the vector."""
         if options.vector == "dense":
             number, first = format_count(options.vector_size), options.first_index
-            return (f"dense vectors of {number} values, the first of index {first}; an index that a line lacks is 0",)
+            return (f"dense vectors, values in each: {number}, the first of index {first}; 0 where a line has none",)
         return ("sparse vectors: indices as in the files, and values; --vector dense gives one vector a row",)
 
     def columns_of(self, texts: pa.Array, features: Features, options: SourceOptions) -> Mapping[str, pa.Array]:
@@ -155,7 +157,7 @@ class LibsvmSource(TextSource):
 
 
 def _line(number: str) -> str:
-    return f"^{number}(?:,{number})*{_PAIRS}"
+    return rf"^\s*{number}(?:,{number})*{_PAIRS}"
 
 
 def _fitting_rows(file: RawFile, num_bytes: int | None) -> Iterator[_Rows]:
@@ -179,10 +181,7 @@ def _parsed(texts: pa.Array, number: str) -> _Rows:
     fits = np.asarray(pc.match_substring_regex(texts, _line(number)).to_numpy(zero_copy_only=False), bool)
     if not fits.all():
         row = int(np.argmin(fits))
-        expected = f"{'a whole number' if number == _INTEGER else 'a number'}, and pairs such as 3:0.5"
-        if texts[row].as_py().startswith("#"):
-            expected = f"{expected} (--comment '#' leaves comments out)"
-        raise BadValueError("label", row, expected, shown(texts[row].as_py()))
+        raise _fault(row, texts[row].as_py(), number)
     texts = pc.replace_substring_regex(texts, r"\s*#.*$", "")
     tokens = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(texts))
     lengths = tokens.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
@@ -204,6 +203,18 @@ def _parsed(texts: pa.Array, number: str) -> _Rows:
         indices=halves.take(pa.array(np.arange(0, len(halves), 2))).cast(pa.int64()).to_numpy(),
         values=pc.utf8_ltrim(halves.take(pa.array(np.arange(1, len(halves), 2))), "+"),
     )
+
+
+def _fault(row: int, line: str, number: str) -> BadValueError:
+    """Returns the error about the first word of a line that is not as it should be."""
+    label, *words = line.partition(" #")[0].split()
+    if line.startswith("#"):
+        return BadValueError("label", row, "a number (--comment '#' leaves comments out)", shown(line))
+    if re.fullmatch(rf"{number}(?:,{number})*", label) is None:
+        kind = "a whole number" if number == _INTEGER else "a number"
+        return BadValueError("label", row, f"{kind}, and pairs such as 3:0.5 behind it", shown(label))
+    bad = next((word for word in words if re.fullmatch(rf"\d{{1,18}}:{_NUMBER}", word) is None), line)
+    return BadValueError("values", row, "pairs of an index and a number such as 3:0.5", shown(bad))
 
 
 def _as_labels(labels: pa.Array, feature: Feature) -> pa.Array:

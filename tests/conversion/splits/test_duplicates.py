@@ -127,7 +127,8 @@ def test_a_row_that_names_no_split_is_a_bad_row(tmp_path, capsys):
     ("options", "message"),
     [
         (("--split-column", "w", "--split", "train"), "'test' is no split"),
-        (("--split-column", "n"), "its values must be names of splits"),
+        (("--split-column", "n"), "is no split"),
+        (("--split-column", "x"), "its values must be names of splits"),
         (("--split-column", "no"), "which is not there"),
         (("--dedup-by", "n,no"), "which is not there"),
         (("--group-by", "no"), "which is not there"),

@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.conversion.option_forms import SplitShare
-from shardkit.conversion.prepare import prepare
-from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.splits.ranks import sort_keys
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from shardkit.transforms.options import TransformOptions
 from tests.support.files.image_makers import encoded
 from tests.support.files.image_makers import write as write_image
-from tests.support.in_process import read_rows, run_plan
+from tests.support.in_process import read_rows
 
 pytestmark = pytest.mark.full
 
@@ -176,16 +174,12 @@ def test_the_first_files_of_each_split(tmp_path, convert):
         for name in ("cat", "dog"):
             for number in range(5):
                 write_image(tmp_path / "in" / split / name, f"{number}.png", encoded("RGB", "PNG", (3, 2)))
-    prepared = prepare(
-        ConvertRequest(inputs=(str(tmp_path / "in"),), destination=str(tmp_path / "out"), limit=4, shuffle=False)
-    )
-    assert (
-        "the first 4 rows of each split are taken, of 20 files 8 are read; --sample takes rows at random: these "
-        "have 1 of 2 classes" in prepared.notes
-    )
-    found = rows_of(run_plan(prepared.plan))
+    found = rows_of(convert(tmp_path / "in", limit=8, shuffle=False))
     for split in ("train", "test"):
-        assert found[split]["filename"].tolist() == [f"{split}/cat/{number}.png" for number in range(4)]
+        names = [f"cat/{number}.png" for number in range(5)] + [f"dog/{number}.png" for number in range(3)]
+        assert found[split]["filename"].tolist() == [f"{split}/{name}" for name in names]
+    with pytest.raises(UsageError, match="the first 4 rows of each split have 1 of 2 classes"):
+        convert(tmp_path / "in", "few", limit=4)
 
 
 def test_the_first_rows_go_on_behind_a_damaged_file(tmp_path, convert):
@@ -216,7 +210,7 @@ def test_a_column_that_is_there_is_not_overwritten(tmp_path, convert):
         convert(tmp_path / "in", transforms=TransformOptions(source_column="x"))
 
 
-WORDS = ("train", "Training", "val", "valid", "validation", "dev", "test", "testing", "eval")
+WORDS = ("train", "Training", "val", " valid", "validation", "dev_set", "test", "testing", "eval")
 
 
 def test_words_for_splits_need_no_option(tmp_path, convert):
@@ -234,3 +228,42 @@ def test_other_words_are_bad_rows(tmp_path, convert):
     with pytest.raises(BadInputError) as caught:
         convert(tmp_path / "in.csv", split_column="part")
     assert caught.value.why == "'later' is no split"
+
+
+def rows_with_faults(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content.encode("latin-1")) if name.endswith(".gz") else content.encode("latin-1"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("a.csv", "{0},w{0}\n", "{0},b,c\n"),
+        ("a.csv.gz", "{0},w{0}\n", "{0},b,c\n"),
+        ("a.jsonl", '{{"id": {0}, "w": "w{0}"}}\n', '{{"id": {0}\n'),
+        ("a.txt", "w{0}\n", "w\xff{0}\n"),
+        ("a.libsvm", "{0} 1:2\n", "{0} 1:x\n"),
+    ],
+)
+def test_rows_behind_the_limit_are_not_judged(tmp_path, convert, name, good, bad):
+    header = "id,w\n" if ".csv" in name else ""
+    lines = [(bad if i % 20 == 3 else good).format(i) for i in range(1000)]
+    path = rows_with_faults(tmp_path, name, header + "".join(lines))
+    dataset = convert(path, "skipped", limit=50, shuffle=False, on_bad_record="skip")
+    account = dataset.manifest.accounting
+    # Rows 3, 23 and 43 stand before the 50th good one, which is row 52.
+    assert (account.num_rows, account.num_examples, account.num_rejected) == (53, 50, 3)
+    if name == "a.jsonl":
+        return  # The types of JSON come from its first rows, which are judged.
+    late = rows_with_faults(tmp_path, f"late-{name}", header + "".join(lines[4:23] + lines[23:24] + lines[4:23]))
+    assert convert(late, "late", limit=19).manifest.accounting.num_rows == 19
+    with pytest.raises(BadInputError):
+        convert(late, "judged", limit=20)
+
+
+def test_numbers_may_name_splits(tmp_path, convert):
+    (tmp_path / "in.csv").write_text("id,part\n" + "".join(f"{i},{i % 2}\n" for i in range(20)))
+    splits = (SplitShare(name="0"), SplitShare(name="1"))
+    found = rows_of(convert(tmp_path / "in.csv", split_column="part", splits=splits))
+    assert {name: len(part) for name, part in found.items()} == {"0": 10, "1": 10}

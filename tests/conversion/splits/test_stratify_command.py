@@ -174,8 +174,8 @@ def test_the_recipe_holds_it(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--stratify", "country"), "no meaning without splits"),
-        (("--stratify", "country", "--split", "train=1"), "no meaning without splits"),
+        (("--stratify", "country"), "no meaning without two splits"),
+        (("--stratify", "country", "--split", "train=1"), "no meaning without two splits"),
         ((*OPTIONS, "--group-by", "age"), "--group-by and --stratify exclude each other"),
         (("--stratify", "country", "--split-column", "country"), "--split-column and --stratify exclude each other"),
         ((*OPTIONS[2:], "--stratify", "land"), "--stratify names the column 'land', which is not there"),

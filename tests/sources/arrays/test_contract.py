@@ -6,6 +6,7 @@ import struct
 
 import numpy as np
 
+from shardkit.sources.base import SourceOptions
 from tests.support.files.format_contract import FormatContract
 
 
@@ -13,6 +14,9 @@ class TestNpy(FormatContract):
     format = "numpy"
     knows_its_end = True
     dtype = np.dtype([("n", ">i4"), ("s", "<U6"), ("v", "<f4", (2, 2))])
+
+    def options(self):
+        return SourceOptions(array_record="row")
 
     def row(self, number):
         return {"n": number, "s": f"é{number}", "v": [number, 0.5, -1.0, 2.0]}

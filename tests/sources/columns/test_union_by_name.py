@@ -8,10 +8,13 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
 from shardkit.errors import UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.testing.reading import read_paths
+from tests.support.in_process import read_rows
 
 FRAMES = (
     pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}),
@@ -81,3 +84,25 @@ def test_types_that_do_not_go_together_are_refused(tmp_path):
     pyarrow.parquet.write_table(pa.table({"a": ["x"]}), tmp_path / "2.parquet")
     with pytest.raises(UsageError, match=r"'a' is int64 in 1\.parquet and string in 2\.parquet"):
         read(tmp_path, union_by_name=True)
+
+
+def test_notes_tell_which_columns_files_lack(tmp_path):
+    (tmp_path / "1.csv").write_text("a,X\n1,2\n")
+    (tmp_path / "2.csv").write_text("a,x\n1,2\n")
+    assert read(tmp_path, union_by_name=True).notes == (
+        "of 2 files so many lack a column: 'X' 1, 'x' 1",
+        "columns 'X' and 'x' differ in case only, and stay apart",
+    )
+
+
+@pytest.mark.full
+def test_what_is_appended_may_lack_columns_too(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, text in (("a", "x,y\n1,a\n"), ("b", "x,z\n3,1.5\n")):
+        (tmp_path / "in" / f"{name}.csv").write_text(text)
+    command = ["convert", str(tmp_path / "in"), str(tmp_path / "out")]
+    assert main([*command, "--union-by-name"]) == 0
+    (tmp_path / "in/c.csv").write_text("x,y\n9,q\n")
+    assert main([*command, "--append"]) == 0
+    rows = read_rows(open_dataset(str(tmp_path / "out")), "train")
+    assert sorted((row["x"], row["y"], row["z"]) for row in rows if row["y"]) == [(1, "a", None), (9, "q", None)]

@@ -34,6 +34,7 @@ def test_a_note_tells_of_another_delimiter(tmp_path):
         ("\ufeffa,b\n1,2\n", "the byte order mark that a.csv begins with is left out"),
         ("id,x\n1,2\n", None),
         ("a,b\nx,y\n", None),
+        ("Team,1990,1991\nA,20,5\nB,23,8\nC,26,11\n", "though '1990' is a number; --no-header reads it as a row"),
         (",b\nx,y\n", "a.csv has columns without a name, which are called 'unnamed_1'; "),
         ("a,,,c\nx,y,z,v\n", "which are called 'unnamed_2', 'unnamed_3'; "),
     ],

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
 from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions, settle
 from shardkit.testing.reading import read_paths
+from tests.support.in_process import read_rows
+
+pytestmark = pytest.mark.full
 
 
 def read(folder, **given):
@@ -30,7 +35,7 @@ def test_types_and_orders(tmp_path, dtype, order):
 def test_arrays_of_other_shapes_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 3)))
     np.save(tmp_path / "b.npy", np.zeros((3, 2)))
-    with pytest.raises(UsageError, match=r"b.npy holds float64\[3, 2\], and a.npy float64\[2, 3\]"):
+    with pytest.raises(UsageError, match=r"different kinds: float64 \[2, 3\] and float64 \[3, 2\]"):
         read(tmp_path)
 
 
@@ -46,5 +51,24 @@ def test_an_array_of_another_shape_that_is_found_late_is_a_bad_row(tmp_path):
 
 def test_objects_are_not_run(tmp_path):
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(BadInputError, match="pickled objects, which run code"):
+    with pytest.raises(UsageError, match="pickled objects, which run code"):
         read(tmp_path)
+
+
+def test_labels_beside_arrays_are_found(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        np.save(tmp_path / "in" / f"{number}.npy", np.full((2,), number, np.float32))
+    rows = "".join(f"{number}.npy,{number % 2}\n" for number in range(4))
+    (tmp_path / "in/metadata.csv").write_text(f"file_name,y\n{rows}")
+    assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out"), "--array-record", "file"]) == 0
+    found = read_rows(open_dataset(str(tmp_path / "out")), "train")
+    assert sorted((row["array"][0], row["y"]) for row in found) == [(0, 0), (1, 1), (2, 0), (3, 1)]
+
+
+def test_several_files_of_one_kind_are_refused_without_the_option(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "in" / f"{number}.npy", np.zeros((2 + number, 3)))
+    assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
+    assert "--array-record file or --array-record row" in " ".join(capsys.readouterr().err.split())

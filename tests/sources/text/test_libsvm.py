@@ -65,7 +65,7 @@ def test_a_line_of_another_kind_is_a_bad_row(tmp_path):
     with pytest.raises(BadInputError) as caught:
         read(tmp_path / "a")
     assert caught.value.where == "a, line 4"
-    assert "got 'three 1:2'" in caught.value.why
+    assert "got 'three'" in caught.value.why
     found = read(tmp_path / "a", tolerates_bad_rows=True)
     assert found.columns["label"] == [1, 2, 3]
     assert [row.position for row in found.rejected] == ["line 4"]
@@ -88,6 +88,30 @@ def test_comments_are_left_out_on_demand(tmp_path):
     (tmp_path / "a").write_text("# made by hand\n1 1:2\n2 2:3\n3 4:5\n")
     with pytest.raises(BadInputError, match="--comment '#' leaves comments out"):
         read(tmp_path / "a")
+
+
+def test_a_long_row_of_numbers_is_looked_at_in_time():
+    assert not is_libsvm((b"1234567890," * 500 + b"x\n") * 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1 3:0.5 2:0.7\n0 1:1 2:1\n", "1,3 2:0.5\n4 3:0.5\n2 4:1\n", " -1 2:0.5\n +1 3:0.5\n", "1 2:3\n"],
+)
+def test_the_name_of_a_file_tells_too(tmp_path, text):
+    (tmp_path / "a.libsvm").write_text(text)
+    assert len(read(tmp_path / "a.libsvm").columns["label"]) == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [("1 3:abc 4:0.7", "3:abc"), ("1 3:nan", "3:nan"), ("x 3:1", "x"), ("1 qid:99999999999999999999 3:1", "qid:999")],
+)
+def test_the_word_that_does_not_fit_is_named(tmp_path, line, got):
+    (tmp_path / "a.libsvm").write_text(f"1 1:1\n{line}\n")
+    with pytest.raises(BadInputError) as caught:
+        read(tmp_path / "a.libsvm")
+    assert f"got '{got}" in caught.value.why
 
 
 @pytest.mark.parametrize(
