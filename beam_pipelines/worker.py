@@ -17,6 +17,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from beam_pipelines.loading import load_beam
 from shardkit.runtime.process_limits import die_with_parent, let_replace
 from shardkit.units import MiB
 
@@ -46,6 +47,7 @@ def main() -> None:
         logging.disable(logging.CRITICAL)
         # Beam prints the traceback of every failed step; the command shows the error itself.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    load_beam()
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)

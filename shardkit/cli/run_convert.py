@@ -207,6 +207,9 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Disp
                 state="Nothing was committed",
                 next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
             )
+        from beam_pipelines.loading import load_beam
+
+        load_beam()
         from beam_pipelines.engines.local import run_local, stop_workers
 
         return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)

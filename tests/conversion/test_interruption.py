@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from shardkit.dataset.open import list_versions, open_dataset
+from tests.support.campaign import in_campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -76,7 +77,7 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [WORKERS[-1], *in_campaign(*WORKERS[:-1])])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_killed_conversion_shows_nothing_and_the_same_command_finishes_it(tmp_path, csv_files, clean, stage, workers):
     destination = tmp_path / "killed"

@@ -12,6 +12,7 @@ import pytest
 
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import list_versions, open_dataset
+from tests.support.campaign import in_campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -94,7 +95,7 @@ def shards_of(destination):
     return [(s.num_examples, s.sha256) for s in open_dataset(str(destination)).shards]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 6])
+@pytest.mark.parametrize("workers", [6, *in_campaign(1, 2)])
 def test_a_row_that_crashes_is_left_out_and_shown(tmp_path, inputs, workers):
     folder, functions = inputs
     options = ("--map", f"{functions}:crash", "--on-bad-record", "quarantine", "--workers", workers)
@@ -120,7 +121,7 @@ def ids_of(destination):
     return sorted(e["id"] for e in first_examples(open_dataset(str(destination)), "train", NUM_ROWS))
 
 
-@pytest.mark.parametrize("workers", [1, 6])
+@pytest.mark.parametrize("workers", [6, *in_campaign(1)])
 @pytest.mark.parametrize(
     ("function", "how"), [("leave", "ended with exit code 0"), ("leave_with_an_interrupt", "KeyboardInterrupt")]
 )
@@ -135,7 +136,7 @@ def test_a_row_that_ends_its_process_as_if_all_were_well_is_left_out(tmp_path, i
 
 @pytest.mark.parametrize(
     ("function", "how"),
-    [("loop", "longer than 3 s"), ("loop_holding_the_interpreter", "longer than 3 s"), ("eat", "")],
+    [("loop_holding_the_interpreter", "longer than 3 s"), ("eat", ""), *in_campaign(("loop", "longer than 3 s"))],
 )
 def test_a_row_without_end_is_left_out(tmp_path, inputs, function, how):
     folder, functions = inputs
@@ -181,7 +182,7 @@ def parts(tmp_path_factory):
     return folder, functions
 
 
-@pytest.mark.parametrize(("policy", "workers"), [("fail", 2), ("skip", 2), ("quarantine", 6)])
+@pytest.mark.parametrize(("policy", "workers"), [("skip", 2), *in_campaign(("fail", 2), ("quarantine", 6))])
 def test_memory_that_a_row_eats_costs_no_other_row(tmp_path, parts, policy, workers):
     folder, functions = parts
     options = ("--map", f"{functions}:keep", "--on-bad-record", policy, "--workers", workers, "--max-memory", "1GiB")

@@ -222,7 +222,11 @@ def test_too_little_is_refused_before_any_work(tables, tmp_path, share):
 @pytest.mark.parametrize(
     # What transformations leave of the rows is not known before, so that too little is tried.
     "options",
-    [("--cast", "x=float32", "--workers", "2"), ("--cast", "x=float32", "--workers", "6"), ("--dedup",)],
+    [
+        ("--cast", "x=float32", "--workers", "6"),
+        ("--dedup",),
+        pytest.param(("--cast", "x=float32", "--workers", "2"), marks=pytest.mark.campaign),
+    ],
     ids=" ".join,
 )
 def test_a_disk_that_fills_up_ends_it_cleanly_and_more_space_finishes_it(tables, clean, tmp_path, share, options):

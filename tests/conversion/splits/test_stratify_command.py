@@ -18,6 +18,7 @@ from shardkit.cli import main
 from shardkit.conversion.splits.apportion import largest_remainders
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import list_versions, open_dataset
+from tests.support.campaign import in_campaign
 
 pytestmark = pytest.mark.full
 
@@ -263,7 +264,7 @@ def kill_at(stage, people, destination, *options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [3, *in_campaign(1)])
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_same_command_finishes_what_was_killed_between_the_passes(tmp_path, people, clean, stage, workers):
     options = ("--dedup-by", "age,hours", "--workers", workers)
