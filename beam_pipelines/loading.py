@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 # Beam imports them where their packages are installed. shardkit reads and writes stores by itself.
@@ -23,7 +22,7 @@ def load_beam() -> None:
         # The import system takes this for a module that is not there.
         sys.modules[name] = None  # type: ignore[assignment]
     try:
-        importlib.import_module("apache_beam")
+        import apache_beam  # noqa: F401
     finally:
         for name in _CLIENTS:
             del sys.modules[name]

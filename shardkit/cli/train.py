@@ -161,7 +161,7 @@ def read_options(typed: dict[str, Any]) -> TrainOptions:
     from train.options.config import TrainOptions
 
     parsed = {f.name: f.parse(typed[f.name]) for f in _fields() if typed[f.name] is not None}
-    return msgspec.convert({"dataset": typed["dataset"], "command": typed["command"], **parsed}, TrainOptions)
+    return msgspec.convert({"dataset": typed["dataset"], "command": typed.get("command", ()), **parsed}, TrainOptions)
 
 
 def show_plan(request: Request, folder: RunFolder, num_workers: int, num_commanded: int) -> None:
