@@ -17,10 +17,17 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from beam_pipelines.loading import load_beam
 from shardkit.runtime.process_limits import die_with_parent, let_replace
 from shardkit.units import MiB
 
+# Beam imports them where their packages are installed.
+_BEAM_CLIENTS = (
+    "apache_beam.io.aws.s3filesystem",
+    "apache_beam.io.azure.blobstoragefilesystem",
+    "apache_beam.io.gcp.bigquery",
+    "apache_beam.io.gcp.gcsfilesystem",
+    "apache_beam.io.hadoopfilesystem",
+)
 _GC_OBJECTS = 50_000
 
 # The constants of <malloc.h>; see mallopt(3).
@@ -63,7 +70,23 @@ def lighten_process() -> None:
     """
     gc.set_threshold(_GC_OBJECTS, 20, 50)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.meta_path.insert(0, _HiddenModule("pandas"))
+    sys.meta_path.insert(0, _HiddenModules(("pandas",)))
+
+
+def load_beam() -> None:
+    """Imports Beam without its clients of cloud stores and databases, unless it was imported before.
+
+    They take longer to import than the rest of Beam. shardkit reads and writes stores by itself. The clients can be
+    imported later.
+    """
+    if "apache_beam" in sys.modules:
+        return
+    hidden = _HiddenModules(_BEAM_CLIENTS)
+    sys.meta_path.insert(0, hidden)
+    try:
+        import apache_beam  # noqa: F401
+    finally:
+        sys.meta_path.remove(hidden)
 
 
 def return_freed_memory() -> None:
@@ -78,14 +101,14 @@ def return_freed_memory() -> None:
         library.mallopt(_M_TRIM_THRESHOLD, 16 * MiB)
 
 
-class _HiddenModule(MetaPathFinder):
-    def __init__(self, name: str) -> None:
-        self._name = name
+class _HiddenModules(MetaPathFinder):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname == self._name:
+        if fullname in self._names:
             raise ModuleNotFoundError(f"{fullname} is left out", name=fullname)
         return None
 

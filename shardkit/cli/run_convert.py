@@ -207,7 +207,7 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Disp
                 state="Nothing was committed",
                 next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
             )
-        from beam_pipelines.loading import load_beam
+        from beam_pipelines.worker import load_beam
 
         load_beam()
         from beam_pipelines.engines.local import run_local, stop_workers

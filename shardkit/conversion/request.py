@@ -146,7 +146,7 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
         RUN, "run", is_common=True,
     )] = "local"  # fmt: skip
     engine_option: Annotated[tuple[str, ...], Option(
-        "--engine-option", "Tell the engine something; repeat for more. --engine-help ENGINE lists what there is.",
+        "--engine-option", "An option of the engine; repeat for more. --engine-help ENGINE lists what there is.",
         RUN, "run", form=Named("KEY=VALUE"),
     )] = ()  # fmt: skip
     project: Annotated[str | None, Option(

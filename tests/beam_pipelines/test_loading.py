@@ -9,7 +9,7 @@ pytestmark = pytest.mark.full
 
 CODE = """
 import sys
-from beam_pipelines.loading import load_beam
+from beam_pipelines.worker import load_beam
 load_beam()
 import apache_beam
 print([n for n in sys.modules if n.startswith(("google.cloud.storage", "google.cloud.bigquery", "azure.storage"))])

@@ -105,9 +105,10 @@ def _filled_up(schemas: Sequence[tuple[Column, ...]]) -> list[tuple[Column, ...]
     for schema in schemas:
         for column in schema:
             known.setdefault(column.name, msgspec.structs.replace(column, nullable=True))
+    own = [{column.name for column in schema} for schema in schemas]
     return [
-        (*schema, *(column for name, column in known.items() if name not in {c.name for c in schema}))
-        for schema in schemas
+        (*schema, *(column for name, column in known.items() if name not in names))
+        for schema, names in zip(schemas, own, strict=True)
     ]
 
 

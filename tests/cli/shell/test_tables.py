@@ -30,7 +30,7 @@ def test_a_table_fits_and_is_whole(data, width, last_is_left):
     for row in [headings, *rows]:
         for cell in row[1:]:
             assert all(words.count(word) >= sum(word in r for r in rows) for word in cell.split())
-    # The first column stands in front of all others.
+    # Each block begins with the first column.
     blocks = [block.splitlines() for block in text.strip("\n").split("\n\n")]
     assert all(block[0].split()[0] == "h0" for block in blocks)
 

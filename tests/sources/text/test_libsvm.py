@@ -8,6 +8,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.file_types import is_libsvm
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions, settle
+from shardkit.sources.files.transcoding import with_text_options
 from shardkit.testing.reading import read_paths
 from tests.support.examples import draws
 
@@ -88,6 +89,12 @@ def test_comments_are_left_out_on_demand(tmp_path):
     (tmp_path / "a").write_text("# made by hand\n1 1:2\n2 2:3\n3 4:5\n")
     with pytest.raises(BadInputError, match="--comment '#' leaves comments out"):
         read(tmp_path / "a")
+    options = SourceOptions(comment="#")
+    files = with_text_options(list_inputs([str(tmp_path / "a")]).files, options)
+    source = choose_source(files, options)
+    (split,) = source.split(files, options)
+    (rows,) = source.read(split, files, source.infer(files, options), options)
+    assert rows.batch.column("label").to_pylist() == [1, 2, 3]
 
 
 def test_a_long_row_of_numbers_is_looked_at_in_time():
