@@ -329,7 +329,8 @@ def _limit_notes(plan: Plan, inspected: InspectedInputs) -> tuple[str, ...]:
     if plan.recipe.limit is None:
         return ()
     of = " of each split" if plan.recipe.splits_by_name else ""
-    read = f"of {format_number(len(inspected.files), 'file')} {format_count(len(plan.files))} are read"
+    number, total = len(plan.files), len(inspected.files)
+    read = f", from {format_count(number)} of {format_number(total, 'file')}" if number < total else ""
     all_classes, classes = ({class_of(f, plan.recipe.source) for f in files} for files in (inspected.files, plan.files))
     source = plan.recipe.source
     has_classes = (format_named(source.format).has_row_files or source.has_text_classes) and source.labels is None
@@ -340,7 +341,7 @@ def _limit_notes(plan: Plan, inspected: InspectedInputs) -> tuple[str, ...]:
             why="the files of a class stand together",
             next_step=f"Write --sample {plan.recipe.limit} instead, which takes rows at random",
         )
-    return (f"the first {format_count(plan.recipe.limit)} rows{of} are taken, {read}; --sample takes rows at random",)
+    return (f"the first {format_count(plan.recipe.limit)} rows{of} are taken{read}; --sample takes rows at random",)
 
 
 def _schema_of(options: ConvertRequest) -> Schema | None:
