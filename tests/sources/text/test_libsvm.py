@@ -31,6 +31,7 @@ NUMBERS = st.integers(-99, 99).map(str) | st.sampled_from(["0.5", "-1.25", "+3",
 PAIRS = st.dictionaries(st.integers(1, 30), NUMBERS, min_size=1).map(lambda pairs: sorted(pairs.items()))
 
 
+@pytest.mark.full
 @PROPERTY
 @given(st.lists(st.tuples(NUMBERS, PAIRS), min_size=2, max_size=20), st.sampled_from([" ", "  ", "\t"]))
 def test_what_is_written_is_read(tmp_path, rows, blank):
