@@ -12,11 +12,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
+from shardkit.runtime.hidden_modules import hidden_modules, hide_pandas
 from shardkit.runtime.process_limits import die_with_parent, let_replace
 from shardkit.units import MiB
 
@@ -47,6 +44,7 @@ def main() -> None:
     die_with_parent()
     let_replace()
     lighten_process()
+    hide_pandas()
     return_freed_memory()
     # Ctrl-C reaches the whole group of processes; the command stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -63,14 +61,12 @@ def main() -> None:
 def lighten_process() -> None:
     """Makes the start of this process, which must be shardkit's, cheaper. Must be called before NumPy is imported.
 
-    It hides pandas, which Beam and pyarrow import wherever they find it: that takes 0.2 s and 40 MB, and no conversion
-    uses it. It turns off the threads of NumPy's linear algebra, which take 0.1 s of CPU time when they start, and have
-    nothing to do here. It makes the search for cycles of objects rarer, which takes a tenth of the time of imports and
-    of lists of many files, and finds little.
+    It turns off the threads of NumPy's linear algebra, which take 0.1 s of CPU time when they start, and have nothing
+    to do here. It makes the search for cycles of objects rarer, which takes a tenth of the time of imports and of lists
+    of many files, and finds little.
     """
     gc.set_threshold(_GC_OBJECTS, 20, 50)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.meta_path.insert(0, _HiddenModules(("pandas",)))
 
 
 def load_beam() -> None:
@@ -81,12 +77,8 @@ def load_beam() -> None:
     """
     if "apache_beam" in sys.modules:
         return
-    hidden = _HiddenModules(_BEAM_CLIENTS)
-    sys.meta_path.insert(0, hidden)
-    try:
+    with hidden_modules(*_BEAM_CLIENTS):
         import apache_beam  # noqa: F401
-    finally:
-        sys.meta_path.remove(hidden)
 
 
 def return_freed_memory() -> None:
@@ -99,18 +91,6 @@ def return_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, 4 * MiB)
         library.mallopt(_M_TRIM_THRESHOLD, 16 * MiB)
-
-
-class _HiddenModules(MetaPathFinder):
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname in self._names:
-            raise ModuleNotFoundError(f"{fullname} is left out", name=fullname)
-        return None
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from shardkit.cli.shell.command import (
 )
 from shardkit.cli.shell.errors import EXIT_READER_LEFT, explain, reader_left, show
 from shardkit.runtime.early_signals import stop_at_once_on_signals
+from shardkit.runtime.hidden_modules import hide_pandas
 
 __all__ = ["cli", "main", "script"]
 
@@ -107,6 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def script() -> NoReturn:
     """Runs the command line as the whole process."""
     stop_at_once_on_signals()
+    hide_pandas(sys.argv[1:])
     if sys.argv[1:2] == ["convert"]:
         from shardkit.cli.shell.supervise import supervised
 
