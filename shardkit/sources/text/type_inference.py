@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from shardkit.features import Feature, make_feature
 from shardkit.messages import shown
+from shardkit.sources.text.number_styles import number_style_note
 
 Kind = Literal["int", "float", "nonfinite", "bool", "date", "timestamp", "zoned", "text"]
 
@@ -179,6 +180,8 @@ def column_notes(
         if without.kinds and decide(name, without).dtype != "string":
             found = {v for v in values.unique().to_pylist() if v in USUAL_NULLS}
             by_spelling.setdefault(tuple(sorted(found)), []).append(shown(name))
+        elif (note := number_style_note(name, values)) is not None:
+            notes.append(note)
     for spellings, names in by_spelling.items():
         columns_are = "column {} is" if len(names) == 1 else "columns {} are"
         options = " ".join(f"--null-value {shlex.quote(s)}" for s in spellings)

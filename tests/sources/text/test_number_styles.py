@@ -1,0 +1,50 @@
+"""Notes on columns whose values are numbers as people write them; the SQL that they give makes these numbers."""
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
+from shardkit.sources.text.number_styles import number_style_note
+from tests.support.in_process import read_rows
+
+CASES = {
+    "groups": (["1,000", "2", "-3,000.5", None], [1000.0, 2.0, -3000.5]),
+    "decimal commas": (["1,5", "2", "-3,25"], [1.5, 2.0, -3.25]),
+    "dollars": (["$1.50", "$1,000"], [1.5, 1000.0]),
+    "euros": (["€ 7", "8 %"], [7.0, 8.0]),
+    "percents": (["12%", "3.5%"], [12.0, 3.5]),
+}
+
+
+@pytest.mark.parametrize("texts", [texts for texts, _ in CASES.values()], ids=CASES)
+def test_a_note_names_the_column_and_an_example(texts):
+    note = number_style_note("amount", pa.array(texts))
+    assert note.startswith(f"column 'amount' is text because its values are written like '{texts[0]}'; --select ")
+
+
+@pytest.mark.parametrize(
+    "texts", [["007", "12"], ["1,2,3", "4,5"], ["a", "1,000"], ["12:30"], ["2024-01-02"], [None], [], ["+49 30 1"]]
+)
+def test_other_texts_have_none(texts):
+    assert number_style_note("amount", pa.array(texts, pa.string())) is None
+
+
+def test_a_name_that_needs_quotes_gets_no_command():
+    assert "; a --select that casts them makes numbers of them" in number_style_note("my sum", pa.array(["1,000"]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES)
+def test_the_option_that_a_note_gives_makes_numbers(tmp_path, capsys, case):
+    texts, numbers = CASES[case]
+    texts = [text for text in texts if text is not None]
+    (tmp_path / "a.csv").write_text("id,amount\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(texts)))
+    arguments = ["convert", str(tmp_path / "a.csv"), str(tmp_path / "out"), "--workers", "1", "--no-shuffle"]
+    assert main([*arguments, "--dry-run"]) == 0
+    printed = " ".join("".join(capsys.readouterr()).split())
+    sql = re.search(r'--select "(.*?)" makes numbers', printed).group(1).replace(r"\$", "$")
+    assert main([*arguments, "--select", sql]) == 0
+    assert [row["amount"] for row in read_rows(open_dataset(str(tmp_path / "out")), "train")] == numbers
