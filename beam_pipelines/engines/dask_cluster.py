@@ -24,11 +24,12 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
     import dask
     from distributed import LocalCluster
 
-    # Steps let go of the interpreter, but Dask's runner hands the same receivers to all threads of a process.
+    # Dask gives its settings to a worker that replaces a dead one as they are at that time.
     with dask.config.set(_CONFIG):
         try:
             cluster = LocalCluster(
                 n_workers=num_workers,
+                # Dask's runner hands the same receivers to all threads of a process.
                 threads_per_worker=1,
                 processes=True,
                 # None would be Dask's usual port, and a second cluster of a machine warns that it is taken.
@@ -44,11 +45,11 @@ def dask_cluster(num_workers: int) -> Iterator[str]:
                 state="Nothing was committed",
                 next_step="Run the same command again, with fewer --workers if there is too little memory",
             ) from error
-    try:
-        yield cluster.scheduler_address
-    finally:
-        with suppress(Exception):
-            cluster.close(timeout=5)
+        try:
+            yield cluster.scheduler_address
+        finally:
+            with suppress(Exception):
+                cluster.close(timeout=5)
 
 
 def dask_setup(worker: object) -> None:

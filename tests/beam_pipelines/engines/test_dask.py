@@ -101,9 +101,21 @@ def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
 
     from beam_pipelines.engines.dask_cluster import dask_cluster
 
+    def examined(dask_worker):
+        return os.getpid(), "profile" in dask_worker.periodic_callbacks
+
     with dask_cluster(1) as address, Client(address) as client:
-        asked = client.run(lambda dask_worker: "profile" in dask_worker.periodic_callbacks)
-        assert list(asked.values()) == [False]
+        ((first, asked),) = client.run(examined).values()
+        assert not asked
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        found = {}
+        while not found or first in [pid for pid, _ in found.values()]:
+            assert time.monotonic() < deadline
+            client.wait_for_workers(1)
+            with contextlib.suppress(OSError):
+                found = client.run(examined)
+        assert [asked for _, asked in found.values()] == [False]
 
 
 @pytest.mark.full

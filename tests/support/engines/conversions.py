@@ -78,7 +78,7 @@ def wait_for(
     """Polls until the condition holds; the process must still run then."""
     deadline = time.monotonic() + limit_s
     while not condition():
-        assert process.poll() is None, "it ended before it could be cut off"
+        assert process.poll() is None, f"it ended before it could be cut off: {process.communicate()}"
         assert time.monotonic() < deadline
         time.sleep(pause_s)
 
