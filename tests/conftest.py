@@ -9,6 +9,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
+from tests.support import fork_server
 from tests.support.examples import PROFILE, draws
 from tests.support.fast_tier import TookLongError, check_cpu_seconds, install_guard, is_fast, switch_guard
 from tests.support.skips import note_skip, unknown_skips
@@ -23,6 +24,7 @@ settings.register_profile(PROFILE, max_examples=draws(100), deadline=None, suppr
 settings.load_profile(PROFILE)
 
 install_guard()
+fork_server.install()
 
 # Each has servers and models of its own, of a gigabyte and more.
 MAX_PROCESSES = 4
@@ -47,6 +49,7 @@ def pytest_runtest_protocol(item, nextitem):
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     switch_guard(is_fast(item))
+    fork_server.is_on = not item.get_closest_marker("fresh_start")
     try:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         # Reports of tests outside of this folder have no such mark.

@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.campaigns import Trial, faults, kills, lost, signals, sweep
-from tests.faults.fork_server import ForkServer
 from tests.faults.full_disk import disks
 from tests.faults.places import is_there, open_store
 from tests.faults.planted_bugs import BUGS
 from tests.faults.races import writers, zombies
 from tests.faults.trials import Outcome, kinds_of
 from tests.faults.worlds import World
+from tests.support import fork_server
 from tests.support.stores.servers import KINDS
 
 # How many trials of each are made at a time: races are many processes each.
@@ -162,13 +162,14 @@ def main() -> int:
     console = Console(highlight=False, width=160 if not sys.stdout.isatty() else None)
     console.print(f"seed {options.seed}")
     results = []
-    with tempfile.TemporaryDirectory(prefix="faults.") as folder, ForkServer() as server:
+    fork_server.install()
+    with tempfile.TemporaryDirectory(prefix="faults.") as folder:
         for store_name in options.store or ["local"]:
             if not is_there(store_name):
                 console.print(f"{store_name} is not installed: {KINDS[store_name].install}")
                 return 1
             with open_store(store_name, Path(folder)) as store:
-                world = World(store, server, Path(folder), options.shards).with_bug(options.bug)
+                world = World(store, Path(folder), options.shards).with_bug(options.bug)
                 for name in names:
                     if not (CAMPAIGNS[name].is_stored if store.protocols else CAMPAIGNS[name].is_local):
                         continue

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
+from tests.faults.conversion_process import Conversion
 from tests.faults.fault_plan import KINDS, Fault
-from tests.faults.fork_server import Conversion
 from tests.faults.trials import Interference, Outcome, disturb, flip_a_bit, operations_of
 from tests.faults.worlds import Scenario, World
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.campaigns import Trial, wait_for_operation
+from tests.faults.conversion_process import Ended, Hung
 from tests.faults.fault_plan import Fault
-from tests.faults.fork_server import Ended, Hung
 from tests.faults.operations import read_log
 from tests.faults.oracle import Version, read_version, version_numbers
 from tests.faults.places import Place

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from tests.faults.command import INJECT
 from tests.faults.fault_plan import Fault, FaultPlan
-from tests.faults.fork_server import HERE, ROOT
 from tests.faults.operations import read_log
 from tests.faults.places import StorePlace
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.full
 
@@ -29,7 +30,7 @@ def put(stored, tmp_path):
 
         def put_it(*faults):
             plan = FaultPlan(str(folder / "log"), faults, protocols=stored.store.protocols)
-            path = os.pathsep.join([str(HERE / "inject"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+            path = os.pathsep.join([str(INJECT), str(ROOT), os.environ.get("PYTHONPATH", "")])
             settings = {**os.environ, **stored.store.environment, **plan.to_environment(), "PYTHONPATH": path}
             command = [sys.executable, "-c", PUT, str(local), f"{place.url}/a"]
             return subprocess.run(command, env=settings, start_new_session=True, check=False).returncode

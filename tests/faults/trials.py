@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.faults.conversion_process import LIMIT_S, Conversion, Ended, Hung
 from tests.faults.durability import unsynced
 from tests.faults.fault_plan import Fault
-from tests.faults.fork_server import LIMIT_S, Conversion, Ended, Hung
 from tests.faults.operations import read_log
 from tests.faults.oracle import Version, newest, read_version, version_numbers
 from tests.faults.places import Place

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.faults.conversion_process import Conversion
 from tests.faults.fault_plan import Fault, FaultPlan
-from tests.faults.fork_server import Conversion, ForkServer
 from tests.faults.oracle import Version, newest
 from tests.faults.places import Place, Store
 from tests.faults.records import Row
@@ -62,14 +62,12 @@ class World:
 
     Args:
         store: Makes places.
-        server: Starts conversions.
         folder: For inputs.
         num_shards: Of each of two splits.
     """
 
-    def __init__(self, store: Store, server: ForkServer, folder: Path, num_shards: int = 1) -> None:
+    def __init__(self, store: Store, folder: Path, num_shards: int = 1) -> None:
         self.store = store
-        self.server = server
         self.bug = ""
         self.options = (
             "--split",
@@ -116,7 +114,7 @@ class World:
     def start(self, command: Sequence[str], plan: FaultPlan | None = None) -> Conversion:
         """Starts a conversion."""
         environment = {"SHARDKIT_STORAGE_DEADLINE": _DEADLINE_S, **self.store.environment}
-        return self.server.start(command, {**environment, **(plan.to_environment() if plan else {})})
+        return Conversion(command, {**environment, **(plan.to_environment() if plan else {})})
 
     def prepare(self, place: Place, scenario: Scenario) -> Version | None:
         """Puts what is there before into a place."""
