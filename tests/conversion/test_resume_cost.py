@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tests.benchmarks.converting import resume_cost, resume_trials
+from tests.support.campaign import in_campaign
 
 MB = 1_000_000
 
@@ -45,7 +46,7 @@ def clean(source, tmp_path_factory):
     return resume_trials.contents(folder / "out")
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [2, *in_campaign(1)])
 def test_a_resumed_conversion_reads_what_was_left_and_ends_with_the_same_bytes(tmp_path, source, clean, num_workers):
     conversion = resume_trials.Conversion("killed", source, resume_cost.SHARDS, num_workers)
     destination = tmp_path / "out"

@@ -99,6 +99,8 @@ def test_every_batch_is_taken_once_and_no_update_is_lost(dataset, tmp_path) -> N
 
 
 @pytest.mark.slow
+# It finds workers by what they were started with.
+@pytest.mark.fresh_start
 def test_a_lost_worker_is_survived_and_replaced(dataset, tmp_path) -> None:
     output = tmp_path / "run"
     with started(dataset, *SETTINGS, *STILL, "--workers-per-host", 2, "--epochs", 40, "--output", output) as process:
@@ -116,6 +118,8 @@ def test_a_lost_worker_is_survived_and_replaced(dataset, tmp_path) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.slow
+# It finds workers by what they were started with.
+@pytest.mark.fresh_start
 def test_a_lost_server_starts_all_again_from_the_checkpoint(dataset, tmp_path) -> None:
     output = tmp_path / "run"
     with started(dataset, *SETTINGS, "--workers-per-host", 1, "--epochs", 30, "--output", output) as process:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shardkit.cli.pages.phases import Figures, Phase, Speed, describe, draw, find_phases, last_line, plain
 from shardkit.cli.pages.progress import Display, is_live
 from shardkit.conversion.progress import Progress, Totals, read_totals
+from tests.support.campaign import in_campaign
 
 MB = 1_000_000
 
@@ -90,7 +91,7 @@ def convert_command(folder, destination, *options):
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [100, 40])
+@pytest.mark.parametrize("columns", [40, *in_campaign(100)])
 def test_a_terminal_shows_one_line_drawn_over_and_keeps_what_is_over(slow_table, tmp_path, columns):
     code, text = run_in_terminal(convert_command(slow_table, tmp_path / "out"), columns)
     assert code == 0, text
@@ -106,7 +107,8 @@ def test_a_terminal_shows_one_line_drawn_over_and_keeps_what_is_over(slow_table,
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("environment", "is_plain"), [({"CI": "1"}, True), ({"TERM": "dumb"}, True), ({"NO_COLOR": "1"}, False)]
+    ("environment", "is_plain"),
+    [({"NO_COLOR": "1"}, False), *in_campaign(({"CI": "1"}, True), ({"TERM": "dumb"}, True))],
 )
 def test_the_environment_is_asked(slow_table, tmp_path, environment, is_plain):
     code, text = run_in_terminal(convert_command(slow_table, tmp_path / "out"), 80, **environment)
