@@ -68,7 +68,8 @@ def unite_columns(
 ) -> tuple[Column, ...]:
     """Returns columns that hold what both files have, in the order of the first.
 
-    Integers and floats widen, timestamps take the finer unit, and a column is nullable if it is in one of them.
+    Integers and floats widen, both together become float64, as pandas writes integers with nulls. Timestamps take the
+    finer unit. A column is nullable if it is in one of them.
 
     Raises:
         UsageError: If a column is missing in one, or their types do not go together; names each difference.
@@ -95,7 +96,7 @@ def unite_columns(
             continue
         nullable = column.nullable or match.nullable
         united.append(msgspec.structs.replace(column, type_=type_, nullable=nullable))
-    are_missing = len(united) < len(first) or bool(others)
+    are_missing = bool(others) or any(c.name not in {c.name for c in other} for c in first)
     differences += [f"{shown(name)} is only in {printable(other_name)}" for name in others]
     if differences:
         more = len(differences) - _NAMED_DIFFERENCES
@@ -225,6 +226,10 @@ def _promote_integers(one: pa.DataType, other: pa.DataType) -> pa.DataType | Non
 def _promote_floats(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(one) and pa.types.is_floating(other):
         return max(one, other, key=lambda t: t.bit_width)
+    # pandas writes a column of integers as float64 where it has a null. An integer that would lose digits is a bad row.
+    for number, other_number in ((one, other), (other, one)):
+        if pa.types.is_integer(number) and pa.types.is_floating(other_number):
+            return pa.float64()
     return None
 
 

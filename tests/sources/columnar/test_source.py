@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from shardkit.errors import UsageError
+from shardkit.errors import BadInputError, UsageError
 from shardkit.sources import list_inputs, source_for
 from shardkit.sources.base import SourceOptions
 
@@ -90,6 +91,23 @@ def test_the_two_files_that_differ_are_named(tmp_path, format_):
     assert f"a.{format_} and d.{format_} have different schemas" in str(caught.value)
     assert f"'n' is int32 in a.{format_} and string in d.{format_}" in str(caught.value)
     assert f"'more' is only in d.{format_}" in str(caught.value)
+
+
+@pytest.mark.parametrize("format_", WRITERS)
+def test_integers_and_floats_become_float64_as_pandas_joins_them(tmp_path, format_):
+    parts = [pd.DataFrame({"n": [1, 2]}), pd.DataFrame({"n": [3.5, None]})]
+    for name, part in zip("ab", parts, strict=True):
+        WRITERS[format_](pa.Table.from_pandas(part, preserve_index=False), tmp_path / f"{name}.{format_}")
+    _, batches = read(tmp_path, source_for(format_), SourceOptions())
+    found = pd.Series([value for b in batches for value in b.batch["n"].to_pylist()], dtype="float64")
+    assert found.equals(pd.concat(parts, ignore_index=True)["n"])
+
+
+def test_an_integer_that_a_float_cannot_hold_is_no_value_of_such_a_column(tmp_path):
+    WRITERS["parquet"](pa.table({"n": [1, 2**53 + 1]}), tmp_path / "a.parquet")
+    WRITERS["parquet"](pa.table({"n": [0.5]}), tmp_path / "b.parquet")
+    with pytest.raises(BadInputError, match=r"a\.parquet, row 2: expected float64, got 9007199254740993"):
+        read(tmp_path, source_for("parquet"), SourceOptions())
 
 
 def test_a_type_that_came_from_a_later_file_is_told_of_that_file(tmp_path):
