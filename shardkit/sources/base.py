@@ -8,6 +8,7 @@ features exactly. Everything here crosses process borders as JSON, in the plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, cast
 
 import msgspec
@@ -147,6 +148,21 @@ class RowBatch(NamedTuple):
     file_indices: int | npt.NDArray[np.int64]
     num_rounded: Mapping[str, int] = {}
     rejected: Sequence[RejectedRow] = ()
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """What the sources of shardkit are made with.
+
+    Attributes:
+        format: Name of the format.
+        split_bytes: Wanted size of a split; None chooses by the size of the file, or of all files.
+        batch_bytes: Wanted size of a batch: of its text, its records, or its values in memory.
+    """
+
+    format: str
+    split_bytes: int | None = None
+    batch_bytes: int = BATCH_BYTES
 
 
 class Source(Protocol):

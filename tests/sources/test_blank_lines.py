@@ -34,7 +34,7 @@ def write(path: Path, content: str) -> Path:
 @pytest.mark.parametrize("block_bytes", [8, 4096])
 def test_they_are_no_rows_of_json_lines(tmp_path, blank, block_bytes):
     path = write(tmp_path / "a.jsonl", f'{blank}{{"x": 1}}\n{blank}{{"x": 2}}\n{blank}')
-    source = JsonLinesSource(split_bytes=12, block_bytes=block_bytes)
+    source = JsonLinesSource(split_bytes=12, batch_bytes=block_bytes)
     assert read(path, source) == ([1, 2], [], 2)
     assert read(path, source, tolerates_bad_rows=True) == ([1, 2], [], 2)
 
@@ -43,7 +43,7 @@ def test_they_are_no_rows_of_json_lines(tmp_path, blank, block_bytes):
 @pytest.mark.parametrize("block_bytes", [8, 4096])
 def test_lines_behind_them_keep_their_numbers(tmp_path, blank, block_bytes):
     path = write(tmp_path / "a.jsonl", f'{blank}{{"x": 1}}\n{blank}{{"x": "no"}}\n')
-    source = JsonLinesSource(block_bytes=block_bytes)
+    source = JsonLinesSource(batch_bytes=block_bytes)
     line = f"line {2 * blank.count(chr(10)) + 2}"
     assert read(path, source, X, tolerates_bad_rows=True) == ([1], [line], 1)
     with pytest.raises(BadInputError, match=rf"a\.jsonl, {line}: "):

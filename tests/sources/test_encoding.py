@@ -82,7 +82,7 @@ def test_csv_json_and_text(tmp_path, encoding, is_compressed):
     pack = gzip.compress if is_compressed else bytes
     table = "".join(f'{i},"{word}, {i}\n{word}"\n' for i in range(3000))
     files = listed(tmp_path / "a.csv", pack(f"number,word\n{table}".encode(encoding)), encoding)
-    types, rows = read_table(CsvSource(split_bytes=10_000, block_bytes=3000), files)
+    types, rows = read_table(CsvSource(split_bytes=10_000, batch_bytes=3000), files)
     assert types == {"number": "int64", "word": "string"}
     assert rows == [{"number": i, "word": f"{word}, {i}\n{word}"} for i in range(3000)]
     lines = "".join(f'{{"number": {i}, "word": "{word}"}}\n' for i in range(50_000))
@@ -91,7 +91,7 @@ def test_csv_json_and_text(tmp_path, encoding, is_compressed):
     assert rows == [{"number": i, "word": word} for i in range(50_000)]
     text = "".join(f"{word} {i}\r\n" for i in range(3000))
     files = listed(tmp_path / "a.txt", pack(text.encode(encoding)), encoding)
-    _, rows = read_table(TextSource(split_bytes=10_000, block_bytes=1000), files)
+    _, rows = read_table(TextSource(split_bytes=10_000, batch_bytes=1000), files)
     assert rows == [{"text": f"{word} {i}"} for i in range(3000)]
     _, rows = read_table(TextSource(), files, text_record="file")
     assert rows == [{"text": text, "filename": "a.txt"}]

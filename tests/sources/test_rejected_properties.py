@@ -64,7 +64,7 @@ def test_good_records_read_as_without_the_bad_ones(tmp_path, items, line_end, sp
     offsets = [len(header) + sum(map(len, records[:n])) for n in range(len(records))]
     bad = [(o, i) for o, i in zip(offsets, items, strict=True) if isinstance(i, bytes)]
     path = write(tmp_path, gzip.compress(whole) if is_packed else whole)
-    sources = [CsvSource(split_bytes=split_bytes, block_bytes=block_bytes), CsvSource()]
+    sources = [CsvSource(split_bytes=split_bytes, batch_bytes=block_bytes), CsvSource()]
     outcomes = [read(path, source, delimiter=",") for source in sources]
     for found in outcomes:
         assert repr(found.rows) == repr(expected.rows)
@@ -101,7 +101,7 @@ def test_good_lines_read_as_without_the_bad_ones(tmp_path, items, split_bytes, b
     whole = b"\n".join(records)
     path = write(tmp_path, gzip.compress(whole) if is_packed else whole)
     bad = [(f"line {n}", i) for n, i in enumerate(items, start=1) if isinstance(i, bytes) and i]
-    sources = [JsonLinesSource(split_bytes=split_bytes, block_bytes=block_bytes), JsonLinesSource()]
+    sources = [JsonLinesSource(split_bytes=split_bytes, batch_bytes=block_bytes), JsonLinesSource()]
     outcomes = [read(path, source) for source in sources]
     for found in outcomes:
         assert found.rows == expected.rows
@@ -120,7 +120,7 @@ def test_good_elements_read_as_without_the_bad_ones(tmp_path, items, indent, blo
     clean = [json.dumps(i).encode() for i in items if not isinstance(i, bytes)]
     expected = read(write(tmp_path, b"\n".join(clean), "clean.jsonl"), JsonLinesSource())
     path = write(tmp_path, b"[" + b",\n".join(texts) + b"]")
-    outcomes = [read(path, source) for source in (JsonArraySource(block_bytes=block_bytes), JsonArraySource())]
+    outcomes = [read(path, source) for source in (JsonArraySource(batch_bytes=block_bytes), JsonArraySource())]
     for found in outcomes:
         assert found.rows == expected.rows
         assert [r.raw for r in found.rejected] == [i for i in items if isinstance(i, bytes)]
@@ -134,7 +134,7 @@ def test_careless_text_loses_no_record(tmp_path, text, split_bytes, block_bytes)
     path = write(tmp_path, "x,y\n" + text)
     features = (make_feature("x", "int64", nullable=True), make_feature("y", "string", nullable=True))
     outcomes = []
-    for source in (CsvSource(split_bytes=split_bytes, block_bytes=block_bytes), CsvSource()):
+    for source in (CsvSource(split_bytes=split_bytes, batch_bytes=block_bytes), CsvSource()):
         try:
             found = read(path, source, features, delimiter=",")
             outcomes.append((found.rows, found.rejected))
@@ -167,7 +167,7 @@ def test_what_is_declared_does_not_depend_on_the_split(tmp_path):
     features = (make_feature("a", "string", nullable=True),)
     outcomes = [
         read(path, source, features)
-        for source in (JsonLinesSource(), JsonLinesSource(block_bytes=15), JsonLinesSource(split_bytes=50))
+        for source in (JsonLinesSource(), JsonLinesSource(batch_bytes=15), JsonLinesSource(split_bytes=50))
     ]
     for found in outcomes:
         assert [r["a"] for r in found.rows] == ["1.10"] * 20 + ["2"] * 5

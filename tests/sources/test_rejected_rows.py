@@ -44,7 +44,7 @@ def as_reason(error: BadInputError) -> tuple[str, str]:
 def test_a_bad_record_of_csv(tmp_path, record, reason, block_bytes):
     before = b'i,f,s,d\n1,2.5,"two\nlines",2020-01-01\n\n-1,,,\n'
     path = write(tmp_path, before + record + b"\n2,1,y,\n")
-    source = CsvSource(block_bytes=block_bytes)
+    source = CsvSource(batch_bytes=block_bytes)
     found = read(path, source)
     assert [r["i"] for r in found.rows] == [1, -1, 2]
     (bad,) = found.rejected
@@ -96,7 +96,7 @@ def test_bytes_need_not_be_utf8(tmp_path):
 def test_a_bad_line_of_json(tmp_path, line, reason, block_bytes):
     before = b'\xef\xbb\xbf{"i":1,"s":"\xe2\x80\xa8"}\n\n \r\n{"i":9007199254740993}\r\n'
     path = write(tmp_path, before + line + b'\n{"i":3}')
-    source = JsonLinesSource(block_bytes=block_bytes)
+    source = JsonLinesSource(batch_bytes=block_bytes)
     found = read(path, source)
     assert [r["i"] for r in found.rows] == [1, 9007199254740993, 3]
     assert found.rows[0]["s"] == "\u2028"
@@ -186,7 +186,7 @@ def test_lines_are_counted_once_for_all_bad_rows(tmp_path, monkeypatch):
     )
     content = b"i,f,s,d\n" + b"1,,,\nx,,,\n" * 5000
     path = write(tmp_path, content)
-    found = read(path, CsvSource(block_bytes=500, split_bytes=9000))
+    found = read(path, CsvSource(batch_bytes=500, split_bytes=9000))
     assert [r.position for r in found.rejected] == [f"line {n}" for n in range(3, 10_002, 2)]
     assert sum(counted) <= len(content)
 

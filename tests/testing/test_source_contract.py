@@ -117,7 +117,7 @@ class FaultyContract(SourceContract):
         return FaultySource(**self.fault)
 
     def cut_source(self, split_bytes, batch_bytes):
-        return FaultySource(split_bytes=split_bytes, block_bytes=batch_bytes, **self.fault)
+        return FaultySource(split_bytes=split_bytes, batch_bytes=batch_bytes, **self.fault)
 
     def row(self, number):
         return {"n": number, "s": f"text {number}"}

@@ -22,7 +22,15 @@ from shardkit.messages import printable
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
 from shardkit.sources.arrays.rows import ArrayLayout, OrderedRows
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
+from shardkit.sources.base import (
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    SourceSettings,
+    choose_split_bytes,
+    place,
+)
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -52,18 +60,10 @@ class _Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IdxSource:
-    """The MNIST family.
-
-    Attributes:
-        format: `idx`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        batch_bytes: Wanted size of a batch.
-    """
+class IdxSource(SourceSettings):
+    """The MNIST family."""
 
     format: str = "idx"
-    split_bytes: int | None = None
-    batch_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file begins as IDX does, or is called so."""

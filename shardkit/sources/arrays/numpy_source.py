@@ -21,7 +21,15 @@ from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, col
 from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, choose_split_bytes, place
+from shardkit.sources.base import (
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    SourceSettings,
+    choose_split_bytes,
+    place,
+)
 from shardkit.sources.class_folders import describe_classes, find_class_level
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_raw, open_stream, read_exactly
@@ -45,18 +53,10 @@ class _StoredArray(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NumpySource:
-    """NumPy arrays.
-
-    Attributes:
-        format: `numpy`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        batch_bytes: Wanted size of a batch.
-    """
+class NumpySource(SourceSettings):
+    """NumPy arrays."""
 
     format: str = "numpy"
-    split_bytes: int | None = None
-    batch_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file holds an array, or is called like one."""

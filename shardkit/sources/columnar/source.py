@@ -14,12 +14,12 @@ import pyarrow as pa
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features
 from shardkit.sources.base import (
-    BATCH_BYTES,
     MIN_SPLIT_BYTES,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    SourceSettings,
     numbered,
     place,
 )
@@ -88,18 +88,8 @@ class CountedContainer(Container):
 
 
 @dataclass(frozen=True)
-class ColumnarSource(ABC):
-    """One of these formats.
-
-    Attributes:
-        format: Its name.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        batch_bytes: Wanted size of a batch in memory.
-    """
-
-    format: str
-    split_bytes: int | None = None
-    batch_bytes: int = BATCH_BYTES
+class ColumnarSource(SourceSettings, ABC):
+    """One of these formats."""
 
     kind: ClassVar[str]
     """What the files are called in messages, such as `Parquet`."""

@@ -17,11 +17,11 @@ from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageE
 from shardkit.features import Features, make_feature
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
-    BATCH_BYTES,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    SourceSettings,
     choose_split_bytes,
     numbered,
     place,
@@ -66,18 +66,10 @@ _FIRST_LINES = 16
 
 
 @dataclass(frozen=True)
-class CsvSource:
-    """Delimited text.
-
-    Attributes:
-        format: `csv` or `tsv`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        block_bytes: Wanted text of a batch.
-    """
+class CsvSource(SourceSettings):
+    """Delimited text."""
 
     format: str = "csv"
-    split_bytes: int | None = None
-    block_bytes: int = BATCH_BYTES
 
     def settle(self, files: tuple[RawFile, ...], options: SourceOptions) -> SourceOptions:
         """Returns the options with the names of the columns, where the files have no header line.
@@ -207,7 +199,7 @@ class CsvSource:
             file, split.file_start, split.start, LineNumbers(file, rule), tolerates_bad_rows=options.tolerates_bad_rows
         )
         start = split.start or dialect.data_start
-        for block in read_blocks(file, rule, options, start=start, stop=split.stop, block_bytes=self.block_bytes):
+        for block in read_blocks(file, rule, options, start=start, stop=split.stop, block_bytes=self.batch_bytes):
             try:
                 parsed = parser.parse(block.data)
             except RECORD_ERRORS:

@@ -14,11 +14,11 @@ import msgspec
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import (
-    BATCH_BYTES,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    SourceSettings,
     choose_split_bytes,
     numbered,
     place,
@@ -47,18 +47,10 @@ _CALLED_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class JsonArraySource:
-    """Arrays of objects, and objects one behind the other.
-
-    Attributes:
-        format: `json`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        block_bytes: Wanted text of a batch.
-    """
+class JsonArraySource(SourceSettings):
+    """Arrays of objects, and objects one behind the other."""
 
     format: str = "json"
-    split_bytes: int | None = None
-    block_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file begins with an array of objects, or with an object that has a line for its brace.
@@ -143,7 +135,7 @@ class JsonArraySource:
                 tolerates_bad_rows=tolerates,
                 rows_before=lambda: _count_elements(file, options, split.start),
             )
-            for elements in _read_elements(file, options, self.block_bytes, start=split.start, stop=split.stop):
+            for elements in _read_elements(file, options, self.batch_bytes, start=split.start, stop=split.stop):
                 data = elements.as_lines()
                 block = TextBlock(memoryview(elements.data), elements.offset, elements.is_last)
                 parsed = try_decode(decoder, data)

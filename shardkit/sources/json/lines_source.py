@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources.base import BATCH_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, numbered, place
+from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered, place
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
@@ -36,18 +36,10 @@ _ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
 
 
 @dataclass(frozen=True)
-class JsonLinesSource:
-    """JSON Lines.
-
-    Attributes:
-        format: `jsonl`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        block_bytes: Wanted text of a batch.
-    """
+class JsonLinesSource(SourceSettings):
+    """JSON Lines."""
 
     format: str = "jsonl"
-    split_bytes: int | None = None
-    block_bytes: int = BATCH_BYTES
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:
         """Returns the keys that the heads of the files hold, and places evenly spread over large files.
@@ -116,7 +108,7 @@ class JsonLinesSource:
         tolerates = options.tolerates_bad_rows
         decoder, sieve = readers(features, modes, options)
         maker = BatchMaker(file, split.file_start, split.start, LineNumbers(file, _RULE), tolerates_bad_rows=tolerates)
-        for block in read_blocks(file, _RULE, options, start=start, stop=split.stop, block_bytes=self.block_bytes):
+        for block in read_blocks(file, _RULE, options, start=start, stop=split.stop, block_bytes=self.batch_bytes):
             data = bytes(block.data)
             parsed = try_decode(decoder, data)
             if parsed is None:

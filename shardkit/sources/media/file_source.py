@@ -18,7 +18,16 @@ from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import HEAD_BYTES, text_kind
 from shardkit.media.audio_decoding import Samples
 from shardkit.media.image_codec import is_turned
-from shardkit.sources.base import BATCH_BYTES, MAX_RAW_BYTES, InputSplit, RawFile, RowBatch, SourceOptions, place
+from shardkit.sources.base import (
+    BATCH_BYTES,
+    MAX_RAW_BYTES,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    SourceSettings,
+    place,
+)
 from shardkit.sources.class_folders import class_notes, class_of, classes_of, find_class_level
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.files.whole_files import WholeFiles, read_heads, read_whole_files
@@ -63,20 +72,13 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MediaSource(ABC):
+class MediaSource(SourceSettings, ABC):
     """One of these formats.
 
     The class of a file is the first folder below the input. Files that all lie in one folder have none, and where
     labels are given, those take the place of the folders.
-
-    Attributes:
-        format: Its name.
-        split_bytes: Wanted size of a split; None chooses by the size of all files.
-        batch_bytes: Wanted size of a batch.
     """
 
-    format: str
-    split_bytes: int | None = None
     batch_bytes: int = _BATCH_BYTES
 
     words: ClassVar[Words]

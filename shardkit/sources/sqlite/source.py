@@ -13,11 +13,11 @@ import msgspec
 from shardkit.features import Features
 from shardkit.messages import printable
 from shardkit.sources.base import (
-    BATCH_BYTES,
     InputSplit,
     RawFile,
     RowBatch,
     SourceOptions,
+    SourceSettings,
     choose_split_bytes,
     numbered,
 )
@@ -34,18 +34,10 @@ _COMPANION_HEADS = (b"\x37\x7f\x06", b"\xd9\xd5\x05\xf9", bytes(8), b"\x18\xe2\x
 
 
 @dataclass(frozen=True)
-class SqliteSource:
-    """SQLite databases.
-
-    Attributes:
-        format: `sqlite`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        batch_bytes: Wanted size of a batch.
-    """
+class SqliteSource(SourceSettings):
+    """SQLite databases."""
 
     format: str = "sqlite"
-    split_bytes: int | None = None
-    batch_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file starts like a database, or like a file that SQLite puts beside one."""

@@ -152,8 +152,8 @@ class LibsvmSource(TextSource):
     def block_bytes_of(self, options: SourceOptions) -> int:
         """Returns how much text makes a batch: less where dense vectors take up far more room."""
         if options.vector == "sparse":
-            return self.block_bytes
-        return min(self.block_bytes, max(4096, _DENSE_BYTES // (8 * options.vector_size) * _LINE_BYTES))
+            return self.batch_bytes
+        return min(self.batch_bytes, max(4096, _DENSE_BYTES // (8 * options.vector_size) * _LINE_BYTES))
 
 
 def _line(number: str) -> str:

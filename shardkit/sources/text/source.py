@@ -28,6 +28,7 @@ from shardkit.sources.base import (
     RejectedRow,
     RowBatch,
     SourceOptions,
+    SourceSettings,
     choose_split_bytes,
     numbered,
     place,
@@ -64,18 +65,10 @@ ColumnsOf = Callable[[pa.Array, Features, SourceOptions], Mapping[str, pa.Array]
 
 
 @dataclass(frozen=True)
-class TextSource:
-    """Plain text.
-
-    Attributes:
-        format: `text`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        block_bytes: Wanted text of a batch.
-    """
+class TextSource(SourceSettings):
+    """Plain text."""
 
     format: str = "text"
-    split_bytes: int | None = None
-    block_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file holds text, but neither JSON nor a table; one column is a table by its name alone."""
@@ -154,7 +147,7 @@ class TextSource:
             DamagedFileError: If the text is in another encoding, or damaged where it was compressed.
         """
         if options.text_record == "file":
-            yield from read_documents(split, files, features, options, self.block_bytes)
+            yield from read_documents(split, files, features, options, self.batch_bytes)
             return
         file = files[split.file_start]
         with guard_unchanged(file):
@@ -169,7 +162,7 @@ class TextSource:
 
     def block_bytes_of(self, options: SourceOptions) -> int:
         """Returns how much text makes a batch."""
-        return self.block_bytes
+        return self.batch_bytes
 
     def _split_one(self, file: RawFile, file_index: int, rule: TextRule) -> list[InputSplit]:
         if not file.num_bytes:

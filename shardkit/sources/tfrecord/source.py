@@ -13,12 +13,12 @@ from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
-    BATCH_BYTES,
     InputSplit,
     RawFile,
     RejectedRow,
     RowBatch,
     SourceOptions,
+    SourceSettings,
     choose_split_bytes,
     rejected_row,
     row_identities,
@@ -50,20 +50,13 @@ _MAX_HEADS = 16
 
 
 @dataclass(frozen=True)
-class TfrecordSource:
+class TfrecordSource(SourceSettings):
     """TFRecords of Examples or SequenceExamples.
 
     A feature list becomes a list of any length: the values of its steps, one step after the other.
-
-    Attributes:
-        format: `tfrecord`.
-        split_bytes: Wanted size of a split; None chooses by the size of the file.
-        block_bytes: Wanted size of the records of a batch.
     """
 
     format: str = "tfrecord"
-    split_bytes: int | None = None
-    block_bytes: int = BATCH_BYTES
 
     def recognizes(self, head: bytes, name: str) -> bool:
         """Returns whether a file begins with a record, or with a zlib stream that does."""
@@ -135,11 +128,11 @@ class TfrecordSource:
         with guard_unchanged(file):
             form = form_of(file)
             decoder = BlockDecoder(features, _head_shape(file, options), max_length(options))
-            reader = _SplitReader(file, form, split, options, self.block_bytes)
+            reader = _SplitReader(file, form, split, options, self.batch_bytes)
             first_row = 0
             with open_records(file, form, split.start, is_read_through=True) as stream:
                 blocks = read_blocks(
-                    stream, file, form, options, start=split.start, stop=split.stop, block_bytes=self.block_bytes
+                    stream, file, form, options, start=split.start, stop=split.stop, block_bytes=self.batch_bytes
                 )
                 for block in blocks:
                     identities = row_identities(file, split.start, first_row, len(block.starts))
@@ -156,7 +149,7 @@ class TfrecordSource:
             return [(0, file.num_bytes)]
         with guard_unchanged(file):
             try:
-                cuts = find_cuts(file, options, wanted, self.block_bytes)
+                cuts = find_cuts(file, options, wanted, self.batch_bytes)
             except DamagedFileError:
                 # Reading from the start comes to the damage, and handles it.
                 return [(0, file.num_bytes)]

@@ -44,7 +44,7 @@ def test_first_lines_and_comments_are_left_out(tmp_path, pack, block_bytes):
     lines = ["A title, with commas\n", '"open quote\n', *lines[:50], "# paused, here\n", *lines[50:], "# end"]
     path = tmp_path / "a.csv"
     path.write_bytes(pack("".join(lines)))
-    rows = rows_of(path, CsvSource(split_bytes=500, block_bytes=block_bytes), skip_lines=2, comment="#")
+    rows = rows_of(path, CsvSource(split_bytes=500, batch_bytes=block_bytes), skip_lines=2, comment="#")
     assert rows == [{"id": i, "x": i / 4} for i in range(200)]
 
 

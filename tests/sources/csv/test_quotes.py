@@ -28,7 +28,7 @@ def test_record_beyond_the_limit_is_refused(tmp_path):
     content = "a,b\n1,x\n2," + "y" * 5000 + "\n"
     assert "line 3" in fails(tmp_path, content, max_record_bytes=1000)
     content = 'a,b\n1,x\n2,"' + "y\n" * 5000
-    message = fails(tmp_path, content, max_record_bytes=1000, source=CsvSource(block_bytes=512))
+    message = fails(tmp_path, content, max_record_bytes=1000, source=CsvSource(batch_bytes=512))
     assert "line 3" in message
     assert "never closed" in message
 
@@ -37,7 +37,7 @@ def test_fields_larger_than_a_block_are_read(tmp_path):
     text = 'a "quoted"\nline, and more' * 4000
     buffer = io.StringIO(newline="")
     csv.writer(buffer).writerows([["a", "b"], ["1", text], ["2", "short"]])
-    _, rows = read(write(tmp_path, buffer.getvalue()), source=CsvSource(block_bytes=1024))
+    _, rows = read(write(tmp_path, buffer.getvalue()), source=CsvSource(batch_bytes=1024))
     assert rows == [{"a": 1, "b": text}, {"a": 2, "b": "short"}]
 
 
@@ -58,7 +58,7 @@ def test_splits_and_blocks_never_change_what_is_read(tmp_path, table, line_end, 
     csv.writer(buffer, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([names, *table])
     path = write(tmp_path, ("\ufeff" if with_bom else "") + buffer.getvalue())
     features = tuple(make_feature(n, "string", nullable=True) for n in names)
-    source = CsvSource(split_bytes=split_bytes, block_bytes=block_bytes)
+    source = CsvSource(split_bytes=split_bytes, batch_bytes=block_bytes)
     _, rows = read(path, source=source, features=features, delimiter=",")
     assert [[r[n] for n in names] for r in rows] == table
 
@@ -70,7 +70,7 @@ def test_careless_text_reads_as_pythons_csv_module_reads_it(tmp_path, text, spli
     rows = [r for r in csv.reader(io.StringIO("x,y\n" + text, newline="")) if r]
     path = write(tmp_path, "x,y\n" + text)
     features = (make_feature("x", "string", nullable=True), make_feature("y", "string", nullable=True))
-    source = CsvSource(split_bytes=split_bytes, block_bytes=block_bytes)
+    source = CsvSource(split_bytes=split_bytes, batch_bytes=block_bytes)
     try:
         _, found = read(path, source=source, features=features, delimiter=",")
     except BadInputError as error:
@@ -115,7 +115,7 @@ def test_fields_up_to_their_limit_are_read_and_longer_ones_cost_their_row(tmp_pa
     options = SourceOptions(max_field_bytes=10, tolerates_bad_rows=True)
     files = list_inputs([str(path)]).files
     features = CsvSource().infer(files, options)
-    for source in (CsvSource(), CsvSource(split_bytes=20, block_bytes=7)):
+    for source in (CsvSource(), CsvSource(split_bytes=20, batch_bytes=7)):
         parts = [p for s in source.split(files, options) for p in source.read(s, files, features, options)]
         assert [row["a"] for p in parts for row in p.batch.to_pylist()] == [1, 2, 4]
         rejected = [row for p in parts for row in p.rejected]

@@ -159,7 +159,7 @@ LATE = "a,b,c\n" + '1,x,"two\nlines"\n' * 20_000
 )
 def test_late_rows_are_named_by_line(tmp_path, row, parts):
     path = write(tmp_path, LATE + row)
-    for source in (CsvSource(), CsvSource(split_bytes=50_000, block_bytes=7_000)):
+    for source in (CsvSource(), CsvSource(split_bytes=50_000, batch_bytes=7_000)):
         with pytest.raises(BadInputError) as caught:
             read(path, source=source)
         for part in parts:
@@ -169,7 +169,7 @@ def test_late_rows_are_named_by_line(tmp_path, row, parts):
 def test_lines_are_counted_from_the_start_of_the_file_whatever_ends_them(tmp_path):
     for line_end in ("\n", "\r\n", "\r"):
         path = write(tmp_path, line_end.join(["a,b", "", *["1,x"] * 11_000, "y,x", ""]))
-        for source in (CsvSource(), CsvSource(split_bytes=9_000, block_bytes=5_000)):
+        for source in (CsvSource(), CsvSource(split_bytes=9_000, batch_bytes=5_000)):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(text_lines, "_COUNT_BYTES", 7)
                 with pytest.raises(BadInputError, match="line 11003"):

@@ -42,7 +42,7 @@ def test_cuts_change_neither_rows_nor_what_is_said_of_bad_ones(tmp_path, texts, 
     for text in layouts(rows):
         path = write(tmp_path, text)
         files, options = list_inputs([str(path)]).files, SourceOptions(tolerates_bad_rows=True)
-        cut = JsonArraySource(split_bytes=split_bytes, block_bytes=block_bytes)
+        cut = JsonArraySource(split_bytes=split_bytes, batch_bytes=block_bytes)
         splits = cut.split(files, options)
         assert sum(s.num_bytes for s in splits) == files[0].num_bytes
         _, whole_rows, whole_bad = read(path, features, JsonArraySource(split_bytes=10**6), tolerates_bad_rows=True)
@@ -107,7 +107,7 @@ def check_mutation(folder: Path, rng: random.Random) -> bool:
     path = write(folder, mutated(rng))
     features = (make_feature("i", "int64", nullable=True), make_feature("s", "string", nullable=True))
     allows = rng.random() < 0.3
-    cut = JsonArraySource(split_bytes=rng.randrange(8, 200), block_bytes=rng.randrange(1, 80))
+    cut = JsonArraySource(split_bytes=rng.randrange(8, 200), batch_bytes=rng.randrange(1, 80))
     whole = outcome(path, features, JsonArraySource(split_bytes=10**6), allows_duplicate_keys=allows)
     assert outcome(path, features, cut, allows_duplicate_keys=allows) == whole, path.read_bytes()
     return whole == "damaged"

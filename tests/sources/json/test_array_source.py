@@ -38,7 +38,7 @@ ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": '[{,\\"}]'}, {"a": None, "b": "é\n"}]
 @pytest.mark.parametrize("block_bytes", [3, 40, 1_000_000])
 def test_any_layout_gives_the_same_rows(tmp_path, text, block_bytes):
     path = write(tmp_path, text)
-    described, rows, _ = read(path, source=JsonArraySource(block_bytes=block_bytes))
+    described, rows, _ = read(path, source=JsonArraySource(batch_bytes=block_bytes))
     assert described == {"a": "int64", "b": "string"}
     assert rows == ROWS
     assert read(write(tmp_path, gzip.compress(text.encode()), "b.json"))[1] == ROWS
@@ -116,7 +116,7 @@ def test_a_bad_element_is_one_bad_row(tmp_path, element, reason, block_bytes):
     start = '[\n{"a":1,"b":"x"},\n{"a":2,\n"b":"y"},\n'
     path = write(tmp_path, start + element + ',\n{"a":3,"b":"z"}\n]')
     features = (make_feature("a", "int64", nullable=True), make_feature("b", "string", nullable=True))
-    source = JsonArraySource(block_bytes=block_bytes)
+    source = JsonArraySource(batch_bytes=block_bytes)
     with pytest.raises(BadInputError) as caught:
         read(path, features, source)
     assert "a.json, row 3, line 5" in str(caught.value)
@@ -162,7 +162,7 @@ def test_bad_elements_first_last_and_alone(tmp_path):
 @pytest.mark.parametrize("block_bytes", [5, 1_000_000])
 def test_a_broken_array_damages_the_file(tmp_path, text, part, tolerates_bad_rows, block_bytes):
     features = (make_feature("a", "int64", nullable=True),)
-    source = JsonArraySource(block_bytes=block_bytes)
+    source = JsonArraySource(batch_bytes=block_bytes)
     with pytest.raises(DamagedFileError, match=r"a\.json, line 1") as caught:
         read(write(tmp_path, text), features, source, tolerates_bad_rows=tolerates_bad_rows)
     assert part in str(caught.value)
@@ -171,7 +171,7 @@ def test_a_broken_array_damages_the_file(tmp_path, text, part, tolerates_bad_row
 def test_an_element_beyond_the_limit_damages_the_file(tmp_path):
     features = (make_feature("b", "string", nullable=True),)
     path = write(tmp_path, json.dumps([{"b": "x"}, {"b": "y" * 5000}], indent=0))
-    for source in (JsonArraySource(block_bytes=100), JsonArraySource()):
+    for source in (JsonArraySource(batch_bytes=100), JsonArraySource()):
         with pytest.raises(DamagedFileError, match="line 5"):
             read(path, features, source, max_record_bytes=1000, tolerates_bad_rows=True)
         assert len(read(path, features, source, max_record_bytes=5100)[1]) == 2
@@ -192,7 +192,7 @@ def test_cut_off_anywhere_is_never_a_shorter_file(tmp_path):
     features = (make_feature("a", "int64"), make_feature("b", "string"))
     for length in range(2, len(text)):
         with pytest.raises(BadInputError):
-            read(write(tmp_path, text[:length]), features, JsonArraySource(block_bytes=16))
+            read(write(tmp_path, text[:length]), features, JsonArraySource(batch_bytes=16))
 
 
 VALUES = st.fixed_dictionaries(
@@ -224,7 +224,7 @@ FEATURES = (
 )
 def test_rows_read_as_pythons_json_module_reads_them(tmp_path, arrays, indent, is_ascii, block_bytes):
     text = "\n".join(json.dumps(array, indent=indent, ensure_ascii=is_ascii) for array in arrays)
-    _, rows, _ = read(write(tmp_path, text), FEATURES, JsonArraySource(block_bytes=block_bytes))
+    _, rows, _ = read(write(tmp_path, text), FEATURES, JsonArraySource(batch_bytes=block_bytes))
     expected = [row for array in arrays for row in array]
     assert rows == [
         {"i": r.get("i"), "s": r.get("s"), "l": r.get("l"), "n/x": (r.get("n") or {}).get("x")} for r in expected
@@ -242,7 +242,7 @@ def test_any_text_reads_as_json_reads_it_or_is_refused(tmp_path, text, block_byt
     outcomes = []
     for size in (block_bytes, 1000):
         try:
-            source = JsonArraySource(block_bytes=size)
+            source = JsonArraySource(batch_bytes=size)
             _, rows, rejected = read(write(tmp_path, text), features, source, tolerates_bad_rows=True)
             outcomes.append((rows, rejected))
         except BadInputError:
@@ -274,7 +274,7 @@ def test_random_damage_is_told_or_counted(tmp_path):
             elements = None
         path = write(tmp_path, bytes(data))
         try:
-            _, rows, rejected = read(path, FEATURES, JsonArraySource(block_bytes=64), tolerates_bad_rows=True)
+            _, rows, rejected = read(path, FEATURES, JsonArraySource(batch_bytes=64), tolerates_bad_rows=True)
         except DamagedFileError:
             assert elements is None
         else:

@@ -85,7 +85,7 @@ def test_types_come_from_the_values(tmp_path, lines, expected):
 )
 def test_late_lines_are_named(tmp_path, line, parts):
     path = write(tmp_path, GOOD * 11_000 + "\n" + line + "\n" + GOOD)
-    for source in (JsonLinesSource(), JsonLinesSource(split_bytes=30_000, block_bytes=5_000)):
+    for source in (JsonLinesSource(), JsonLinesSource(split_bytes=30_000, batch_bytes=5_000)):
         message = fails(path, source=source)
         for part in ["a.jsonl, line 11002", *parts]:
             assert part in message
@@ -117,7 +117,7 @@ def test_declared_types_govern(tmp_path):
         '{"a":1.10,"b":"39","c":"2020-01-01T10:00:00","d":"cat","e":1.10,"f":[0.5,3],"g":""}',
     ]
     # One row a block: what a column holds shows only in the second.
-    for source in (JsonLinesSource(), JsonLinesSource(block_bytes=10)):
+    for source in (JsonLinesSource(), JsonLinesSource(batch_bytes=10)):
         _, rows = read(write(tmp_path, "\n".join(lines)), features=features, source=source)
         assert [r["a"] for r in rows] == [None, "1.10"]
         assert [r["b"] for r in rows] == [None, 39]
@@ -148,7 +148,7 @@ def test_values_that_do_not_fit_what_is_declared(tmp_path, feature, value, part)
 def test_compressed_and_long_lines(tmp_path):
     text = "x" * 300_000
     path = write(tmp_path, gzip.compress((json.dumps({"b": text}) + "\n" + GOOD).encode()))
-    _, rows = read(path, source=JsonLinesSource(block_bytes=1000))
+    _, rows = read(path, source=JsonLinesSource(batch_bytes=1000))
     assert [r["b"] for r in rows] == [text, "x"]
 
 
@@ -188,7 +188,7 @@ def flat(row: dict, prefix: str = "") -> dict:
 )
 def test_rows_read_as_pythons_json_module_reads_them(tmp_path, rows, split_bytes, block_bytes, is_ascii):
     text = "\n".join(json.dumps(r, ensure_ascii=is_ascii) for r in rows)
-    source = JsonLinesSource(split_bytes=split_bytes, block_bytes=block_bytes)
+    source = JsonLinesSource(split_bytes=split_bytes, batch_bytes=block_bytes)
     features = tuple(
         make_feature(name, dtype, shape, nullable=True)
         for name, dtype, shape in (

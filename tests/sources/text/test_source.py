@@ -89,12 +89,12 @@ PIECES = st.lists(st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r", b"a", b"bc d"
 def test_any_cut_gives_the_same_rows(tmp_path, pieces, has_mark, split_bytes, block_bytes, record):
     content = b"\xef\xbb\xbf" * has_mark + b"".join(pieces) + b"x"
     path = write(tmp_path, content)
-    found = read(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=block_bytes))
+    found = read(path, text_record=record, source=TextSource(split_bytes=split_bytes, batch_bytes=block_bytes))
     expected = lines_of(content) if record == "line" else paragraphs_of(content)
     assert [t.encode() for t in found.columns["text"]] == expected
     assert len(set(found.identities)) == len(expected)
     assert sum(s.num_bytes for s in found.splits) == len(content)
-    again = read(path, text_record=record, source=TextSource(split_bytes=split_bytes, block_bytes=77))
+    again = read(path, text_record=record, source=TextSource(split_bytes=split_bytes, batch_bytes=77))
     assert again.identities == found.identities
 
 
@@ -114,7 +114,7 @@ def test_bad_rows_end_the_conversion_or_are_rejected(tmp_path, content, message,
         message = re.sub(r"line (\d)", lambda m: f"line {2 * int(m[1]) - 1}", message)
         message = re.sub(r"at byte 6$", "at byte 7", message)
     path = write(tmp_path, content)
-    source = TextSource(block_bytes=100)
+    source = TextSource(batch_bytes=100)
     with pytest.raises(BadInputError, match=re.escape(message)):
         read(path, source=source, max_record_bytes=100, text_record=record)
     found = read(path, source=source, max_record_bytes=100, text_record=record, tolerates_bad_rows=True)
@@ -148,7 +148,7 @@ def test_a_bad_file_among_files_is_one_rejected_row(tmp_path):
 def test_line_numbers_count_what_lies_before_the_split(tmp_path):
     content = b"".join(b"line %d\n\n" % i for i in range(1000)) + b"b\xe4d\n"
     with pytest.raises(BadInputError, match=f"line 2001: not UTF-8 at byte {len(content) - 3}"):
-        read(write(tmp_path, content), source=TextSource(split_bytes=500, block_bytes=100))
+        read(write(tmp_path, content), source=TextSource(split_bytes=500, batch_bytes=100))
 
 
 @pytest.mark.parametrize("record", ["line", "paragraph", "file"])
@@ -210,7 +210,7 @@ def test_a_table_read_as_text_is_noted(tmp_path):
 
 def test_memory_stays_small_for_a_line_without_end(tmp_path):
     path = write(tmp_path, b"x" * 3_000_000 + b"\nend\n")
-    found = read(path, max_record_bytes=10_000, tolerates_bad_rows=True, source=TextSource(block_bytes=4096))
+    found = read(path, max_record_bytes=10_000, tolerates_bad_rows=True, source=TextSource(batch_bytes=4096))
     assert found.columns["text"] == ["end"]
     assert [(len(r.raw) <= 20_000, r.first_byte) for r in found.rejected] == [(True, 0)]
 
@@ -237,7 +237,7 @@ def check_mutation(folder: Path, rng: random.Random, seeds: list[bytes]) -> str:
         data = data or bytearray(b"x")
     path = write(folder, bytes(data))
     record = rng.choice(["line", "paragraph"])
-    source = TextSource(split_bytes=rng.choice([None, 20]), block_bytes=rng.choice([64, 1000]))
+    source = TextSource(split_bytes=rng.choice([None, 20]), batch_bytes=rng.choice([64, 1000]))
     try:
         found = read(path, text_record=record, source=source, max_record_bytes=80, tolerates_bad_rows=True)
     except ShardkitError:

@@ -39,7 +39,7 @@ def test_damaged_record_is_one_bad_row(tmp_path):
     assert f"a.tfrecord, row 5, byte {start}" in message
     assert "CRC32C" in message
     for block_bytes in (10**6, 60):
-        _, rows, (bad,) = read(path, source=TfrecordSource(block_bytes=block_bytes), tolerates_bad_rows=True)
+        _, rows, (bad,) = read(path, source=TfrecordSource(batch_bytes=block_bytes), tolerates_bad_rows=True)
         assert [r["n"] for r in rows] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
         assert (bad.position, bad.first_byte) == ("row 5", start)
         assert bad.raw == data[start + 12 : start + 12 + len(records[4])]
@@ -92,7 +92,7 @@ def test_record_that_is_too_large(tmp_path, pack):
     records = [example(n=1, s="a"), example(n=2, s="b" * 50_000), example(n=3, s="c")]
     path = write(tmp_path, records, pack=pack)
     assert "4.00 KiB" in fails(path, max_record_bytes=4096)
-    source = TfrecordSource(block_bytes=1000)
+    source = TfrecordSource(batch_bytes=1000)
     _, rows, (bad,) = read(path, source=source, max_record_bytes=4096, tolerates_bad_rows=True)
     assert [r["n"] for r in rows] == [1, 3]
     assert records[1].startswith(bad.raw)
@@ -136,7 +136,7 @@ def test_row_numbers_count_from_the_start_of_the_file(tmp_path):
     records[250] = example(n=250, s=b"\xff")
     path = write(tmp_path, records)
     known = (make_feature("n", "int64"), make_feature("s", "string"))
-    source = TfrecordSource(split_bytes=800, block_bytes=200)
+    source = TfrecordSource(split_bytes=800, batch_bytes=200)
     _, rows, (bad,) = read(path, source=source, features=known, tolerates_bad_rows=True)
     assert len(rows) == 299
     assert bad.position == "row 251"

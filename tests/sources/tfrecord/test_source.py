@@ -84,7 +84,7 @@ def test_media_types(tmp_path):
 def test_compression_is_found_by_content(tmp_path, pack):
     records = [example(n=i, s=f"row {i}") for i in range(5000)]
     path = write(tmp_path, records, "data.bin", pack)
-    source = TfrecordSource(block_bytes=1000)
+    source = TfrecordSource(batch_bytes=1000)
     assert source.recognizes(path.read_bytes()[:4096], "x") == (pack is not gzip.compress)
     _, rows, _ = read(path, source=source)
     assert [r["n"] for r in rows] == list(range(5000))
@@ -112,7 +112,7 @@ def test_any_cut_gives_the_same_rows(tmp_path_factory, sizes, split_bytes):
     folder = tmp_path_factory.mktemp("cut")
     path = write(folder, [example(s="x" * size, n=i) for i, size in enumerate(sizes)])
     whole = read(path)
-    assert read(path, source=TfrecordSource(split_bytes=split_bytes, block_bytes=300)) == whole
+    assert read(path, source=TfrecordSource(split_bytes=split_bytes, batch_bytes=300)) == whole
     assert [r["n"] for r in whole[1]] == list(range(len(sizes)))
 
 
