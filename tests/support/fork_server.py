@@ -26,18 +26,24 @@ _MODULES = {"shardkit": "convert", "tests.faults.command": "faults"}
 _TRAINING = ("evaluate", "export", "predict", "train")
 _ALWAYS_FRESH = ("doctor",)
 
+# Servers are started with it, whatever a test has set since.
+_environment = {}
+
 is_on = True
 _started = subprocess.Popen
 _lock = threading.Lock()
 _servers = {}
 
 
-def install(channels=()):
+def install(channels=(), environment=None):
     """Makes `subprocess.Popen` of this process fork commands.
 
     Args:
         channels: By kind of command, sockets to servers that are there; others are started when they are needed.
+        environment: Of these servers, as far as imports read it; that of this process if it starts them.
     """
+    _environment.clear()
+    _environment.update(os.environ if environment is None else environment)
     subprocess.Popen = ForkingPopen
     _servers.update({kind: _Server(channel) for kind, channel in dict(channels).items()})
 
@@ -121,12 +127,12 @@ def _server(kind):
 
 def _start_server(kind):
     own, other = socket.socketpair()
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT), _environment.get("PYTHONPATH", "")])
     with other:
         process = _started(
             [sys.executable, "-m", "tests.support.forked_commands", kind, str(other.fileno())],
             pass_fds=[other.fileno()],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**_environment, "PYTHONPATH": path},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
         )
@@ -156,4 +162,4 @@ def _has_variables_of_tests(environment):
     def chosen(variables):
         return {k: v for k, v in variables.items() if k.startswith(_IMPORT_VARIABLES)}
 
-    return chosen(environment) == chosen(os.environ)
+    return chosen(environment) == chosen(_environment)

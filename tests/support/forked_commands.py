@@ -70,7 +70,7 @@ def _keep_a_server(request, streams):
     own, other = socket.socketpair()
     if os.fork():
         other.close()
-        fork_server.install({"train": own})
+        fork_server.install({"train": own}, request["environment"])
         return request, streams
     own.close()
     for stream in streams:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.training.workers import workers_of
+
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 SETTINGS = ("--label", "label", "--global-batch-size", "20")
@@ -82,8 +84,8 @@ def test_a_worker_that_is_started_again_reads_what_the_others_read(inputs: Path,
     assert process.stderr is not None
     assert any(line.startswith("epoch 1 of") for line in process.stderr)
     append(inputs)
-    (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(worker), signal.SIGKILL)
+    (worker,) = workers_of(process)
+    os.kill(worker, signal.SIGKILL)
     said = process.stderr.read()
     assert process.wait(200) == 0, said
     assert "restart 1 of 1" in said

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.support.fork_server import SERVER_NAME
 from tests.support.training.outputs import assert_same, learned
 from tests.support.training.workers import (
     FEATURES,
@@ -21,6 +18,7 @@ from tests.support.training.workers import (
     start_processes,
     start_workers,
     train_command,
+    workers_of,
 )
 from train.distribution.exit_codes import EXIT_PEER_LOST
 
@@ -124,9 +122,3 @@ def test_a_lost_worker_is_not_the_fault_of_a_model_of_the_users_own(labelled, tm
     # What TensorFlow has to tell of it stands in a log.
     assert "E0000" not in said
     assert "E0000" in (tmp_path / "run" / "workers" / "chief.log").read_text()
-
-
-def workers_of(supervisor: subprocess.Popen[str]) -> list[int]:
-    """Returns the numbers of the worker processes, in the order they were started."""
-    found = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
-    return sorted(int(pid) for pid in found if Path(f"/proc/{pid}/comm").read_text().strip() != SERVER_NAME)

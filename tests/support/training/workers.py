@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.features import make_feature
+from tests.support.fork_server import SERVER_NAME
 from train.distribution.worker_identity import WORKER_IDENTITY, WorkerIdentity
 
 FEATURES = (
@@ -37,6 +38,12 @@ def free_addresses(count: int) -> list[str]:
 
 def start_workers(count: int, *arguments: object, folder: Path) -> list[subprocess.Popen[str]]:
     return start_processes(count, train_command(*arguments), folder=folder)
+
+
+def workers_of(supervisor: subprocess.Popen[str]) -> list[int]:
+    """Returns the numbers of the worker processes, in the order they were started."""
+    found = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
+    return sorted(int(pid) for pid in found if Path(f"/proc/{pid}/comm").read_text().strip() != SERVER_NAME)
 
 
 def train_command(*arguments: object) -> list[str]:

@@ -15,8 +15,8 @@ import pytest
 
 from shardkit.errors import UsageError
 from shardkit.features import make_feature
+from tests.support.training.workers import workers_of
 from train.distribution.launch import plan_launch, run_identity
-from train.distribution.worker_identity import WORKER_IDENTITY
 from train.options.config import TrainOptions
 
 FEATURES = (make_feature("x", "float64"), make_feature("label", "bool"))
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_is_started_again_and_ends_the_run(dataset, tmp_
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end_s
         time.sleep(0.02)
-    (worker,) = workers_of(process.pid)
+    (worker,) = workers_of(process)
     os.kill(worker, signal.SIGKILL)
     _, err = process.communicate(timeout=250)
     assert process.returncode == 0, err
@@ -135,19 +135,6 @@ def test_a_worker_that_is_killed_is_started_again_and_ends_the_run(dataset, tmp_
     assert "resumed after step" in err
     lines = (tmp_path / "o" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == list(range(40))
-
-
-def workers_of(pid: int) -> list[int]:
-    """Returns the processes that a supervisor started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and WORKER_IDENTITY.encode() in (path / "environ").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
 
 
 @pytest.mark.full

@@ -226,6 +226,8 @@ def test_without_credentials_nothing_is_handed_over(bucket, service, tmp_path):
     assert service.jobs == {}
 
 
+# In a forked process gRPC's first handshake fails at times, and is tried again for 15 s.
+@pytest.mark.fresh_start
 def test_credentials_are_those_that_google_finds(bucket, service, tmp_path):
     from tests.support.engines.fake_dataflow import TOKEN, make_credentials
 
