@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,22 @@ def test_a_newest_checkpoint_that_lost_its_index_is_told_like_any_damage(dataset
         (folder / f"step-{step}.index").unlink()
     with pytest.raises(DamageError, match="no checkpoint can be read"):
         train(dataset, tmp_path / "run", resume=True, **settings)
+
+
+def test_a_run_that_was_killed_in_its_first_save_starts_from_the_beginning(dataset, tmp_path) -> None:
+    settings = {"epochs": 1, "global_batch_size": 100}
+    whole = train(dataset, tmp_path / "whole", **settings)
+    cut = tmp_path / "run"
+    shutil.copytree(tmp_path / "whole", cut)
+    (cut / "checkpoints" / "checkpoint").unlink()
+    (cut / "checkpoints" / "step-5.index").write_bytes(b"")
+    for name in ("metrics.jsonl", "best"):
+        path = cut / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    reporter = Recorder()
+    resumed = train(dataset, cut, reporter, resume=True, **settings)
+    assert "warning: the first checkpoint was never finished; the run starts from the beginning" in reporter.texts
+    assert what_was_learned(resumed) == what_was_learned(whole)
 
 
 def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path) -> None:

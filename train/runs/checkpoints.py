@@ -93,7 +93,7 @@ class Checkpoints:
             self._workers.remove_old()
 
     def restore_newest(self) -> Restored | None:
-        """Restores the newest checkpoint that is whole; returns None if there is none at all.
+        """Restores the newest checkpoint that is whole; returns None if none was ever finished.
 
         The chief removes what a kill left of one that was being written.
 
@@ -125,6 +125,10 @@ class Checkpoints:
                 self._workers.restore(step)
             self.last_saved = step
             return Restored(int(self._step.numpy()), np.array(self._sums.numpy(), np.float64))
+        # TensorFlow names a checkpoint in this file when it is whole: a kill in the first save leaves none.
+        if len(steps) == 1 and not (self.folder / "checkpoint").exists():
+            self._warn("the first checkpoint was never finished; the run starts from the beginning")
+            return None
         if steps:
             raise DamageError(
                 "no checkpoint can be read",
