@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ MANIFESTS_DIR = "manifests"
 DATA_DIR = "data"
 INDEX = "index"
 """The source that a manifest names whose shards others wrote."""
+
+_Named = TypeVar("_Named", Feature, "SplitInfo")
 
 Json = str | int | float | bool | None | list[Any] | dict[str, Any]
 
@@ -182,14 +185,7 @@ class Manifest(Document, frozen=True, kw_only=True):
         Raises:
             UsageError: If there is none; names those there are.
         """
-        for split in self.splits:
-            if split.name == name:
-                return split
-        known = ", ".join(s.name for s in self.splits)
-        raise UsageError(
-            f"the dataset has no split {name!r}",
-            next_step=f"It has: {known}.{suggest(name, (x.name for x in self.splits))}",
-        )
+        return _find("split", name, self.splits)
 
     def feature(self, name: str) -> Feature:
         """Returns the feature of that name.
@@ -197,14 +193,7 @@ class Manifest(Document, frozen=True, kw_only=True):
         Raises:
             UsageError: If there is none; names those there are.
         """
-        for feature in self.features:
-            if feature.name == name:
-                return feature
-        known = ", ".join(f.name for f in self.features)
-        raise UsageError(
-            f"the dataset has no feature {name!r}",
-            next_step=f"It has: {known}.{suggest(name, (x.name for x in self.features))}",
-        )
+        return _find("feature", name, self.features)
 
 
 class ShardInfo(Document, frozen=True, kw_only=True):
@@ -298,6 +287,15 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
 
 def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()
+
+
+def _find(kind: str, name: str, items: Sequence[_Named]) -> _Named:
+    found = next((item for item in items if item.name == name), None)
+    if found is None:
+        names = [item.name for item in items]
+        next_step = f"It has: {', '.join(names)}.{suggest(name, names)}"
+        raise UsageError(f"the dataset has no {kind} {name!r}", next_step=next_step)
+    return found
 
 
 def _refuse_repeated(kind: str, names: list[str]) -> None:

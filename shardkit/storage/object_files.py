@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 from typing import Any, BinaryIO, cast
 
 from shardkit.errors import StorageError
 from shardkit.storage.clients import client_of
 from shardkit.storage.locations import redact
 from shardkit.storage.requests import patiently
+from shardkit.storage.seekable_file import SeekableFile
 from shardkit.units import MiB
 
 _BUFFER_BYTES = MiB
@@ -32,31 +32,13 @@ def open_object(path: str) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(_ObjectFile(path, file, num_bytes), _BUFFER_BYTES))
 
 
-class _ObjectFile(io.RawIOBase):
+class _ObjectFile(SeekableFile):
     """The client's own file, which reads ahead and notices where an object is replaced."""
 
     def __init__(self, path: str, file: Any, num_bytes: int) -> None:
-        super().__init__()
+        super().__init__(num_bytes)
         self._path = path
         self._file = file
-        self._num_bytes = num_bytes
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
-        if start + offset < 0:
-            raise ValueError(f"negative position {start + offset}")
-        self._position = start + offset
-        return self._position
 
     def readinto(self, buffer: Any, /) -> int:
         data = self._read(min(len(buffer), max(0, self._num_bytes - self._position)))

@@ -21,7 +21,7 @@ SERVER_NAME = "fork-server"
 # The constants of prctl(2).
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 # What these say is read when modules are imported.
-_IMPORT_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "KERAS_", "OPENBLAS_", "OMP_", "CUDA", "XLA_")
+_IMPORT_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "CUDA", "XLA_")
 _MODULES = {"shardkit": "convert", "tests.faults.command": "faults"}
 _TRAINING = ("evaluate", "export", "predict", "train")
 _ALWAYS_FRESH = ("doctor",)

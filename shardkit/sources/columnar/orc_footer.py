@@ -14,6 +14,8 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from shardkit.storage.seekable_file import SeekableFile
+
 MAGIC = b"ORC"
 
 _NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD, _BROTLI = range(7)
@@ -346,36 +348,20 @@ def _as_bytes(value: Value) -> bytes:
     return value
 
 
-class _Spliced(io.RawIOBase):
+class _Spliced(SeekableFile):
     """The start of one file, and behind it something else."""
 
     def __init__(self, raw: BinaryIO, num_bytes: int, rest: bytes) -> None:
-        super().__init__()
-        self._raw, self._num_bytes, self._rest = raw, num_bytes, rest
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes + len(self._rest)}[whence]
-        self._position = max(0, start + offset)
-        return self._position
+        super().__init__(num_bytes + len(rest))
+        self._raw, self._num_raw_bytes, self._rest = raw, num_bytes, rest
 
     def read(self, num_bytes: int = -1, /) -> bytes:
-        end = self._num_bytes + len(self._rest)
-        stop = end if num_bytes < 0 else min(end, self._position + num_bytes)
+        stop = self._num_bytes if num_bytes < 0 else min(self._num_bytes, self._position + num_bytes)
         data = b""
-        if self._position < min(stop, self._num_bytes):
+        if self._position < min(stop, self._num_raw_bytes):
             self._raw.seek(self._position)
-            data = self._raw.read(min(stop, self._num_bytes) - self._position)
-        if stop > self._num_bytes:
-            data += self._rest[max(0, self._position - self._num_bytes) : stop - self._num_bytes]
+            data = self._raw.read(min(stop, self._num_raw_bytes) - self._position)
+        if stop > self._num_raw_bytes:
+            data += self._rest[max(0, self._position - self._num_raw_bytes) : stop - self._num_raw_bytes]
         self._position += len(data)
         return data

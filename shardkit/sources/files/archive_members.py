@@ -21,6 +21,7 @@ from isal import igzip_lib, isal_zlib
 
 from shardkit.sources.base import ArchiveMember, RawFile
 from shardkit.sources.files.zip_directory import DEFLATED, ENCRYPTED, LOCAL_HEADER, LOCAL_MAGIC, STORED
+from shardkit.storage.seekable_file import SeekableFile
 from shardkit.units import KiB, MiB
 
 _PIECE_BYTES = 256 * KiB
@@ -293,28 +294,11 @@ class _MemberStream(io.RawIOBase):
             raise zlib.error("the checksum of a member is wrong")
 
 
-class _Range(io.RawIOBase):
+class _Range(SeekableFile):
     def __init__(self, archive: BinaryIO, start: int, num_bytes: int) -> None:
+        super().__init__(num_bytes)
         self._archive = archive
         self._start = start
-        self._num_bytes = num_bytes
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}[whence]
-        if origin + offset < 0:
-            raise ValueError("a place in front of the file")
-        self._position = origin + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
 
     def readinto(self, buffer: Any, /) -> int:
         wanted = max(0, min(len(buffer), self._num_bytes - self._position))
