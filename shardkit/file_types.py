@@ -115,7 +115,7 @@ def is_document_name(name: str) -> bool:
         return True
     if suffix in (".md", ".rst"):
         return True
-    return suffix in _DOCUMENT_SUFFIXES and PurePosixPath(name).stem.upper() in _DOCUMENT_STEMS
+    return suffix in _DOCUMENT_SUFFIXES and PurePosixPath(name).name.partition(".")[0].upper() in _DOCUMENT_STEMS
 
 
 def foreign_format(head: bytes) -> str | None:

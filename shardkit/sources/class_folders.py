@@ -16,6 +16,8 @@ from shardkit.units import MiB, format_count
 
 _MAX_DOCUMENT_BYTES = MiB
 _MIN_DOCUMENTS = 4
+# Of all files, so many must be texts of classes; the others are refused.
+_MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
 
@@ -125,14 +127,15 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     A folder is no class if its name has no letter, as that of a day, or is a key and a value.
 
     Raises:
-        UsageError: If a tenth of the files or less lie beside such texts.
+        UsageError: If a few files lie beside such texts, or alone in their folder.
     """
     data = [file for file in files if file.num_bytes and not is_beside_data(file.name)]
     texts = [file for file in data if suffix_of(file.name) in _DOCUMENT_SUFFIXES and _class_name(file) is not None]
     if len(texts) < max(_MIN_DOCUMENTS, 0.9 * len(data)) or any(f.num_bytes > _MAX_DOCUMENT_BYTES for f in texts):
         return False
     by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
-    if len(set(map(_class_name, texts))) < 2 or min(by_folder.values()) < 2:
+    texts = [file for file in texts if by_folder[file.name.rpartition("/")[0]] > 1]
+    if len(set(map(_class_name, texts))) < 2 or len(texts) < _MIN_SHARE * len(data):
         return False
     if len(texts) < len(data):
         kept = {file.name for file in texts}

@@ -57,6 +57,13 @@ def test_large_files_are_no_documents(tmp_path):
     assert not are_class_documents(listed(tmp_path, reviews("en", "de"), "word\n" * 300_000))
 
 
+@pytest.mark.parametrize("alone", ["aclImdb/imdbEr.txt", "aclImdb/train/mixed/1.txt"])
+def test_a_text_that_is_alone_in_its_folder_takes_no_class_from_the_others(tmp_path, alone):
+    names = [f"aclImdb/{name}" for name in reviews("train/pos", "train/neg", "test/pos", "test/neg")]
+    with pytest.raises(UsageError, match=f"1 of 13: .*{alone}"):
+        are_class_documents(listed(tmp_path, [*names, alone]))
+
+
 def test_a_few_files_beside_documents_are_refused(tmp_path):
     files = listed(tmp_path, [*reviews("train/pos", "train/neg", number=10), "imdb.vocab", "train/urls_pos.txt"])
     with pytest.raises(UsageError, match=r"2 of 22: imdb.vocab, train/urls_pos.txt") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from shardkit.errors import ShardkitError
 from shardkit.features import Features
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, RowBatch
-from shardkit.sources.files.streams import open_raw, open_stored
+from shardkit.sources.files.streams import new_xz, open_raw, open_stored
 from shardkit.units import GiB, KiB, MiB
 
 _NUM_SPLITS = 3
@@ -204,6 +205,11 @@ def _read(plan: Plan, split: InputSplit, features: Features) -> Iterator[RowBatc
 
 
 def _expanded_size(head: bytes, compression: str) -> int:
+    if compression == "xz":
+        try:
+            return len(new_xz().decompress(head, _MAX_EXPANDED_BYTES))
+        except lzma.LZMAError:
+            return 0
     num_bytes = 0
     stream = pa.CompressedInputStream(pa.BufferReader(head), compression)
     try:

@@ -25,7 +25,7 @@ from shardkit.sources.text.type_inference import USUAL_NULLS, count_from_zero
 # A column is of a kind if this share of its values is. A word among numbers is often an unusual way to write null.
 _KIND_SHARE = 0.8
 _KINDS = {
-    "number": r"^\s*[-+]?[$€£]?([0-9][0-9,_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*%?\s*$",
+    "number": r"^\s*[-+]?([$€£]?([0-9][0-9,_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*%?|(?i:nan|inf|infinity))\s*$",
     "date": r"^\s*[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$",
     "time": r"^\s*[0-9]{1,3}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?\s*([aApP][mM])?\s*$",
     "boolean": r"(?i)^\s*(true|false|yes|no)\s*$",

@@ -232,7 +232,7 @@ def _decompressed(raw: BinaryIO, file: RawFile) -> Iterator[ByteStream]:
     elif file.compression == "bz2":
         yield GuardedStream(_JoinedStreams(raw, bz2.BZ2Decompressor, b"BZh"), guard, file)
     elif file.compression == "xz":
-        yield GuardedStream(_JoinedStreams(raw, _new_xz, b"\xfd7zXZ\0"), guard, file)
+        yield GuardedStream(_JoinedStreams(raw, new_xz, b"\xfd7zXZ\0"), guard, file)
     else:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as frames:
             yield GuardedStream(cast(ByteStream, frames), guard, file)
@@ -263,7 +263,8 @@ class GuardedStream:
         return num_bytes
 
 
-def _new_xz() -> lzma.LZMADecompressor:
+def new_xz() -> lzma.LZMADecompressor:
+    """Returns what decompresses xz, with a limit of memory."""
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY_BYTES)
 
 

@@ -117,7 +117,7 @@ def _never_closed(file: RawFile, line: int) -> DamagedFileError:
         f"a quote opened at line {line} is never closed",
         where=place(file),
         why="everything behind it would be one field",
-        next_step="Close the quote, or double it if it is part of the text",
+        next_step="Close the quote, double it if it is part of the text, or read quotes as text with --quote none",
     )
 
 

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,7 @@ def test_what_is_needed_is_known_before_to_a_tenth(tables, tmp_path, write):
         ("a.csv.gz", gzip.compress),
         ("members.csv.gz", lambda raw: gzip.compress(raw[: len(raw) // 2]) + gzip.compress(raw[len(raw) // 2 :])),
         ("a.csv.bz2", bz2.compress),
+        ("a.csv.xz", lzma.compress),
         ("a.csv.zst", lambda raw: pa.Codec("zstd").compress(raw, asbytes=True)),
     ],
 )

@@ -89,6 +89,8 @@ MANY = [f"{name},{'cat' if name % 3 else 'dog'}" for name in range(60)]
         "1,0.5,x\n2,1.5,y\n",
         "1,2,x1\n2,4,x2\n",
         "10:30,x\n11:30,y\n",
+        "inf,x\n1.5,y\n2.5,z\n",
+        "inf,-inf\n1,2\n3,4\n",
         "yes,x\nno,y\n",
         "x,y\nx,z\n",
         "\n1,2\n3,4\n",
