@@ -31,7 +31,7 @@ class Hung(Exception):
 
 
 class Conversion:
-    """A conversion that was started, in a process group of its own."""
+    """A running conversion, in a separate process group."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the conversion
@@ -92,7 +92,7 @@ class Conversion:
 
 
 def is_group_alive(group: int) -> bool:
-    """Returns whether a process of a group runs; those that nobody reaps do not."""
+    """Returns whether a process of a group runs; a process that has ended and was not reaped does not."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()

@@ -96,8 +96,8 @@ class _Server:
     def __init__(self, channel, process=None):
         self.owner = os.getpid()
         self._channel = channel
-        # Kept, or `subprocess` warns that it still runs.
-        self._process = process
+        # None in a command that was forked itself, which starts no server.
+        self.process = process
 
     def fork(self, request, streams):
         """Returns the number of a new process, which is a child of this one."""
@@ -117,12 +117,12 @@ class _Server:
 
 
 def _server(kind):
-    """Returns the server of this process, None if only a process above has one."""
+    """Returns the server of this process, None if it has none and starts none."""
     with _lock:
         found = _servers.get(kind)
-        if found is None:
+        if found is None and not any(server.process is None for server in _servers.values()):
             found = _servers[kind] = _start_server(kind)
-        return found if found.owner == os.getpid() else None
+        return found if found is not None and found.owner == os.getpid() else None
 
 
 def _start_server(kind):
