@@ -95,9 +95,9 @@ def test_a_put_that_is_given_up_leaves_no_upload_behind(servers_by_name, tmp_pat
 
 
 def test_a_range_that_is_not_there_is_no_short_answer(place, tmp_path, monkeypatch):
-    monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.3")
     path = storage.join(place, "a")
     put(path, b"abc", tmp_path)
+    monkeypatch.setenv("SHARDKIT_STORAGE_DEADLINE", "0.3")
     with pytest.raises(StorageError):
         storage.read_range(path, 1, 5)
 
