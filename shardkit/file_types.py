@@ -120,7 +120,7 @@ def is_document_name(name: str) -> bool:
 
 def foreign_format(head: bytes) -> str | None:
     """Returns the format of a file, in words, if shardkit does not read it; None otherwise."""
-    if head.startswith(b"PK\x03\x04") and (b"[Content_Types].xml" in head or b"xl/" in head):
+    if head.startswith(b"PK\x03\x04") and any(name in head for name in (b"[Content_Types].xml", b"xl/", b"docProps/")):
         return "an Excel or Office document"
     if _PICKLE.match(head):
         return "a pickle of Python"

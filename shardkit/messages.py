@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 _SHOWN_CHARACTERS = 80
+_REASON_CHARACTERS = 200
 
 
 def printable(name: str) -> str:
@@ -14,3 +17,8 @@ def shown(value: object) -> str:
     """Returns a value of the user's data for a message: quoted, escaped, and cut if long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters)"
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a library failed, in its words, without the marks of Python's bytes; cut if long."""
+    return re.sub(r"\bb'([^']*)'", r"'\1'", str(error))[:_REASON_CHARACTERS] or type(error).__name__

@@ -153,6 +153,7 @@ def draft(
         tolerant,
         work_root,
         allow_empty=options.allow_empty,
+        has_split_options=bool(options.splits or options.split_column or options.group_by),
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
     )
     inspected = _with_files_of_splits(options, inspected, is_appended=base is not None)

@@ -6,6 +6,7 @@ from shardkit.file_types import HEAD_BYTES, image_type_of
 from shardkit.media.audio_decoding import AudioError, check_audio
 from shardkit.media.audio_headers import audio_type_of
 from shardkit.media.image_headers import ImageHeaderError, open_image, read_header
+from shardkit.messages import reason_of
 
 _KINDS = ("image/", "audio/")
 
@@ -56,4 +57,4 @@ def _decode_image(data: bytes, max_pixels: int) -> None:
             image.load()
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
-        raise DecodingError(f"it cannot be decoded: {str(error)[:200] or type(error).__name__}") from error
+        raise DecodingError(f"it cannot be decoded: {reason_of(error)}") from error

@@ -29,6 +29,7 @@ from shardkit.media.image_headers import (
     plain_jpeg_header,
     read_header,
 )
+from shardkit.messages import reason_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -117,8 +118,7 @@ def rewrite(data: bytes, options: ImageOptions) -> EncodedImage:
         encoded = _rewrite(data, header, options)
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
-        why = str(error)[:200] or type(error).__name__
-        raise ImageError("the image cannot be decoded and written anew", why, data) from error
+        raise ImageError("the image cannot be decoded and written anew", reason_of(error), data) from error
     if len(encoded.data) > options.max_bytes:
         why = f"it would have {len(encoded.data):,} bytes, more than the {options.max_bytes:,} that a record may have"
         raise ImageError("the image becomes too large", why, data)
@@ -154,8 +154,7 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
         return image if is_plain else _for_jpeg(_converted(image))
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
-        why = str(error)[:200] or type(error).__name__
-        raise ImageError("the image cannot be decoded", why, data) from error
+        raise ImageError("the image cannot be decoded", reason_of(error), data) from error
 
 
 def is_turned(data: bytes) -> bool:

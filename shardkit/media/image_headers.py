@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardkit.file_types import image_type_of, text_kind
+from shardkit.messages import reason_of
 
 if TYPE_CHECKING:
     from PIL import ImageFile
@@ -205,9 +206,7 @@ def pillow_header(data: bytes, media_type: str, max_pixels: int) -> tuple[ImageH
     except Image.DecompressionBombError as error:
         raise ImageHeaderError(f"it has more than the {max_pixels:,} pixels that --max-pixels allows") from error
     except HEADER_ERRORS as error:
-        raise ImageHeaderError(
-            f"its header is cut off or damaged ({str(error)[:200] or type(error).__name__})"
-        ) from error
+        raise ImageHeaderError(f"its header is cut off or damaged ({reason_of(error)})") from error
 
 
 def _channels(mode: str, *, has_alpha: bool) -> int:

@@ -19,6 +19,8 @@ _MIN_DOCUMENTS = 4
 # Of all files, so many must be texts of classes; the others are refused.
 _MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
+_LISTED_FOLDERS = 3
+_CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
 
 
@@ -36,18 +38,34 @@ def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
     return next(differing, max(map(len, folders)))
 
 
-def check_one_folder(files: tuple[RawFile, ...], options: SourceOptions) -> None:
-    """Checks that not all files lie in one folder, which may be their only class or hold them all.
+def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions) -> None:
+    """Checks that the folders of files can be their classes.
 
     A folder around all of an archive is no class.
 
     Raises:
-        UsageError: If they do, no labels are given, and `--no-labels` is not.
+        UsageError: If all files lie in one folder, which may be their only class or hold them all, or one of several is
+            called `images` or the like; unless labels are given, or `--no-labels`.
     """
-    if options.labels is not None or options.no_labels or all(file.member is not None for file in files):
+    if options.labels is not None or options.no_labels:
+        return
+    classes = Counter(class_of(file, options) for file in files)
+    held = next((name for name in classes if name is not None and name.lower() in _CONTAINERS), None)
+    if held is not None and len(classes) > 1:
+        others = sorted(str(name) for name in classes if name not in (held, None))
+        example = next(file for file in files if class_of(file, options) == held)
+        raise UsageError(
+            f"the folder {printable(held)} is hardly a class",
+            where=place(example),
+            why=f"it holds {format_count(classes[held])} of {format_count(len(files))} files, beside "
+            f"{', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
+            next_step="Choose files with --include GLOB or --exclude GLOB, such as --exclude 'masks/*'; --no-labels "
+            "takes them without a class, and --labels names a file of labels",
+        )
+    if all(file.member is not None for file in files):
         return
     innermost = {(_folders(file, options) or [""])[-1] for file in files}
-    if len(innermost) == 1 and (only := innermost.pop()) and all(class_of(file, options) is None for file in files):
+    if len(innermost) == 1 and (only := innermost.pop()) and set(classes) == {None}:
         raise UsageError(
             f"all files lie in one folder, {printable(only)}",
             why="it may be their only class, or hold them without a class",

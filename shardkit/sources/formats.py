@@ -10,6 +10,10 @@ from typing import Literal, NamedTuple
 
 _TABLE_OPTIONS = ("drop_columns", "columns", "delimiter", "has_header", "no_header", "null_values", "leading_zeros")
 _CSV_OPTIONS = (*_TABLE_OPTIONS, "union_by_name", "quote", "skip_lines", "comment", "max_field_bytes", "encoding")
+LABEL_TABLE_OPTIONS = ("quote", "has_header", "no_header")
+"""Options for a table of labels, where files have some."""
+
+_LABEL_OPTIONS = ("labels", "no_labels", *LABEL_TABLE_OPTIONS)
 _JSON_OPTIONS = ("drop_columns", "allows_duplicate_keys", "encoding", "records")
 
 
@@ -190,7 +194,7 @@ _ALL = (
         "shardkit.sources.media.array_source.ArraySource",
         content="binary",
         is_asked=False,
-        options=("array_record", "labels", "no_labels"),
+        options=("array_record", *_LABEL_OPTIONS),
         has_row_files=True,
         known_as="numpy",
     ),
@@ -201,7 +205,7 @@ _ALL = (
         "shardkit.sources.media.image_source.ImageSource",
         content="binary",
         is_asked=False,
-        options=("labels", "no_labels"),
+        options=_LABEL_OPTIONS,
         has_row_files=True,
     ),
     Format(
@@ -211,7 +215,7 @@ _ALL = (
         "shardkit.sources.media.audio_source.AudioSource",
         content="binary",
         suffixes=(".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".aifc", ".au", ".caf", ".rf64", ".w64"),
-        options=("labels", "no_labels", "audio", "audio_rate"),
+        options=(*_LABEL_OPTIONS, "audio", "audio_rate"),
         extra="audio",
         has_row_files=True,
     ),

@@ -18,7 +18,7 @@ from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOpti
 from shardkit.sources.class_folders import are_class_documents
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.formats import FORMATS, Format, format_named
+from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named
 from shardkit.sources.inventory import (
     Kind,
     Look,
@@ -122,7 +122,8 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if options.array_record == "file":
         options = msgspec.structs.replace(options, format="numpy-files")
     if options.format is None:
-        if any(getattr(options, name) != getattr(_DEFAULTS, name) for name in _ASK_FOR_CSV):
+        asked = [name for name in _ASK_FOR_CSV if options.labels is None or name not in LABEL_TABLE_OPTIONS]
+        if any(getattr(options, name) != getattr(_DEFAULTS, name) for name in asked):
             return Choice(source_for("csv"))
         if options.records is not None:
             return Choice(source_for("json"))
@@ -145,6 +146,8 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if _hold_class_documents(data, looks, options):
         return Choice(source_for("text"), (), tuple(passed), kinds)
     format = _format_of_all(data, looks, kinds, options)
+    if format == "text":
+        _check_no_tables(data)
     return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
 
 
@@ -152,6 +155,14 @@ def _hold_class_documents(files: list[RawFile], looks: dict[str, Look], options:
     # A short text may look like a table.
     are_texts = all(looks[file.name].format in ("text", "csv", "tsv") for file in files)
     return are_texts and not options.no_labels and are_class_documents(files)
+
+
+def _check_no_tables(files: list[RawFile]) -> None:
+    # It needs NumPy, which other formats may do without here.
+    from shardkit.sources.text.table_signs import check_no_blank_columns
+
+    for file in sample_files(files):
+        check_no_blank_columns(file)
 
 
 def _format_of_all(

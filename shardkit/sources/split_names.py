@@ -7,6 +7,7 @@ between characters that are no letters, at any level.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ _WORDS = {
 }
 _RANKS = {split: rank for rank, split in enumerate(SPLITS)}
 _MAX_LIST_BYTES = 2**30
+_LISTED = 3
 _WORD = re.compile("[a-z]+")
 
 
@@ -100,6 +102,45 @@ def splits_in_names(files: Sequence[RawFile]) -> tuple[str, ...]:
             return ()
         found.add(split)
     return tuple(sorted(found, key=_rank)) if len(found) > 1 else ()
+
+
+def check_all_tell_splits(files: Sequence[RawFile]) -> None:
+    """Checks that no file is of no split where folders or files are called by nothing but the words of two or more.
+
+    Raises:
+        UsageError: If one is: whether it belongs to one of them, or all are one split, nothing tells.
+    """
+    alone = {part.partition(".")[0].lower(): part for file in files for part in file.name.split("/")}
+    called = [part for word, part in alone.items() if word in _WORDS]
+    silent = [file for file in files if split_of(file) is None]
+    if not silent or len({_split_in_words(part) for part in called}) < 2:
+        return
+    folders = {name.partition("/")[0] for file in silent if "/" in (name := file.name)}
+    globs = [f"{folder}/*" for folder in sorted(folders)] + [f.name for f in silent if "/" not in f.name]
+    excluded = " ".join(f"--exclude {shlex.quote(glob)}" for glob in globs[:_LISTED])
+    number = f"{format_number(len(silent), 'file')} of {format_count(len(files))}"
+    raise UsageError(
+        "some files belong to splits by their names, and others to none",
+        why=f"{', '.join(map(printable, called[:_LISTED]))} name splits; {number} tell none, such as "
+        f"{printable(silent[0].name)}",
+        next_step=f"Leave these out with {printable(excluded)}, give every split a --split NAME=GLOB, or add "
+        "--split train to take all files as one split",
+    )
+
+
+def list_notes(passed: Sequence[RawFile], *, is_asked: bool) -> tuple[str, ...]:
+    """Returns a note on texts that are passed over and are called like lists of the files of a split.
+
+    Args:
+        passed: Files that are passed over.
+        is_asked: Whether the splits are known otherwise.
+    """
+    found = {told.split: f for f in passed if suffix_of(f.name) == ".txt" and (told := split_in_name(f.name))}
+    if is_asked or not found:
+        return ()
+    options = " ".join(f"--split {split}=@{shlex.quote(file.path)}" for split, file in sorted(found.items()))
+    rest = "" if "train" in found else " --split train"
+    return (f"if these list the files of splits, add {printable(options)}{rest}",)
 
 
 def _rank(split: str) -> tuple[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -94,26 +93,30 @@ def show_decisions(console: Console, plan: Plan) -> None:
 
 
 def show_first_rows(console: Console, plan: Plan) -> None:
-    """Prints the first rows of the inputs, before any transformation."""
+    """Prints the first rows of the inputs, before any transformation, and a bad row that stands among them."""
     features = plan.transforms.input_features or plan.features
     shown = features[:_SHOWN_COLUMNS]
     width = max(cell_len(visible(feature.name)) for feature in shown)
-    for number, row in enumerate(_first_rows(plan, features), start=1):
+    rows, error = _first_rows(plan, features)
+    for number, row in enumerate(rows, start=1):
         console.print(Text(f"row {number}", style="bold"))
         for feature in shown:
             value = format_example_value(row[feature.name], feature, max(20, console.width - width - 4))
             console.print(Text(f"  {pad(visible(feature.name), width)}  {visible(value)}"), soft_wrap=True)
         if len(shown) < len(features):
             console.print(f"  and {format_number(len(features) - len(shown), 'column')} more")
+    if error is not None:
+        console.print(Text(f"row {len(rows) + 1} is bad: {visible(str(error))}"), soft_wrap=True)
 
 
-def _first_rows(plan: Plan, features: Sequence[Any]) -> list[dict[str, Any]]:
+def _first_rows(plan: Plan, features: Sequence[Any]) -> tuple[list[dict[str, Any]], ShardkitError | None]:
     source = source_for(plan.recipe.source.format or "")
     parts = (part for split in plan.input_splits for part in split.parts or (split,))
     batches = (b for part in parts for b in source.read(part, plan.files, tuple(features), plan.recipe.source))
     rows: list[dict[str, Any]] = []
-    # The conversion names a bad row. This page shows the rows before it.
-    with suppress(ShardkitError):
+    try:
         while len(rows) < _SHOWN_ROWS and (batch := next(batches, None)) is not None:
             rows += batch.batch.slice(0, _SHOWN_ROWS - len(rows)).to_pylist()
-    return rows
+    except ShardkitError as error:
+        return rows, error
+    return rows, None

@@ -25,14 +25,14 @@ from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
-from shardkit.sources.class_folders import check_one_folder
+from shardkit.sources.class_folders import check_class_folders
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
 from shardkit.sources.registry import Choice, choose
-from shardkit.sources.split_names import splits_in_names
+from shardkit.sources.split_names import check_all_tell_splits, list_notes, splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_count
 
@@ -76,6 +76,7 @@ def inspect_inputs(
     work_root: str,
     *,
     allow_empty: bool,
+    has_split_options: bool = False,
     leave_out: Callable[[Listing], Listing] | None = None,
 ) -> InspectedInputs:
     """Returns the facts about the inputs, from an earlier attempt if it left them.
@@ -85,6 +86,7 @@ def inspect_inputs(
         options: How raw files are read.
         work_root: The folder of all work folders.
         allow_empty: Whether there may be no rows.
+        has_split_options: Whether options say what the splits are; otherwise the names of all files do, or of none.
         leave_out: Takes files out of the listing that are not to be read; None takes none.
 
     Raises:
@@ -113,7 +115,9 @@ def inspect_inputs(
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
     # What is appended goes by the recipe.
-    has_split_names = bool(splits_in_names(listed)) if leave_out is None else options.has_split_names
+    has_split_names = (
+        options.has_split_names if leave_out is not None else _tell_splits(listed, is_checked=not has_split_options)
+    )
     options = msgspec.structs.replace(options, format=source.format, has_split_names=has_split_names)
     check_source_options(options)
     has_row_files = format_named(source.format).has_row_files or options.text_record == "file"
@@ -124,7 +128,7 @@ def inspect_inputs(
         if leave_out is None:
             options = settle(source, files, options)
             if format_named(source.format).has_row_files:
-                check_one_folder(files, options)
+                check_class_folders(files, options)
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
     except NoRowsError:
@@ -156,6 +160,7 @@ def inspect_inputs(
             *listing.notes,
             *(beside.notes if beside is not None else ()),
             *note_on_passed_over(choice.passed_over),
+            *list_notes(choice.passed_over, is_asked=has_split_options or has_split_names),
             *(() if has_row_files else listing.empty_notes),
             *notes,
         ),
@@ -209,6 +214,12 @@ def _read_plan(
     source: Source, files: tuple[RawFile, ...], options: SourceOptions
 ) -> tuple[Features, tuple[str, ...], tuple[InputSplit, ...]]:
     return source.infer(files, options), source.notes(files, options), tuple(source.split(files, options))
+
+
+def _tell_splits(files: tuple[RawFile, ...], *, is_checked: bool) -> bool:
+    if is_checked:
+        check_all_tell_splits(files)
+    return bool(splits_in_names(files))
 
 
 def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: bool) -> Choice:

@@ -12,7 +12,7 @@ from shardkit.encoding.codec import DEFAULT_LEVEL, CompressionLevel
 from shardkit.errors import UsageError
 from shardkit.options import options_of
 from shardkit.sources.file_globs import matches
-from shardkit.sources.formats import formats_with
+from shardkit.sources.formats import LABEL_TABLE_OPTIONS, format_named, formats_with
 from shardkit.sources.options import SourceOptions
 from shardkit.storage import files as storage
 from shardkit.storage.locations import names_path
@@ -58,6 +58,8 @@ def check_source_options(options: SourceOptions) -> None:
     for field in options_of(SourceOptions):
         # Without a format that names it, an option has a meaning for all.
         formats = formats_with(field.name)
+        if field.name in LABEL_TABLE_OPTIONS and options.labels is None:
+            formats = tuple(name for name in formats if not format_named(name).has_row_files)
         is_given = getattr(options, field.name) != field.default
         if formats and is_given and options.format not in formats:
             raise UsageError(

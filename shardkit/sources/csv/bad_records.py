@@ -26,7 +26,7 @@ from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, Parsed, is_tex
 from shardkit.sources.text.blocks import Positions, TextBlock, as_array
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, find_bad_records, without_line_end
-from shardkit.units import format_size
+from shardkit.units import format_number, format_size
 
 _CHECKED_TOGETHER = 64
 _INTEGER = re.compile(r"\s*-?[0-9]+\s*")
@@ -317,9 +317,11 @@ def _not_utf8(offset: int) -> Problem:
 
 
 def _text_behind_quote(text: bytes, num_lines: int) -> Problem:
+    why = f"it is {shown(text.splitlines()[0].decode('utf-8', 'replace'))}"
+    opened = f", and the row begins {format_number(num_lines, 'line')} before" if num_lines else ""
     return Problem(
         "text stands behind a closing quote",
-        f"it is {shown(text.splitlines()[0].decode('utf-8', 'replace'))}",
+        f"{why}{opened}",
         "Double the quotes that are part of a text, or add --quote none if quotes are nothing else in these files",
         num_lines=num_lines,
     )

@@ -18,7 +18,7 @@ from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_number, format_size
 
 _HEADER_BYTES = MiB
-_HINT = re.compile(rb"sep=(?P<delimiter>[\x09\x20-\x7e])(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
+_HINT = re.compile(rb"(?P<quote>\x22?)sep=(?P<delimiter>[\x09\x20-\x7e])(?P=quote)(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
 _TITLE_BYTES = 16 * KiB
 _MAX_TITLES, _MIN_RECORDS = 20, 3
 _SAME_HEADER = (

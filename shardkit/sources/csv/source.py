@@ -143,10 +143,13 @@ class CsvSource(SourceSettings):
                 f"the first line of {printable(written[0][0].name)} names the columns, though {shown(number)} is a "
                 "number; --no-header reads it as a row"
             )
-        if options.columns == made_names(len(options.columns or ())):
+        if options.columns == (names := made_names(len(options.columns or ()))):
+            called = (
+                f"columns are called {names[0]} to {names[-1]}" if len(names) > 1 else f"column is called {names[0]}"
+            )
             notes.append(
-                f"{printable(written[0][0].name)} has no header line: its columns are called column_1 to "
-                f"column_{len(written[0][1].columns)}; --columns A,B,... names them, --header takes the first line"
+                f"{printable(written[0][0].name)} has no header line: its {called}; --columns A,B,... names them, "
+                "--header takes the first line"
             )
         head = _attempt(_read_head, *written[0], options)
         if isinstance(head, DamagedFileError):

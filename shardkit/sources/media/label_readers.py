@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -19,13 +19,15 @@ from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
+from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
-from shardkit.sources.media.label_tables import LabelColumns, LabelTable
+from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable
 from shardkit.sources.media.layouts import Layout
 from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
 from shardkit.sources.media.voc import VocLabels, voc_files
+from shardkit.sources.text.table_signs import stands_between_blanks
 
-_KEYS = ("filename", "file_name", "file", "image", "path")
+_LJSPEECH = ("id", "transcript", "normalized_transcript")
 _HEAD_BYTES = 65536
 
 
@@ -53,7 +55,10 @@ def read_labels(
     head = read_head(file, _HEAD_BYTES)
     if file_types.format_of(head[: file_types.HEAD_BYTES], file.name) == "jsonl" and is_coco(head):
         return read_coco(file)
-    return _read_table(_source_of(head, file), found, plain)
+    source = _source_of(head, file)
+    if source.format == "csv" and stands_between_blanks(head):
+        plain = msgspec.structs.replace(plain, delimiter=" ")
+    return _read_table(source, found, plain)
 
 
 def _source_of(head: bytes, file: RawFile) -> Source:
@@ -73,19 +78,34 @@ def _source_of(head: bytes, file: RawFile) -> Source:
     )
 
 
-def _read_folder_tables(layout: Layout, options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelTable:
-    return _read_tables(layout, options, lambda file: file.name.rpartition("/")[0])
-
-
-def _read_tables(
-    layout: Layout, options: SourceOptions, folder_of: Callable[[RawFile], str] = lambda file: ""
-) -> LabelTable:
+def _read_tables(layout: Layout, options: SourceOptions) -> LabelTable:
     files = layout.labels
     source = _source_of(read_head(files[0], _HEAD_BYTES), files[0])
-    return _read_table(source, files, options, folder_of)
+    return _read_table(source, files, options, layout.folders)
 
 
-def _read_fields(layout: Layout, options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelTable:
+def _read_folder_tables(layout: Layout, options: SourceOptions) -> LabelTable:
+    """Returns what stands in the metadata of Hugging Face, with the boxes of its `objects`."""
+    if not layout.labels[0].name.endswith(".jsonl") or b'"bbox"' not in read_head(layout.labels[0], _HEAD_BYTES):
+        return _read_tables(layout, options)
+    table = _read_tables(layout, msgspec.structs.replace(options, drop_columns=(OBJECTS,)))
+    return with_objects(table, layout.labels)
+
+
+def _read_unquoted_tables(layout: Layout, options: SourceOptions) -> LabelTable:
+    """Returns what stands in tables whose quotes are text, as Common Voice writes them."""
+    return _read_tables(layout, msgspec.structs.replace(options, quote="none"))
+
+
+def _read_ljspeech(layout: Layout, options: SourceOptions) -> LabelTable:
+    """Returns the transcripts of LJSpeech, whose table has bars between its columns, no header line and no quotes."""
+    num_columns = 1 + read_head(layout.labels[0], _HEAD_BYTES).partition(b"\n")[0].count(b"|")
+    columns = _LJSPEECH[:num_columns]
+    plain = msgspec.structs.replace(options, quote="none", delimiter="|", columns=columns)
+    return _read_table(CsvSource(), layout.labels, plain)
+
+
+def _read_fields(layout: Layout, options: SourceOptions) -> LabelTable:
     """Returns the fields of JSON files beside the others, an object each."""
     files = layout.labels
     source = JsonArraySource()
@@ -102,7 +122,7 @@ def _read_fields(layout: Layout, options: SourceOptions, vocabulary: tuple[str, 
     return LabelTable(names, features, {f.name: _one_chunk(table.column(f.name)) for f in features})
 
 
-def _read_all_coco(layout: Layout, options: SourceOptions, vocabulary: tuple[str, ...] | None) -> LabelTable:
+def _read_all_coco(layout: Layout) -> LabelTable:
     tables = [read_coco(file) for file in layout.labels]
     other = next((i for i, table in enumerate(tables) if table.features != tables[0].features), None)
     if other is not None:
@@ -118,10 +138,13 @@ def _read_all_coco(layout: Layout, options: SourceOptions, vocabulary: tuple[str
 
 
 READERS: Mapping[str, Callable[[Layout, SourceOptions, tuple[str, ...] | None], LabelColumns]] = {
-    "folder table": _read_folder_tables,
+    "folder table": lambda layout, options, vocabulary: _read_folder_tables(layout, options),
     "table": lambda layout, options, vocabulary: _read_tables(layout, options),
-    "fields": _read_fields,
-    "coco": _read_all_coco,
+    "common voice": lambda layout, options, vocabulary: _read_unquoted_tables(layout, options),
+    "ljspeech": lambda layout, options, vocabulary: _read_ljspeech(layout, options),
+    "box table": lambda layout, options, vocabulary: boxes_of(_read_tables(layout, options), layout.labels[0]),
+    "fields": lambda layout, options, vocabulary: _read_fields(layout, options),
+    "coco": lambda layout, options, vocabulary: _read_all_coco(layout),
     "voc": lambda layout, options, vocabulary: VocLabels(layout.labels, vocabulary),
     "yolo": lambda layout, options, vocabulary: read_yolo(layout.labels, layout.others),
     "captions": lambda layout, options, vocabulary: read_texts(layout.labels, "caption"),
@@ -139,7 +162,7 @@ def _read_table(
     source: Source,
     found: tuple[RawFile, ...],
     options: SourceOptions,
-    folder_of: Callable[[RawFile], str] = lambda file: "",
+    folders: Sequence[str] = (),
 ) -> LabelTable:
     try:
         options = settle(source, found, options)
@@ -152,13 +175,13 @@ def _read_table(
     if not any(batch.num_rows for batch in batches):
         raise BadInputError("there are no labels", where=place(found[0]))
     table = pa.Table.from_batches(batches)
-    key = next((f for name in _KEYS for f in features if f.name.lower() == name), features[0])
+    key = next((f for name in FILE_KEYS for f in features if f.name.lower() == name), features[0])
     if not key.is_scalar or key.dtype not in ("string", "int64"):
         raise UsageError(
             f"column {shown(key.name)} of the labels holds no names of files",
             where=place(found[0]),
             why=f"it is {key.describe_type()}",
-            next_step=f"Call the column that does so one of {', '.join(_KEYS)}",
+            next_step=f"Call the column that does so one of {', '.join(FILE_KEYS)}",
         )
     names = _one_chunk(table.column(key.name)).cast(pa.string())
     if names.null_count:
@@ -168,7 +191,6 @@ def _read_table(
             where=place(found[0], row=row),
             next_step="Fill it in, or take the row out of the labels",
         )
-    folders = [folder_of(file) for file in found]
     if any(folders):
         places = [folders[i] for part in parts for i in _indices(part)]
         paths = [f"{folder}/{name}" if folder else name for folder, name in zip(places, names.to_pylist(), strict=True)]

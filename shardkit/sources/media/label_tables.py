@@ -23,6 +23,9 @@ _LISTED_NAMES = 3
 _SEVERAL = -2
 
 
+FILE_KEYS = ("filename", "file_name", "file", "image", "path")
+"""What tables call the column of the names of files."""
+
 DECLARED_SIZE = ("declared_width", "declared_height")
 """Columns beside those of the features: what the labels say of the size of the image that boxes were drawn on."""
 
@@ -130,20 +133,12 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
     return Matching(positions, notes)
 
 
-def check_header(files: Sequence[str], key: str, where: str) -> None:
-    """Checks that the first line of labels names their columns, by the name of that which holds the names of the files.
-
-    Raises:
-        UsageError: If that is the name of a file itself.
-    """
+def is_name_of_file(files: Sequence[str], key: str) -> bool:
+    """Whether what a table calls the column of the names of files is the name of one itself, of two letters or more."""
     last = _last_part(key)
-    if "." in last and any(f.endswith(last) and _last_part(f) == last for f in files):
-        raise UsageError(
-            "the labels do not name their columns",
-            where=where,
-            why=f"their first line is the label of {shown(last)}",
-            next_step="Put a line of names above it, such as file,label",
-        )
+    if "." in last:
+        return any(file.endswith(last) and _last_part(file) == last for file in files)
+    return key.lower() not in FILE_KEYS and len(last) > 1 and any(_stem(file) == last for file in files)
 
 
 def _match(

@@ -20,6 +20,7 @@ from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.class_folders import list_counts
+from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.label_readers import read_labels
 from shardkit.sources.media.label_tables import (
@@ -28,16 +29,17 @@ from shardkit.sources.media.label_tables import (
     LabelTable,
     Matching,
     Positions,
-    check_header,
+    is_name_of_file,
     match_names,
 )
-from shardkit.sources.media.layouts import Layout, find_layout, is_media_name
+from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
 from shardkit.sources.split_names import read_names, split_in_name, splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_number
 
 _CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
 _MAX_CLASSES = 1000
+_SPOKEN = frozenset({"caption", "transcript", "normalized_transcript", "sentence"})
 
 
 class FileLabels(NamedTuple):
@@ -126,6 +128,7 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     if options.no_labels:
         return Beside(None, data, (f"layout: {layout.title}, its {format_number(len(own), 'file')} left out",))
     notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
+    notes += note_on_passed_over([f for f in layout.others if is_unread(layout, f)])
     media = [f for f in data if is_media_name(f.name)]
     named = _splits_of(layout, media, options)
     if not named:
@@ -144,12 +147,12 @@ def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions)
         for file in layout.lists:
             told = split_in_name(file.name.rpartition("/")[2])
             by_split.setdefault(told.split if told else "train", []).extend(read_names(file))
-    elif len(layout.labels) > 1 and layout.kind in ("table", "coco") and not splits_in_names(media):
+    elif len(layout.labels) > 1 and layout.kind in ("table", "common voice", "coco") and not splits_in_names(media):
         for file in layout.labels:
             told = split_in_name(file.name)
             if told is None:
                 return {}
-            names = read_labels(layout._replace(labels=(file,)), (file,), options, None).names
+            names = read_labels(layout.only(file), (file,), options, None).names
             by_split.setdefault(told.split, []).extend(names)
     if len(by_split) < 2:
         return {}
@@ -254,8 +257,16 @@ def _load(
 ) -> FileLabels:
     # Cached, because every split asks for it again.
     columns, where = read_labels(layout, found, options, vocabulary), str(options.labels)
-    if isinstance(columns, LabelTable):
-        check_header(files.names, columns.key, where)
+    if isinstance(columns, LabelTable) and is_name_of_file(files.names, columns.key):
+        # The first line is a row.
+        options = msgspec.structs.replace(options, has_header=False, no_header=True)
+        columns = read_labels(layout, found, options, vocabulary)
+    if not columns.features:
+        raise UsageError(
+            "the labels hold names of files and nothing else",
+            where=where,
+            next_step="Name a file that has a label behind each name; a list of files is for --split NAME=@FILE",
+        )
     matching = match_names(files.names, columns.names, where, kinds)
     has_gaps = bool((matching.positions < 0).any())
     features = tuple(_renamed(f, own, has_gaps) for f in columns.features)
@@ -278,7 +289,7 @@ def _class_notes(features: Features, columns: LabelColumns, positions: Positions
     found = columns.take(positions[positions >= 0])
     for feature, own in zip(features, columns.features, strict=True):
         is_class = feature.dtype == "string" or feature.vocabulary or _CLASS_NAME.search(feature.name)
-        if not is_class or feature.dtype not in ("string", "int64", "int32", "bool"):
+        if not is_class or feature.name in _SPOKEN or feature.dtype not in ("string", "int64", "int32", "bool"):
             continue
         values = found[own.name].drop_null()
         values = values if feature.is_scalar else values.flatten()

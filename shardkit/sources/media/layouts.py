@@ -1,10 +1,12 @@
 """Layouts: which files beside images and sounds hold their labels, by the names of all files.
 
-Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, LibriSpeech and Common Voice.
+Sources: the folders of Hugging Face `datasets`, Pascal VOC, COCO, YOLO of Ultralytics, CSV of Roboflow,
+LibriSpeech, LJSpeech and Common Voice.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -16,10 +18,16 @@ from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS
 from shardkit.sources.inventory import is_beside_data
 from shardkit.sources.media.coco import is_coco
-from shardkit.sources.split_names import split_in_name
+from shardkit.sources.media.label_tables import FILE_KEYS
+from shardkit.sources.split_names import split_in_name, splits_in_names
+from shardkit.units import KiB
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+_FIRST_LINE = re.compile(rb"[^\r\n]*")
+_CELL = re.compile(r"""[^,;\t|{}:"']+""")
+_LABEL_WORDS = re.compile(r"(?:^|[_-])(?:labels?|annotations?|images?|imgs?|files?|data)$", re.IGNORECASE)
 _CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
+_TITLE_BYTES = 64 * KiB
 _SIDECARS = (".txt", ".caption", ".lab", ".json")
 _MASKS = ("SegmentationClass", "SegmentationObject")
 
@@ -33,6 +41,7 @@ class Layout(NamedTuple):
         labels: The files that hold labels.
         others: Further files that are no data: names of classes, masks, tables without labels.
         lists: Files that name the files of a split each.
+        folders: Of each file of labels the one that names in it are relative to; none where they are whole.
     """
 
     kind: str
@@ -40,11 +49,22 @@ class Layout(NamedTuple):
     labels: tuple[RawFile, ...]
     others: tuple[RawFile, ...] = ()
     lists: tuple[RawFile, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    def only(self, file: RawFile) -> Layout:
+        """Returns the layout with one of its files of labels."""
+        folders = self.folders[self.labels.index(file) :][:1]
+        return self._replace(labels=(file,), folders=folders)
 
 
 def is_media_name(name: str) -> bool:
     """Whether a file is called like an image, a sound or an array."""
     return has_image_suffix(name) or suffix_of(name) in (".npy", *FORMATS["audio"].suffixes)
+
+
+def is_unread(layout: Layout, file: RawFile) -> bool:
+    """Whether another file of a layout is a table that might hold labels too."""
+    return layout.kind in ("table", "common voice") and suffix_of(file.name) in _TABLES
 
 
 def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layout | None:
@@ -80,14 +100,28 @@ def find_layout(files: Sequence[RawFile], *, joins_forms: bool = False) -> Layou
 
 def _metadata(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     labels = [f for f in rest if _base(f) in [f"metadata{suffix}" for suffix in _TABLES]]
-    if len({suffix_of(f.name) for f in labels}) != 1:
+    if len({suffix_of(f.name) for f in labels}) != 1 or not all(map(_names_files, labels)):
         return None
-    return Layout("folder table", f"a {_base(labels[0])} beside the files", tuple(labels))
+    return _in_folders("folder table", f"a {_base(labels[0])} beside the files", labels)
+
+
+def _ljspeech(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    labels = [f for f in rest if _base(f) == "metadata.csv"]
+    stems = {_stem(f) for f in media}
+    is_one = len(labels) == 1 and b"|" in (line := _first_line(labels[0])) and line.split(b"|")[0].decode() in stems
+    return Layout("ljspeech", "LJSpeech", tuple(labels)) if is_one else None
+
+
+def _box_tables(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
+    labels = [f for f in rest if _base(f) == "_annotations.csv"]
+    return _in_folders("box table", "an _annotations.csv beside the files", labels) if labels else None
 
 
 def _transcripts(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     labels = tuple(f for f in rest if f.name.endswith(".trans.txt"))
-    return Layout("transcripts", "transcripts of LibriSpeech", labels) if labels else None
+    # Lists of the speakers, chapters and books lie above them.
+    others = tuple(f for f in rest if suffix_of(f.name) == ".txt" and f not in labels)
+    return Layout("transcripts", "transcripts of LibriSpeech", labels, others) if labels else None
 
 
 def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -114,7 +148,7 @@ def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 
 
 def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    described = [f for f in rest if suffix_of(f.name) in (".yaml", ".yml") or _base(f) in _CLASS_FILES]
+    described = [f for f in rest if suffix_of(f.name) in (".yaml", ".yml", ".data") or _base(f) in _CLASS_FILES]
     texts = [f for f in rest if suffix_of(f.name) == ".txt" and f not in described]
     if not texts:
         return None
@@ -123,7 +157,10 @@ def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     is_apart = any("labels" in _folders(f) for f in labels)
     if not labels or not (described or is_apart):
         return None
-    return Layout("yolo", "YOLO", labels, tuple(described))
+    lists = tuple(f for f in texts if f not in labels and split_in_name(_base(f)) is not None)
+    if splits_in_names(media):
+        return Layout("yolo", "YOLO", labels, (*described, *lists))
+    return Layout("yolo", "YOLO", labels, tuple(described), lists)
 
 
 def _common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -131,7 +168,7 @@ def _common_voice(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout |
     labels = tuple(f for f in tables if _stem(f) in ("train", "dev", "test"))
     if not labels or not all("clips" in _folders(f) for f in media):
         return None
-    return Layout("table", "Common Voice", labels, tuple(f for f in tables if f not in labels))
+    return Layout("common voice", "Common Voice", labels, tuple(f for f in tables if f not in labels))
 
 
 def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -139,10 +176,21 @@ def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     if not tables:
         return None
     folders = {parent for folder in {f.name.rpartition("/")[0] for f in media} for parent in _with_parents(folder)}
-    labels = tuple(f for f in tables if f.name.rpartition(".")[0] in folders and _stem(f) != "test")
+    by_word = {_without_label_words(folder): folder for folder in sorted(folders, reverse=True)}
+    # A table of the test set names its files and has no labels.
+    found = {f: by_word.get(_without_label_words(f.name.rpartition(".")[0])) for f in tables if _stem(f) != "test"}
+    labels = tuple(f for f, folder in found.items() if folder is not None)
     if not labels:
         return None
-    return Layout("table", f"{_base(labels[0])} beside a folder", labels, tuple(f for f in tables if f not in labels))
+    title = f"{_base(labels[0])} beside a folder"
+    others = tuple(f for f in tables if f not in labels)
+    return Layout("table", title, labels, others, folders=tuple(str(found[f]) for f in labels))
+
+
+def _without_label_words(path: str) -> str:
+    # train_labels.csv is the table of train_images.
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}{_LABEL_WORDS.sub('', name) or name}"
 
 
 def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -158,6 +206,8 @@ def _sidecars(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | Non
 
 _FORMS: tuple[Callable[[Sequence[RawFile], Sequence[RawFile]], Layout | None], ...] = (
     _metadata,
+    _ljspeech,
+    _box_tables,
     _transcripts,
     _voc,
     _coco,
@@ -179,6 +229,22 @@ def image_of(name: str) -> str:
 def _is_named_like_coco(file: RawFile) -> bool:
     words = file.name.lower()
     return "annotation" in words or "coco" in words or "instances" in words
+
+
+def _names_files(table: RawFile) -> bool:
+    if suffix_of(table.name) == ".parquet":
+        return True
+    words = _CELL.findall(_first_line(table).decode("utf-8-sig", "replace"))
+    return any(word.strip().lower() in FILE_KEYS for word in words)
+
+
+def _first_line(file: RawFile) -> bytes:
+    found = _FIRST_LINE.match(read_head(file, _TITLE_BYTES))
+    return found[0] if found else b""
+
+
+def _in_folders(kind: str, title: str, labels: Sequence[RawFile]) -> Layout:
+    return Layout(kind, title, tuple(labels), folders=tuple(f.name.rpartition("/")[0] for f in labels))
 
 
 def _with_parents(folder: str) -> list[str]:

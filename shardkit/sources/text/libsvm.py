@@ -144,6 +144,7 @@ class LibsvmSource(TextSource):
         if options.vector == "dense":
             columns["features"] = _as_dense(rows, values.to_numpy(), options)
         else:
+            _check_unique(rows, "indices")
             offsets = pa.array(np.concatenate([[0], np.cumsum(rows.counts)]), pa.int32())
             columns["indices"] = pa.ListArray.from_arrays(offsets, pa.array(rows.indices))
             columns["values"] = pa.ListArray.from_arrays(offsets, values)
@@ -240,12 +241,19 @@ def _as_dense(rows: _Rows, values: npt.NDArray[np.float64], options: SourceOptio
         last = options.first_index + size - 1
         expected = f"indices from {options.first_index} to {last}"
         raise BadValueError("features", int(owners[pair]), expected, str(rows.indices[pair]))
-    cells = owners * size + places
-    order = np.argsort(cells, kind="stable")
-    twice = np.flatnonzero(cells[order][1:] == cells[order][:-1])
-    if len(twice):
-        pair = int(order[twice[0]])
-        raise BadValueError("features", int(owners[pair]), "each index once", f"{rows.indices[pair]} twice")
+    _check_unique(rows, "features")
     flat = np.zeros(num_rows * size)
-    flat[cells] = values
+    flat[owners * size + places] = values
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), size)
+
+
+def _check_unique(rows: _Rows, column: str) -> None:
+    owners = np.repeat(np.arange(len(rows.counts)), rows.counts)
+    if (np.diff(rows.indices)[np.diff(owners) == 0] > 0).all():
+        return
+    order = np.lexsort((rows.indices, owners))
+    indices, owners = rows.indices[order], owners[order]
+    twice = np.flatnonzero((np.diff(indices) == 0) & (np.diff(owners) == 0))
+    if len(twice):
+        pair = int(twice[0])
+        raise BadValueError(column, int(owners[pair]), "each index once", f"{indices[pair]} twice")

@@ -43,7 +43,6 @@ from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_st
 from shardkit.sources.text.blocks import Lines, Positions, as_array
 from shardkit.sources.text.decoding_errors import find_decoding_errors, other_encoding, too_long_fault
 from shardkit.sources.text.documents import read_documents, split_documents
-from shardkit.sources.text.quoting import QuotedRecords, sniff_delimiter
 from shardkit.sources.text.records import (
     LINES,
     PARAGRAPHS,
@@ -55,11 +54,11 @@ from shardkit.sources.text.records import (
     take_texts,
 )
 from shardkit.sources.text.splits import BOM, line_at
+from shardkit.sources.text.table_signs import columns_between_blanks, even_delimiter, looks_like_table
 
 _TABLE_NAME = re.compile(r"\.(csv|tsv|tab|psv)(\.\w+)?$", re.IGNORECASE)
 _RULES = {"line": LINES, "paragraph": PARAGRAPHS}
 _MAX_COLUMN_BYTES = 2**31 - 1 - 2 * BATCH_BYTES  # Arrow counts the bytes of a batch with 32 bits.
-_TABLE_SHARE = 0.95
 
 ColumnsOf = Callable[[pa.Array, Features, SourceOptions], Mapping[str, pa.Array]]
 
@@ -120,8 +119,12 @@ class TextSource(SourceSettings):
             return ()
         head = read_head(first, HEAD_BYTES)
         notes = []
-        if looks_like_table(head):
+        if even_delimiter(head) is not None:
             notes.append(f"{printable(first.name)} looks like a table; --format csv reads its columns")
+        elif (blanks := columns_between_blanks(head)) is not None and blanks.is_single:
+            notes.append(
+                f"each line of {printable(first.name)} has {blanks.num_columns} words; --delimiter ' ' reads columns"
+            )
         found = LINES.find(as_array(head))
         num_empty = found.num_lines + (head[-1:] != b"\n") - len(found.starts)
         if num_empty and options.text_record == "line":
@@ -287,13 +290,3 @@ class _SplitReader:
         if self._first_line is None:
             self._first_line = line_at(self._file, Lines(), self._split.start) if self._split.start else 1
         return self._first_line + self._num_lines + line
-
-
-def looks_like_table(head: bytes) -> bool:
-    """Whether one delimiter cuts nearly all lines into the same number of fields, as no prose is."""
-    lines = head.removeprefix(BOM)[: head.rfind(b"\n") + 1] or head
-    delimiter = sniff_delimiter(lines, True)
-    widths = QuotedRecords(delimiter).widths(lines)
-    num_cuts = lines.count(delimiter.encode())
-    is_prose = delimiter in ",;" and lines.count(f"{delimiter} ".encode()) * 2 > num_cuts
-    return len(widths) > 1 and widths[0] > 1 and not is_prose and bool((widths == widths[0]).mean() >= _TABLE_SHARE)

@@ -132,14 +132,18 @@ def test_every_file_gets_its_own_label(data):
     assert matching.notes == ()
 
 
+@pytest.mark.parametrize("content", ["x/a.png,cat\nb.png,dog\n", "b.png dog\na.png cat\n"])
+def test_tables_without_a_header_line(tmp_path, content):
+    _, rows, _, _ = read(images(tmp_path, "a.png", "b.png"), text(tmp_path, "l.txt", content))
+    assert {name: row["column_2"] for name, row in rows.items()} == {"a.png": "cat", "b.png": "dog"}
+
+
 def test_tables_that_are_no_labels(tmp_path):
     folder = images(tmp_path, "a.png")
     assert "holds no names" in fails(folder, text(tmp_path, "l.csv", "x,y\n1.5,2\n"))
     assert "no name of a file" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\n,3\n"))
     assert "there are no labels in l.csv" in fails(folder, text(tmp_path, "l.csv", ""))
-    headerless = text(tmp_path, "l.csv", "x/a.png,cat\nb.png,dog\n")
-    assert "first line is the label of 'a.png'" in fails(folder, headerless)
-    assert "none of the labels" in fails(folder, text(tmp_path, "l.txt", "file\na.png 1\n"))
+    assert "names of files and nothing else" in fails(folder, text(tmp_path, "l.txt", "file\na.png\n"))
     nested = text(tmp_path, "l.jsonl", '{"file": "a.png", "boxes": [[1, 2], [3, 4]]}\n')
     assert fails(folder, nested).endswith("Leave it out of the labels.")
     assert "no XML files" in fails(folder, images(tmp_path / "more", "x.png", "y.png"))

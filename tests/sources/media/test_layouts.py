@@ -20,7 +20,8 @@ def listed(folder, *names, **contents):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         is_picture = name.endswith((".jpg", ".png"))
-        path.write_bytes(picture() if is_picture else contents.get(name, "1 0.5 0.5 0.2 0.2\n").encode())
+        usual = "file_name,n\n" if name.endswith("metadata.csv") else "1 0.5 0.5 0.2 0.2\n"
+        path.write_bytes(picture() if is_picture else contents.get(name, usual).encode())
     return list_inputs([str(folder)]).files
 
 
@@ -35,7 +36,7 @@ def listed(folder, *names, **contents):
         (["a.jpg", "b.jpg", "a.txt"], "captions", 1),
         (["a.wav", "a.txt"], "spoken", 1),
         (["1/2/1-2-0.flac", "1/2/1-2.trans.txt"], "transcripts", 1),
-        (["clips/a.mp3", "train.tsv", "dev.tsv", "other.tsv"], "table", 2),
+        (["clips/a.mp3", "train.tsv", "dev.tsv", "other.tsv"], "common voice", 2),
         (["train/a.jpg", "train.csv", "sample_submission.csv"], "table", 1),
     ],
 )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, DamagedFileError, ShardkitError
 from shardkit.features import make_feature
-from shardkit.sources.text.source import TextSource, looks_like_table
+from shardkit.sources.text.source import TextSource
+from shardkit.sources.text.table_signs import looks_like_table
 from shardkit.testing.reading import Reading
 from tests.support.examples import draws
 from tests.support.files.source_makers import read_all, write_file

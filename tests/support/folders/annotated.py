@@ -1,4 +1,4 @@
-"""Pictures and sounds with what is known about them in files beside them."""
+"""Pictures with what is known about them in files beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.folders.parts import Case, Row, picture, sound, write
+from tests.support.folders.parts import Case, Row, picture, write
 
 _SPLITS = ("train", "train", "train", "validation", "test", "test")
 _WIDTH, _HEIGHT = 40, 30
@@ -50,19 +50,6 @@ def _kaggle_pictures(folder: Path) -> list[Row]:
         lines.append(f"leaf_{index},{index % 2},{1 - index % 2}")
         rows.append(("train", data, (index % 2, 1 - index % 2)))
     write(folder / "train.csv", "\n".join(lines) + "\n")
-    return rows
-
-
-def _common_voice(folder: Path) -> list[Row]:
-    rows, seed = [], 0
-    for split, table in (("train", "train.tsv"), ("validation", "dev.tsv"), ("test", "test.tsv")):
-        lines = ["client_id\tpath\tsentence\tup_votes"]
-        for _ in range(3):
-            name = f"common_voice_en_{seed}.wav"
-            rows.append((split, write(folder / "clips" / name, sound(seed)), f"Sentence {seed}, read aloud."))
-            lines.append(f"c{seed}\t{name}\tSentence {seed}, read aloud.\t2")
-            seed += 1
-        write(folder / table, "\n".join(lines) + "\n")
     return rows
 
 
@@ -140,20 +127,6 @@ def _captions(folder: Path) -> list[Row]:
     return rows
 
 
-def _librispeech(folder: Path) -> list[Row]:
-    rows, seed = [], 0
-    for speaker, chapter in ((84, 121123), (174, 50561)):
-        lines = []
-        for index in range(3):
-            name = f"{speaker}-{chapter}-{index:04}"
-            data = write(folder / "train-clean-5" / str(speaker) / str(chapter) / f"{name}.wav", sound(seed))
-            lines.append(f"{name} THE WORDS OF NUMBER {seed}\n")
-            rows.append(("train", data, f"THE WORDS OF NUMBER {seed}"))
-            seed += 1
-        write(folder / "train-clean-5" / str(speaker) / str(chapter) / f"{speaker}-{chapter}.trans.txt", "".join(lines))
-    return rows
-
-
 def _parquet_of_hugging_face(folder: Path) -> list[Row]:
     rows = []
     info = {
@@ -179,16 +152,126 @@ def _parquet_of_hugging_face(folder: Path) -> list[Row]:
     return rows
 
 
+def _yolo_lists(folder: Path) -> list[Row]:
+    rows = _yolo(folder)
+    lists: dict[str, list[str]] = {}
+    for index, split in enumerate(_SPLITS):
+        tag = {"validation": "val"}.get(split, split)
+        for kind, suffix in (("images", "jpg"), ("labels", "txt")):
+            (folder / kind / tag / f"{index}.{suffix}").rename(folder / kind / f"{index}.{suffix}")
+        lists.setdefault(tag, []).append(f"./images/{index}.jpg\n")
+    for tag, lines in lists.items():
+        write(folder / f"{tag}.txt", "".join(lines))
+        for kind in ("images", "labels"):
+            (folder / kind / tag).rmdir()
+    write(folder / "data.yaml", "train: train.txt\nval: val.txt\ntest: test.txt\nnames: [cat, dog]\n")
+    return rows
+
+
+def _roboflow_csv(folder: Path) -> list[Row]:
+    rows = []
+    for split, tag in (("train", "train"), ("validation", "valid")):
+        lines = ["filename,width,height,class,xmin,ymin,xmax,ymax"]
+        for index in range(2):
+            name = f"{tag}_{index}_jpg.rf.0a1b.jpg"
+            data = write(folder / tag / name, picture(index + 7 * (tag == "valid")))
+            for label, (x0, y0, x1, y1) in list(zip(_NAMES, _BOXES, strict=True))[: 1 + index % 2]:
+                lines.append(f"{name},{_WIDTH},{_HEIGHT},{label},{x0},{y0},{x1},{y1}")
+            rows.append(_box_row(split, data, index))
+        write(folder / tag / "_annotations.csv", "\n".join(lines) + "\n")
+    write(folder / "README.roboflow.txt", "Exported on a day.\n")
+    return rows
+
+
+def _objects(folder: Path) -> list[Row]:
+    rows = []
+    for split in ("train", "test"):
+        lines = []
+        for index in range(2):
+            data = write(folder / split / f"{index:04}.png", picture(index + 9 * (split == "test"), form="PNG"))
+            boxes = [[x0, y0, x1 - x0, y1 - y0] for x0, y0, x1, y1 in _BOXES[: 1 + index]]
+            objects = {"bbox": boxes, "categories": list(_NAMES[: 1 + index])}
+            lines.append(json.dumps({"file_name": f"{index:04}.png", "image_id": index, "objects": objects}))
+            rows.append(_box_row(split, data, index))
+        write(folder / split / "metadata.jsonl", "\n".join(lines) + "\n")
+    return rows
+
+
+def _kaggle_same_names(folder: Path) -> list[Row]:
+    rows, lines = [], ["id,age"]
+    for index in range(4):
+        rows.append(("train", write(folder / "train_images" / f"{index}.jpg", picture(index)), index + 20))
+        lines.append(f"{index}.jpg,{index + 20}")
+        rows.append(("test", write(folder / "test_images" / f"{index}.jpg", picture(index + 50)), None))
+    write(folder / "train_labels.csv", "\n".join(lines) + "\n")
+    write(folder / "sample_submission.csv", "id,age\n0.jpg,0\n1.jpg,0\n")
+    return rows
+
+
+def _list_of_classes(folder: Path) -> list[Row]:
+    rows = [("train", write(folder / f"ILSVRC_{i:08}.JPEG", picture(i)), 3 + i % 2) for i in range(6)]
+    write(folder / "val.txt", "".join(f"ILSVRC_{i:08}.JPEG {3 + i % 2}\n" for i in range(6)))
+    return rows
+
+
+def _list_of_names(folder: Path) -> list[Row]:
+    for index in range(3):
+        write(folder / f"{index}.jpg", picture(index))
+    write(folder / "names.txt", "0.jpg\n1.jpg\n2.jpg\n")
+    return []
+
+
+def _masks(folder: Path) -> list[Row]:
+    for index in range(3):
+        write(folder / "images" / f"{index}.jpg", picture(index))
+        write(folder / "masks" / f"{index}.png", picture(index, form="PNG"))
+    return []
+
+
+def _images_of_masks(folder: Path) -> list[Row]:
+    _masks(folder)
+    return [("train", (folder / "images" / f"{index}.jpg").read_bytes(), None) for index in range(3)]
+
+
+def _tiny_imagenet(folder: Path) -> list[Row]:
+    rows = []
+    for number, name in enumerate(("n01443537", "n01629819")):
+        for index in range(2):
+            data = write(folder / "train" / name / "images" / f"{name}_{index}.JPEG", picture(2 * number + index))
+            rows.append(("train", data, name))
+        write(folder / "train" / name / f"{name}_boxes.txt", f"{name}_0.JPEG\t0\t10\t20\t30\n")
+    for index in range(2):
+        write(folder / "val" / "images" / f"val_{index}.JPEG", picture(index + 20))
+    write(folder / "val" / "val_annotations.txt", "val_0.JPEG\tn01443537\t0\t32\t44\t62\n")
+    write(folder / "wnids.txt", "n01443537\nn01629819\n")
+    return rows
+
+
+def _extra(folder: Path) -> list[Row]:
+    for seed, name in enumerate(("train/0", "train/1", "test/0", "test/1", "extra/0", "extra/1")):
+        write(folder / name / "a.png", picture(seed, form="PNG"))
+    return []
+
+
 _BOX_LABEL = ("boxes", "box_labels")
 ANNOTATED = (
     Case("Hugging Face, metadata.csv", lambda f: _metadata(f, "csv"), label=("caption", "age")),
     Case("Hugging Face, metadata.jsonl", lambda f: _metadata(f, "jsonl"), label=("caption", "age")),
     Case("Hugging Face, Parquet of pictures", _parquet_of_hugging_face),
     Case("Kaggle, train.csv beside train/", _kaggle_pictures, label=("healthy", "rust")),
-    Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
     Case("Pascal VOC", _voc, label=_BOX_LABEL),
     Case("COCO", _coco, label=_BOX_LABEL),
     Case("YOLO", _yolo, label=_BOX_LABEL),
     Case("pictures with captions beside them", _captions, label=("caption",)),
-    Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
+    Case("YOLO, lists of the splits", _yolo_lists, label=_BOX_LABEL),
+    Case("Roboflow, _annotations.csv", _roboflow_csv, label=_BOX_LABEL),
+    Case("Hugging Face, metadata.jsonl with objects", _objects, label=_BOX_LABEL),
+    Case("Kaggle, train_labels.csv beside train_images/", _kaggle_same_names, label=("age",)),
+    Case("name and class between blanks", _list_of_classes, ("--labels", "{folder}/val.txt"), label=("column_2",)),
+    Case("names alone for labels", _list_of_names, ("--labels", "{folder}/names.txt"), refusal=("--split NAME=@FILE",)),
+    Case("images/ and masks/", _masks, refusal=("images", "--exclude", "--no-labels")),
+    Case("images/ and masks/, the images alone", _images_of_masks, ("--include", "images/*", "--no-labels")),
+    Case("Tiny ImageNet", _tiny_imagenet, ("--format", "images"), refusal=("images", "--include")),
+    Case("Tiny ImageNet, its train", _tiny_imagenet, ("--format", "images", "--include", "train/*")),
+    Case("splits beside another folder", _extra, refusal=("extra", "--exclude 'extra/*'", "--split train")),
 )

@@ -120,6 +120,13 @@ def _libsvm(folder: Path) -> list[Row]:
     return [("train", None, 1 if line.startswith("+") else -1) for line in lines * 3]
 
 
+def _titanic(folder: Path) -> list[Row]:
+    write(folder / "train.csv", "PassengerId,Survived,Age\n1,0,22\n2,1,38\n")
+    write(folder / "test.csv", "PassengerId,Age\n892,34\n893,47\n")
+    write(folder / "gender_submission.csv", "PassengerId,Survived\n892,0\n893,1\n")
+    return []
+
+
 def _cifar(folder: Path) -> list[Row]:
     for index in range(2):
         write(folder / f"data_batch_{index + 1}", _PICKLE)
@@ -132,6 +139,10 @@ _SEMICOLONS = "sep=;\n" + _csv(_rows(5)).replace(",", ";")
 _PREAMBLE = "Export of 2026-11-01\nUnit: metres\n" + _csv(_rows(6))
 _COMMENTS = "# made by a logger\n" + _csv(_rows(6)).replace("3,0.75", "# paused\n3,0.75")
 _RECORDS = '{"data": [' + ", ".join(f'{{"id": {i}, "x": {x}, "label": "{y}"}}' for i, x, y in _rows(6)) + "]}"
+_QUOTED_HINT = '"sep=;"\n' + _csv(_rows(5)).replace(",", ";")
+_SPACED = "".join(f"{i}, State-gov, {x}, {label}\n" for i, x, label in _rows(8))
+_HOUSING = "".join(f" {i / 7:.5f}  {i * 3:6.2f}   {i / 3:.3f}  0\n" for i in range(20))
+_SHUTTLE = "".join(f"{i} {i % 7} {i * 3 % 11} {i % 2 + 1}\n" for i in range(20))
 _COLUMNS = {"key": "id"}
 
 TABLES = (
@@ -147,6 +158,23 @@ TABLES = (
     Case("a CSV and a Parquet", _two_kinds, **_COLUMNS, refusal=("--format csv", "--format parquet")),
     Case("a CSV and a Parquet, --format csv", _two_kinds, **_COLUMNS, options=("--format", "csv")),
     Case("CSV of Excel, sep=;", _one("report.csv", _SEMICOLONS, _truth(_rows(5))), **_COLUMNS),
+    Case("CSV of Excel, sep=; in quotes", _one("report.csv", _QUOTED_HINT, _truth(_rows(5))), **_COLUMNS),
+    Case(
+        "adult.data, blanks behind commas",
+        _one("adult.data", _SPACED, [("train", i, f" {label}") for i, _, label in _rows(8)]),
+        key="column_1",
+        label=("column_4",),
+    ),
+    Case("housing.data, columns between blanks", _one("housing.data", _HOUSING, []), refusal=("--format text", "sed")),
+    Case("shuttle.trn, single blanks", _one("shuttle.trn", _SHUTTLE, []), refusal=("--delimiter ' '", "--format text")),
+    Case(
+        "shuttle.trn, --delimiter ' '",
+        _one("shuttle.trn", _SHUTTLE, [("train", i, i % 2 + 1) for i in range(20)]),
+        ("--delimiter", " "),
+        key="column_1",
+        label=("column_4",),
+    ),
+    Case("Titanic, with a sample of a submission", _titanic, refusal=("gender_submission.csv", "--exclude")),
     Case("CSV below two lines of text", _one("a.csv", _PREAMBLE, []), refusal=("--skip-lines",)),
     Case(
         "CSV below two lines, --skip-lines 2",

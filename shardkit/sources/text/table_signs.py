@@ -1,0 +1,126 @@
+"""Whether a text is a table: the same number of fields in nearly all lines, as no prose has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shardkit.errors import UsageError
+from shardkit.messages import printable
+from shardkit.sources.base import RawFile, place
+from shardkit.sources.columns.sampling import HEAD_BYTES
+from shardkit.sources.files.streams import read_head
+from shardkit.sources.text.quoting import QuotedRecords, sniff_delimiter
+from shardkit.sources.text.splits import BOM
+
+_EVEN_SHARE = 0.95
+_SAMPLED_LINES = 200
+_MIN_LINES = 3
+_MIN_COLUMNS = 3
+_NUMBER_SHARE = 0.8
+_NUMBER = re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+
+
+class BlankColumns(NamedTuple):
+    """Columns between blanks.
+
+    Attributes:
+        num_columns: How many words each line has.
+        num_numeric: In how many of these columns nearly all are numbers.
+        is_single: Whether one blank stands between two words, and none before the first.
+    """
+
+    num_columns: int
+    num_numeric: int
+    is_single: bool
+
+    @property
+    def is_table(self) -> bool:
+        """Whether half of the columns or more are numbers; in a log of equal lines fewer are."""
+        return 2 * self.num_numeric >= self.num_columns
+
+
+def looks_like_table(head: bytes) -> bool:
+    """Whether one delimiter cuts nearly all lines into the same number of fields.
+
+    Commas before blanks do so in lists and verses too: there a column must be one of numbers.
+    """
+    delimiter = even_delimiter(head)
+    if delimiter is None:
+        return False
+    lines = _whole_lines(head)
+    is_spaced = lines.count(f"{delimiter} ".encode()) * 2 > lines.count(delimiter.encode())
+    if delimiter not in ",;" or not is_spaced:
+        return True
+    rule = QuotedRecords(delimiter)
+    rows = [[cell.strip() for cell in rule.fields(line)] for line in _sample(lines)]
+    return _num_numeric(rows) > 0
+
+
+def even_delimiter(head: bytes) -> str | None:
+    """Returns the delimiter that cuts nearly all lines into the same number of fields, None if none does."""
+    lines = _whole_lines(head)
+    delimiter = sniff_delimiter(lines, True)
+    widths = QuotedRecords(delimiter).widths(lines)
+    is_even = len(widths) > 1 and widths[0] > 1 and (widths == widths[0]).mean() >= _EVEN_SHARE
+    return delimiter if is_even else None
+
+
+def columns_between_blanks(head: bytes) -> BlankColumns | None:
+    """Returns the columns of a text whose lines all have the same number of words, one column of numbers at least."""
+    lines = [line for line in _sample(_whole_lines(head)) if line.strip()]
+    rows = [line.split() for line in lines]
+    width = len(rows[0]) if rows else 0
+    if len(rows) < _MIN_LINES or width < _MIN_COLUMNS or any(len(row) != width for row in rows):
+        return None
+    num_numeric = _num_numeric(rows)
+    return BlankColumns(width, num_numeric, _are_single(lines)) if num_numeric else None
+
+
+def stands_between_blanks(head: bytes) -> bool:
+    """Whether all lines have the same number of words, two or more, with one blank between two and nothing else."""
+    lines = [line for line in _sample(_whole_lines(head)) if line.strip()]
+    widths = {len(line.split()) for line in lines}
+    return len(widths) == 1 and widths.pop() > 1 and _are_single(lines) and even_delimiter(head) is None
+
+
+def _are_single(lines: Sequence[bytes]) -> bool:
+    return all(b" ".join(line.split()) == line.rstrip() for line in lines)
+
+
+def _num_numeric(rows: Sequence[Sequence[bytes]]) -> int:
+    width = len(rows[0])
+    columns = zip(*(row for row in rows if len(row) == width), strict=True)
+    return sum(
+        sum(_NUMBER.fullmatch(cell) is not None for cell in column) >= _NUMBER_SHARE * len(column) for column in columns
+    )
+
+
+def _whole_lines(head: bytes) -> bytes:
+    text = head.removeprefix(BOM)
+    return text[: text.rfind(b"\n") + 1] or text
+
+
+def _sample(lines: bytes) -> list[bytes]:
+    return lines.splitlines()[:_SAMPLED_LINES]
+
+
+def check_no_blank_columns(file: RawFile) -> None:
+    """Checks that a text is no table whose columns stand between blanks, most of them numbers.
+
+    Raises:
+        UsageError: If it is.
+    """
+    found = columns_between_blanks(read_head(file, HEAD_BYTES))
+    if found is None or not found.is_table:
+        return
+    example = printable(file.name.rpartition("/")[2])
+    rewrite = f"sed -E 's/^ +| +$//g; s/[ \\t]+/,/g' {example} >table.csv"
+    columns = "--delimiter ' ' reads the columns" if found.is_single else f"to have the columns, run  {rewrite}"
+    raise UsageError(
+        "the text looks like a table with blanks between its columns",
+        where=place(file),
+        why=f"each of its first lines has {found.num_columns} words, {found.num_numeric} of them numbers",
+        next_step=f"--format text reads its lines; {columns}",
+    )

@@ -1,0 +1,54 @@
+"""Sounds with what is said in them in files beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.folders.parts import Case, Row, sound, write
+
+
+def _common_voice(folder: Path) -> list[Row]:
+    rows, seed = [], 0
+    for split, table in (("train", "train.tsv"), ("validation", "dev.tsv"), ("test", "test.tsv")):
+        lines = ["client_id\tpath\tsentence\tup_votes"]
+        for _ in range(3):
+            name = f"common_voice_en_{seed}.wav"
+            rows.append((split, write(folder / "clips" / name, sound(seed)), f'"Sentence {seed}, read aloud.'))
+            lines.append(f'c{seed}\t{name}\t"Sentence {seed}, read aloud.\t2')
+            seed += 1
+        write(folder / table, "\n".join(lines) + "\n")
+    write(folder / "other.tsv", "client_id\tpath\tsentence\tup_votes\nc\tcommon_voice_en_90.wav\tNot there.\t0\n")
+    return rows
+
+
+def _librispeech(folder: Path) -> list[Row]:
+    rows, seed = [], 0
+    for speaker, chapter in ((84, 121123), (174, 50561)):
+        lines = []
+        for index in range(3):
+            name = f"{speaker}-{chapter}-{index:04}"
+            data = write(folder / "train-clean-5" / str(speaker) / str(chapter) / f"{name}.wav", sound(seed))
+            lines.append(f"{name} THE WORDS OF NUMBER {seed}\n")
+            rows.append(("train", data, f"THE WORDS OF NUMBER {seed}"))
+            seed += 1
+        write(folder / "train-clean-5" / str(speaker) / str(chapter) / f"{speaker}-{chapter}.trans.txt", "".join(lines))
+    write(folder / "SPEAKERS.TXT", ";ID |SEX| SUBSET |MINUTES| NAME\n84 | F | dev-clean | 8.02 | Someone\n")
+    write(folder / "BOOKS.TXT", "174|A Title|\n")
+    return rows
+
+
+def _ljspeech(folder: Path) -> list[Row]:
+    rows, lines = [], []
+    for seed, text in enumerate(("Printing, in the only sense", '"the ward, he said', "in being comparatively modern")):
+        rows.append(("train", write(folder / "wavs" / f"LJ001-{seed:04}.wav", sound(seed)), text))
+        lines.append(f"LJ001-{seed:04}|{text}|{text}\n")
+    write(folder / "metadata.csv", "".join(lines))
+    write(folder / "README", "The LJ Speech dataset\n")
+    return rows
+
+
+SPEECH = (
+    Case("Common Voice", _common_voice, key="audio", label=("sentence",)),
+    Case("LibriSpeech", _librispeech, key="audio", label=("transcript",)),
+    Case("LJSpeech", _ljspeech, key="audio", label=("transcript",)),
+)
