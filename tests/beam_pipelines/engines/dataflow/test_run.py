@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import pty
 import re
-import select
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 
 import pytest
@@ -19,81 +14,11 @@ from shardkit.dataset.open import list_versions
 from shardkit.errors import UsageError
 from shardkit.storage import files as storage
 from tests.support.engines.conversions import SETTINGS, TRACE, TRIED, shards_of
+from tests.support.engines.dataflow_bucket import IMAGE, JOB, URL, finish, in_terminal, one_line, read_until, wait_until
 
 pytestmark = pytest.mark.full
 
 pytest.importorskip("google.cloud.dataflow")
-NUMBERS = itertools.count()
-PLACE = ("--project", "my-project", "--region", "europe-west1")
-IMAGE = ("--engine-option", "image=docker.example/shardkit:1")
-JOB = "2026-11-23_00_00_00-1"
-URL = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{JOB}?project=my-project"
-
-
-class Bucket:
-    """A folder of the store with raw files, and what converts them."""
-
-    def __init__(self, gcs, service, folder):
-        self.url = f"{gcs.url}/{next(NUMBERS)}"
-        self.raw, self.out, self.temp = (f"{self.url}/{name}" for name in ("raw", "out", "tmp"))
-        self.work = f"{self.temp}/shardkit"
-        self.folder = folder
-        self.service = service
-        (folder / "a.csv").write_text("id,x\n" + "".join(f"{i},{i / 8}\n" for i in range(1000)))
-        storage.put_file(folder / "a.csv", f"{self.raw}/a.csv")
-
-    def command(self, *options, flags=(), poll="0.1"):
-        own = [sys.executable, "-m", "shardkit", "convert", self.raw, self.out]
-        told = ("--runner", "dataflow", *PLACE, "--temp-location", self.temp, "--engine-option", f"poll-seconds={poll}")
-        endpoint = (f"--dataflow_endpoint={self.service.endpoint}", "--no_auth")
-        return [*own, *told, *map(str, options), "--", *endpoint, *flags]
-
-    @property
-    def environment(self):
-        kept = {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR", "COLUMNS", "TERM")}
-        return {**kept, "XDG_CACHE_HOME": str(self.folder / "cache")}
-
-    def run(self, *options, **more):
-        return subprocess.run(
-            self.command(*options, **more),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-        )
-
-    def start(self, *options, **more):
-        return subprocess.Popen(
-            self.command(*options, **more),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            env=self.environment,
-            start_new_session=True,
-        )
-
-    def staged(self):
-        found = [f.path for f in storage.expand_input(self.temp).files if not f.path.startswith(f"{self.work}/")]
-        return {path.rsplit("/", 1)[-1]: path for path in found}
-
-
-@pytest.fixture
-def bucket(gcs, service, tmp_path):
-    return Bucket(gcs, service, tmp_path)
-
-
-def wait_until(is_so):
-    deadline = time.monotonic() + 100
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def one_line(text):
-    return " ".join(text.split())
 
 
 @pytest.mark.slow
@@ -296,22 +221,6 @@ def test_a_service_that_takes_calls_and_never_answers_is_told_of(bucket, service
     assert f"Dataflow does not answer any more in {URL}: the connection stands" in one_line(stderr)
 
 
-def test_two_signals_at_once_cancel_the_job(bucket, service):
-    process = bucket.start(*IMAGE)
-    wait_until(lambda: service.num_looks > 2)
-    service.answers.clear()
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGTERM)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(1)
-    process.send_signal(signal.SIGTERM)
-    service.answers.set()
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 143, stderr
-    assert service.cancelled == [JOB]
-    assert f"the job {JOB} is being cancelled: {URL}" in one_line(stderr)
-
-
 def test_an_outage_passes_and_a_long_one_leaves_the_job_running(bucket, service):
     process = bucket.start(*IMAGE, "--engine-option", "lost-minutes=0.05")
     wait_until(lambda: service.num_looks > 2)
@@ -352,140 +261,6 @@ def test_a_job_that_stands_still_is_cancelled(bucket, service):
     assert service.cancelled == [JOB]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_without_a_terminal_a_signal_cancels_the_job(bucket, service, number, code):
-    process = bucket.start(*IMAGE)
-    wait_until(lambda: service.num_looks > 2)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == code, stderr
-    assert service.cancelled == [JOB]
-    assert f"the job {JOB} was cancelled. Nothing was committed; run the same command again" in one_line(stderr)
-
-
-def test_a_terminal_that_closes_leaves_the_job_running(bucket, service, tmp_path):
-    process = bucket.start(*IMAGE)
-    wait_until(lambda: service.num_looks > 2)
-    process.send_signal(signal.SIGHUP)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 129, stderr
-    assert service.cancelled == []
-    assert f"the job {JOB} goes on" in stderr
-    # Its workers read the plan whenever they begin.
-    plans = list(tmp_path.rglob("plan-*.json"))
-    again = bucket.run(*IMAGE)
-    assert again.returncode == 4, again.stderr
-    assert f"the same conversion is running already on Dataflow in {URL}" in one_line(again.stderr)
-    assert len(plans) == 1
-    assert list(tmp_path.rglob("plan-*.json")) == plans
-
-
-def test_a_signal_in_the_midst_of_handing_over_says_that_the_job_may_run(bucket, service, tmp_path):
-    service.is_open.clear()
-    (tmp_path / "tmp").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path / "tmp"))
-        process = bucket.start(*IMAGE)
-    wait_until(lambda: service.num_submitted > 0)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
-    service.is_open.set()
-    assert process.returncode == 143, stderr
-    assert "the job was being handed over, so it may run all the same" in stderr
-    assert list((tmp_path / "tmp").glob("shardkit-*")) == []
-
-
-def in_terminal(bucket, *options):
-    """Starts a conversion as somebody at a terminal does."""
-    leader, follower = pty.openpty()
-
-    def take_terminal():
-        import fcntl
-        import termios
-
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    process = subprocess.Popen(
-        bucket.command(*IMAGE, *options),
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env={**bucket.environment, "TERM": "xterm", "COLUMNS": "200"},
-        preexec_fn=take_terminal,
-    )
-    os.close(follower)
-    return leader, process
-
-
-def read_until(leader, is_so):
-    """Returns what the terminal was told until something is there."""
-    text, deadline = "", time.monotonic() + 100
-    while not is_so(text):
-        assert time.monotonic() < deadline, text
-        if select.select([leader], [], [], 1)[0]:
-            try:
-                text += os.read(leader, 1 << 16).decode(errors="replace")
-            except OSError as error:
-                raise AssertionError(text) from error
-    return text
-
-
-def finish(leader, process):
-    """Reads the rest, and returns it with the exit code."""
-    text = ""
-    while True:
-        try:
-            found = os.read(leader, 1 << 16)
-        except OSError:
-            break
-        if not found:
-            break
-        text += found.decode(errors="replace")
-    os.close(leader)
-    return process.wait(60), text
-
-
-def asked(bucket, service):
-    leader, process = in_terminal(bucket)
-    wait_until(lambda: service.num_looks > 2)
-    os.write(leader, b"\x03")
-    read_until(leader, lambda text: "Cancel it? [y/N] " in text)
-    return leader, process
-
-
-def test_ctrl_c_asks_and_yes_cancels_the_job(bucket, service):
-    leader, process = asked(bucket, service)
-    assert service.cancelled == []
-    os.write(leader, b"y\n")
-    code, text = finish(leader, process)
-    assert code == 130, text
-    assert service.cancelled == [JOB]
-    assert f"the job {JOB} was cancelled. Nothing was committed" in one_line(text)
-
-
-def test_a_second_ctrl_c_does_not_wait_for_the_end_of_the_job(bucket, service):
-    service.is_slow_to_end = True
-    leader, process = asked(bucket, service)
-    os.write(leader, b"y\n")
-    wait_until(lambda: service.cancelled == [JOB])
-    os.write(leader, b"\x03")
-    code, text = finish(leader, process)
-    assert code == 130, text
-    assert f"the job {JOB} is being cancelled: {URL}" in one_line(text)
-
-
-@pytest.mark.parametrize("answer", [b"n\n", b"\n", b"\x03"])
-def test_ctrl_c_asks_and_everything_else_leaves_it_running(bucket, service, answer):
-    leader, process = asked(bucket, service)
-    os.write(leader, answer)
-    code, text = finish(leader, process)
-    assert code == 130, text
-    assert service.cancelled == []
-    assert f"the job {JOB} goes on and commits the dataset by itself; look at it at {URL}" in one_line(text)
-    assert "reading" not in text
-
-
 def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service):
     result = bucket.run("--dry-run")
     assert result.returncode == 0, result.stderr
@@ -497,61 +272,3 @@ def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service):
     assert service.jobs == {}
     with pytest.raises(UsageError, match="no file matches"):
         bucket.staged()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--region", "r", "--temp-location", "gs://b/t"), "--runner dataflow needs --project"),
-        (("--project", "p", "--temp-location", "gs://b/t"), "--runner dataflow needs --region"),
-        (("--project", "p", "--region", "r"), "--runner dataflow needs --temp-location"),
-        (("--project", "p", "--region", "r", "--temp-location", "t"), "is no folder of Google Cloud Storage"),
-        ((*PLACE, "--temp-location", "gs://b/t", "--workers", "3"), "--workers means nothing on Dataflow"),
-        ((*PLACE, "--temp-location", "gs://b/t", "--storage-options", "gs:project=x"), "do not reach the workers"),
-        (
-            (*PLACE, "--temp-location", "gs://b/t", "--work-dir", "/mnt/w"),
-            "the --work-dir '/mnt/w' is out of",
-        ),
-        ((*PLACE, "--temp-location", "gs://b/t", "--engine-option", "region=x"), "--engine-option region is given"),
-        ((*PLACE, "--temp-location", "gs://b/t", "--", "--temp_location=gs://x/t"), "--temp_location cannot be given"),
-        ((*PLACE, "--temp-location", "gs://b/t", "--", "--setup_file=nowhere.py"), "names no file in nowhere.py"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_read(tmp_path, arguments, message):
-    own = [sys.executable, "-m", "shardkit", "convert", "gs://b/raw", "gs://b/out", "--runner", "dataflow"]
-    kept = {k: v for k, v in os.environ.items() if k not in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_COMPUTE_REGION")}
-    found = subprocess.run(
-        [*own, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path, env=kept, timeout=60
-    )
-    assert found.returncode == 2, found.stderr
-    assert message in one_line(found.stderr)
-
-
-@pytest.mark.parametrize(
-    ("place", "named"),
-    [
-        (("a.csv", "gs://b/out"), "the input 'a.csv'"),
-        (("gs://b/raw", "/data/out"), "the destination '/data/out'"),
-        (("postgresql://u:secret@h/d", "gs://b/out"), "the input 'postgresql://***@h/d'"),
-    ],
-)
-def test_what_lies_on_this_machine_is_out_of_reach(tmp_path, place, named):
-    (tmp_path / "a.csv").write_text("x\n1\n")
-    own = [sys.executable, "-m", "shardkit", "convert", *place, "--runner", "dataflow", *PLACE]
-    found = subprocess.run(
-        [*own, "--temp-location", "gs://b/t"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
-    )
-    assert found.returncode == 2, found.stderr
-    assert named in found.stderr
-    assert "secret" not in found.stderr
-
-
-@pytest.mark.parametrize("option", ["--project", "--region", "--temp-location"])
-def test_options_of_dataflow_are_refused_elsewhere(tmp_path, option):
-    (tmp_path / "a.csv").write_text("x\n1\n")
-    own = [sys.executable, "-m", "shardkit", "convert", "a.csv", "out", option, "x"]
-    for more in ((), ("--runner", "portable")):
-        found = subprocess.run([*own, *more], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
-        assert found.returncode == 2
-        assert f"{option} is for --runner dataflow" in found.stderr
-    assert not (tmp_path / "out").exists()
