@@ -113,7 +113,7 @@ def is_document_name(name: str) -> bool:
     suffix = suffix_of(name)
     if suffix == "" and name.upper().endswith(_NOTICE_ENDINGS):
         return True
-    if suffix in (".md", ".rst"):
+    if suffix in (".md", ".rst", ".names"):
         return True
     return suffix in _DOCUMENT_SUFFIXES and PurePosixPath(name).name.partition(".")[0].upper() in _DOCUMENT_STEMS
 

@@ -56,13 +56,15 @@ from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import place
-from shardkit.sources.class_folders import class_of
+from shardkit.sources.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
 from shardkit.sources.split_names import SPLITS, files_of_splits, split_of
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 from shardkit.units import format_count, format_number
+
+_FEW_FILES = 16
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,6 +252,7 @@ def _prepare(
         *inspected.notes,
         *_split_notes(plan),
         *_limit_notes(plan, inspected),
+        *_folder_notes(plan),
         *fit_notes,
         *transform_notes(plan.transforms),
         *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
@@ -314,7 +317,8 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
     names = ", ".join(split for split in SPLITS if split in found)
     if not plan.recipe.source.has_split_names:
         # A dataset that is appended to may have been made of files that tell no split.
-        if len(found) < 2 or None not in told or not plan.recipe.has_fractions:
+        is_rare = len(found) < 2 and len(told) > _FEW_FILES
+        if not found or is_rare or None not in told or not plan.recipe.has_fractions:
             return ()
         silent = printable(plan.files[told.index(None)].name)
         return (f"the names of some files tell splits ({names}), but not that of {silent}: all rows are pooled",)
@@ -322,6 +326,12 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         by = "the layout names" if any(file.split for file in plan.files) else "the names of the files tell"
         return (f"{by} the splits: {names}",)
     return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)
+
+
+def _folder_notes(plan: Plan) -> tuple[str, ...]:
+    if format_named(plan.recipe.source.format).has_row_files or plan.transforms.options.source_column is not None:
+        return ()
+    return folder_notes(plan.files, plan.recipe.source.has_text_classes)
 
 
 def _limit_notes(plan: Plan, inspected: InspectedInputs) -> tuple[str, ...]:

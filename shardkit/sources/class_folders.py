@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +12,7 @@ from shardkit.file_types import suffix_of
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.inventory import is_beside_data
+from shardkit.sources.naming_tables import labels_option
 from shardkit.sources.split_names import folders_below_split
 from shardkit.units import MiB, format_count
 
@@ -20,6 +22,8 @@ _MIN_DOCUMENTS = 4
 _MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
+_MANY_FOLDERS = 100
+_MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
 
@@ -35,32 +39,51 @@ def find_class_level(files: tuple[RawFile, ...], options: SourceOptions) -> int:
     if depth == 0:
         return 0
     differing = (level for level in reversed(range(depth)) if len({parts[level] for parts in folders}) > 1)
-    return next(differing, max(map(len, folders)))
+    # Where only some files lie in several further folders, these may be classes, and the others have none.
+    further = {parts[depth] for parts in folders if len(parts) > depth}
+    return next(differing, depth if len(further) > 1 else max(map(len, folders)))
 
 
-def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions) -> None:
+def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, naming: Sequence[RawFile] = ()) -> None:
     """Checks that the folders of files can be their classes.
 
     A folder around all of an archive is no class.
 
+    Args:
+        files: A row each.
+        options: How they are read.
+        naming: Tables that name some of them.
+
     Raises:
-        UsageError: If all files lie in one folder, which may be their only class or hold them all, or one of several is
-            called `images` or the like; unless labels are given, or `--no-labels`.
+        UsageError: If all files lie in one folder, which may be their only class or hold them all, one of several is
+            called `images` or the like, or a table names them too; unless labels are given, or `--no-labels`.
     """
-    if options.labels is not None or options.no_labels:
+    if options.no_labels:
+        return
+    _check_no_masks(files)
+    if options.labels is not None:
         return
     classes = Counter(class_of(file, options) for file in files)
     held = next((name for name in classes if name is not None and name.lower() in _CONTAINERS), None)
     if held is not None and len(classes) > 1:
         others = sorted(str(name) for name in classes if name not in (held, None))
-        example = next(file for file in files if class_of(file, options) == held)
+        examples = [next(f for f in files if class_of(f, options) == name) for name in (held, *others[:1])]
+        excluded = " or ".join(f"--exclude {_glob_of(file)}" for file in reversed(examples))
         raise UsageError(
             f"the folder {printable(held)} is hardly a class",
-            where=place(example),
+            where=place(examples[0]),
             why=f"it holds {format_count(classes[held])} of {format_count(len(files))} files, beside "
             f"{', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
-            next_step="Choose files with --include GLOB or --exclude GLOB, such as --exclude 'masks/*'; --no-labels "
-            "takes them without a class, and --labels names a file of labels",
+            next_step=f"Leave files out with --exclude GLOB, as by {excluded}; --no-labels takes all without a class, "
+            "and --labels names a file of labels",
+        )
+    if naming and set(classes) != {None}:
+        table = naming[0]
+        raise UsageError(
+            "the files lie in folders, which may be their classes, and a table names them",
+            where=printable(table.name),
+            next_step=f"{labels_option(table)} joins its columns, --exclude {shlex.quote(printable(table.name))} takes "
+            "the folders as classes",
         )
     if all(file.member is not None for file in files):
         return
@@ -71,6 +94,28 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions) -> N
             why="it may be their only class, or hold them without a class",
             next_step="Add --no-labels to take them without a class, or name a file of labels with --labels",
         )
+
+
+def _check_no_masks(files: tuple[RawFile, ...]) -> None:
+    masks = [file for file in files if _MASKS.search(file.name.rpartition("/")[0])]
+    beside = {file.name for file in masks}
+    others = {_stem(file) for file in files if file.name not in beside} if masks else set()
+    # A class may be called so; masks are called like their images.
+    if masks and 2 * sum(_stem(file) in others for file in masks) > len(masks):
+        raise UsageError(
+            "masks lie beside the images",
+            where=place(masks[0]),
+            why=f"{format_count(len(masks))} of {format_count(len(files))} files lie in such a folder",
+            next_step=f"Leave them out with --exclude {_glob_of(masks[0])}, or add --no-labels to take all as images",
+        )
+
+
+def _stem(file: RawFile) -> str:
+    return _MASKS.sub("", file.name.rpartition("/")[2].rpartition(".")[0].lower())
+
+
+def _glob_of(file: RawFile) -> str:
+    return shlex.quote(f"{printable(file.name.rpartition('/')[0])}/*")
 
 
 def class_of(file: RawFile, options: SourceOptions) -> str | None:
@@ -137,6 +182,21 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
         return (f"the {kinds} lie in no class folders and get no label",)
     what = "the only file lies" if len(files) == 1 else f"all {format_count(len(files))} {kinds} lie"
     return (f"{what} in one folder, {printable(only[0])}: one class is no label; --labels names a file of labels",)
+
+
+def folder_notes(files: Sequence[RawFile], has_classes: bool) -> tuple[str, ...]:
+    """Returns a note on files that lie in a few folders with names in letters, which become no column.
+
+    Args:
+        files: Of tables or texts.
+        has_classes: Whether the folders are the classes.
+    """
+    names = {_class_name(file) for file in files}
+    if has_classes or None in names or not 1 < len(names) <= _MANY_FOLDERS:
+        return ()
+    listed = ", ".join(printable(str(name)) for name in sorted(map(str, names))[:_LISTED_FOLDERS])
+    more = ", ..." if len(names) > _LISTED_FOLDERS else ""
+    return (f"the folders {listed}{more} become no column; --source-column NAME gives each row the path of its file",)
 
 
 def are_class_documents(files: Sequence[RawFile]) -> bool:

@@ -118,8 +118,13 @@ def count_kinds(files: Iterable[RawFile], looks: Mapping[str, Look]) -> tuple[Ki
     return tuple(sorted(kinds, key=lambda kind: -kind.num_files))
 
 
-def several_kinds(kinds: Sequence[Kind]) -> UsageError:
-    """Returns the error about inputs of several kinds: a table of them, with the option that takes each."""
+def several_kinds(kinds: Sequence[Kind], labels_option: str | None = None) -> UsageError:
+    """Returns the error about inputs of several kinds: a table of them, with the option that takes each.
+
+    Args:
+        kinds: Two or more.
+        labels_option: The option that reads one of the files as labels of others, if there is one.
+    """
     rows = [("kind", "files", "size", "example", "taken by")]
     for kind in kinds:
         title, example = _shortened(kind.title, _TITLE_WIDTH), _shortened(printable(kind.example), _EXAMPLE_WIDTH)
@@ -133,7 +138,8 @@ def several_kinds(kinds: Sequence[Kind]) -> UsageError:
         for row in rows
     )
     has_media = any(format_named(kind.format).has_row_files for kind in kinds)
-    labels = ". A table or a folder of labels is named with --labels" if has_media else ""
+    named = f"{labels_option} joins a table that names the files" if labels_option else ""
+    labels = f". {named or 'A table or a folder of labels is named with --labels'}" if has_media else ""
     return UsageError(
         "the inputs are of several kinds",
         table=tuple(line.rstrip() for line in lines),

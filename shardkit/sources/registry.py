@@ -29,6 +29,7 @@ from shardkit.sources.inventory import (
     several_kinds,
     suffix_in,
 )
+from shardkit.sources.naming_tables import labels_option, tables_that_name
 from shardkit.sources.plugins import PluginSource
 from shardkit.sources.text_heads import check_is_decompressed
 
@@ -159,10 +160,10 @@ def _hold_class_documents(files: list[RawFile], looks: dict[str, Look], options:
 
 def _check_no_tables(files: list[RawFile]) -> None:
     # It needs NumPy, which other formats may do without here.
-    from shardkit.sources.text.table_signs import check_no_blank_columns
+    from shardkit.sources.text.table_signs import check_no_odd_columns
 
     for file in sample_files(files):
-        check_no_blank_columns(file)
+        check_no_odd_columns(file)
 
 
 def _format_of_all(
@@ -177,8 +178,15 @@ def _format_of_all(
         if len({look.format for look in known}) == 1:
             return known[0].format or ""
     if len(kinds) > 1:
-        raise several_kinds(kinds)
+        raise several_kinds(kinds, _labels_option(files, looks))
     return known[0].format or ""
+
+
+def _labels_option(files: list[RawFile], looks: dict[str, Look]) -> str | None:
+    rows = [file for file in files if format_named(looks[file.name].format).has_row_files]
+    names = {file.name for file in rows}
+    tables = tables_that_name(rows, [file for file in files if file.name not in names]) if rows else ()
+    return labels_option(tables[0]) if tables else None
 
 
 def _refused(

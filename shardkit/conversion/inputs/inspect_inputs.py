@@ -31,6 +31,7 @@ from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.formats import FORMATS, format_named
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import Expanded, Listing, list_files
+from shardkit.sources.naming_tables import naming_notes, tables_that_name
 from shardkit.sources.registry import Choice, choose
 from shardkit.sources.split_names import check_all_tell_splits, list_notes, splits_in_names
 from shardkit.storage import files as storage
@@ -124,11 +125,13 @@ def inspect_inputs(
     damaged_files = tuple(DamagedFile(file=file, reason=reason) for file, reason in (*refused, *listing.damaged))
     out = {file.name for file, _ in refused}
     files = listed = tuple(file for file in listed if file.name not in out) if out else listed
+    naming: tuple[RawFile, ...] = ()
     try:
         if leave_out is None:
             options = settle(source, files, options)
             if format_named(source.format).has_row_files:
-                check_class_folders(files, options)
+                naming = tables_that_name(files, choice.passed_over, options)
+                check_class_folders(files, options, naming)
         features, notes, splits = _read_plan(source, files, options)
         has_features = True
     except NoRowsError:
@@ -160,6 +163,7 @@ def inspect_inputs(
             *listing.notes,
             *(beside.notes if beside is not None else ()),
             *note_on_passed_over(choice.passed_over),
+            *naming_notes(naming),
             *list_notes(choice.passed_over, is_asked=has_split_options or has_split_names),
             *(() if has_row_files else listing.empty_notes),
             *notes,

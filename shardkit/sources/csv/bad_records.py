@@ -313,7 +313,8 @@ def _nul_byte(num_lines: int) -> Problem:
 
 
 def _not_utf8(offset: int) -> Problem:
-    return Problem("the text is not UTF-8", f"not UTF-8 at byte {offset}", "Name its encoding with --encoding")
+    step = "Name its encoding with --encoding, such as latin-1"
+    return Problem("the text is not UTF-8", f"not UTF-8 at byte {offset}", step)
 
 
 def _text_behind_quote(text: bytes, num_lines: int) -> Problem:

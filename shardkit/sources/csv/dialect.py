@@ -21,6 +21,7 @@ _HEADER_BYTES = MiB
 _HINT = re.compile(rb"(?P<quote>\x22?)sep=(?P<delimiter>[\x09\x20-\x7e])(?P=quote)(?:\r\n|\n|\r)[\r\n]*", re.IGNORECASE)
 _TITLE_BYTES = 16 * KiB
 _MAX_TITLES, _MIN_RECORDS = 20, 3
+_COMMENT_MARKS = "#|%!;*"
 _SAME_HEADER = (
     "Add --union-by-name, which makes missing values null, leave columns unread with --drop-columns, leave files out "
     "with --exclude GLOB, or convert them one by one"
@@ -165,12 +166,19 @@ def check_no_title(text: bytes, is_whole: bool, rule: QuotedRecords, where: str,
         table = widths[num_titles:]
         if not num_titles or num_titles > _MAX_TITLES or len(table) < _MIN_RECORDS or (table != table[0]).any():
             continue
-        number = first_line - 1 + rule.count_lines(text[: int(records.starts[num_titles])])
+        titles = text[: int(records.starts[num_titles])]
         raise UsageError(
             f"a table of {table[0]} fields stands below {format_number(num_titles, 'line')} of one field",
             where=where,
-            next_step=f"Leave the lines before the table out with --skip-lines {number}",
+            next_step=_without_titles(titles, first_line - 1 + rule.count_lines(titles)),
         )
+
+
+def _without_titles(titles: bytes, number: int) -> str:
+    marks = {line[:1].decode("latin-1") for line in titles.splitlines() if line}
+    if len(marks) == 1 and (mark := marks.pop()) in _COMMENT_MARKS:
+        return f"Leave these lines out with --comment '{mark}'"
+    return f"Leave the lines before the table out with --skip-lines {number}, which skips as many in each file"
 
 
 def check_columns(columns: tuple[str, ...], where: str, next_step: str) -> None:
@@ -259,7 +267,7 @@ def _header_columns(
             "the header is not UTF-8",
             where=place(file, line=line),
             why=f"not UTF-8 at byte {offset + error.start}",
-            next_step="Name its encoding with --encoding",
+            next_step="Name its encoding with --encoding, such as latin-1",
         ) from error
     if b"\0" in header:
         raise DamagedFileError("a NUL byte stands in the header", where=place(file, line=line))

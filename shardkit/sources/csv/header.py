@@ -156,7 +156,8 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
     if kind is not None:
         if re.match(_KINDS[kind], name):
             return _Sign(False, True, f"{shown(name)} is a {kind} as the values below it")
-        is_word = re.search(r"[^\W\d]", name) and not _is_of_a_kind(name)
+        is_date = kind == "number" and re.match(_KINDS["date"], name)
+        is_word = is_date or (re.search(r"[^\W\d]", name) and not _is_of_a_kind(name))
         return _Sign(True, True, f"{shown(name)} is no {kind}, but the values below it are") if is_word else None
     counts = values.value_counts()
     if pc.index(counts.field(0), pa.scalar(name, values.type)).as_py() >= 0:

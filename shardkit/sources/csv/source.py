@@ -88,6 +88,14 @@ class CsvSource(SourceSettings):
         found = [rows for rows in lines if rows is not None]
         if not found or (not options.no_header and have_header(found)):
             return options
+        other = next((rows for rows in found if len(rows.cells) != len(found[0].cells)), None)
+        if other is not None:
+            raise UsageError(
+                "files without a header line have different numbers of columns",
+                why=f"{printable(found[0].file.name)} has {len(found[0].cells)}, {printable(other.file.name)} has "
+                f"{len(other.cells)}",
+                next_step="Convert them one by one, or leave some out with --exclude GLOB",
+            )
         return msgspec.structs.replace(options, columns=made_names(len(found[0].cells)))
 
     def infer(self, files: tuple[RawFile, ...], options: SourceOptions) -> Features:

@@ -49,7 +49,8 @@ class RecordsStream(ConvertedStream):
                 f"the document has no array {shown(self._key)}",
                 where=self._where,
                 why=f"its arrays are {found}" if found else "it has no array below a key",
-                next_step="Name the key of the array that holds the rows with --records",
+                next_step="Name the key of the array that holds the rows with --records, or leave it out where they "
+                "are an array themselves",
             )
         return blanked
 
@@ -76,15 +77,19 @@ class RecordsStream(ConvertedStream):
         return text if state == "inside" else _NO_BLANK.sub(b" ", text)
 
     def _follow(self, token: bytes) -> None:
-        if self._state == "behind":
-            return
         if self._state == "inside":
             self._depth += (token in b"[{") - (token in b"]}") if len(token) == 1 else 0
             self._state = "inside" if self._depth else "behind"
         elif token in (b"[", b"{"):
-            if token == b"[" and self._is_wanted():
+            if token == b"[" and self._state == "before" and self._is_wanted():
                 self._state, self._depth = "inside", 1
                 return
+            if self._state == "behind" and not self._levels:
+                raise UsageError(
+                    "the file holds several objects, and --records takes the rows of one",
+                    where=self._where,
+                    next_step="Leave --records out: each object is a row; --drop-columns leaves a list of objects out",
+                )
             self._levels.append(_Level("array" if token == b"[" else "object"))
         elif token in (b"]", b"}"):
             del self._levels[-1:]

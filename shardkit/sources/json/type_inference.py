@@ -106,9 +106,10 @@ class ShapeObserver:
                 column[1].append(value)
         for path, (row_indices, values) in columns.items():
             places = [rows[i][0] for i in row_indices]
-            self._note_column(path, self._seen.setdefault(path, Seen()), values, places)
+            seen = self._seen.setdefault(path, Seen())
+            self._note_column(path, seen, values, places, is_document=len(rows) == 1)
 
-    def _note_column(self, path: str, seen: Seen, values: list[Any], places: list[str]) -> None:
+    def _note_column(self, path: str, seen: Seen, values: list[Any], places: list[str], *, is_document: bool) -> None:
         if list in set(map(type, values)):
             seen.list_place = seen.list_place or next(
                 p for p, v in zip(places, values, strict=True) if isinstance(v, list)
@@ -123,7 +124,7 @@ class ShapeObserver:
                 for item in (v if isinstance(v, list) else [v])
             ]
             places, values = [p for p, _ in spread], [v for _, v in spread]
-            _refuse_items(path, values, places)
+            _refuse_items(path, values, places, is_document=is_document)
         else:
             present = [v is not None for v in values]
             if not all(present):
@@ -170,11 +171,13 @@ class ShapeObserver:
                 self._note_objects(value, place, f"{prefix}{key}/")
 
 
-def _refuse_items(path: str, items: list[Any], places: list[str]) -> None:
+def _refuse_items(path: str, items: list[Any], places: list[str], *, is_document: bool) -> None:
+    # The rows can stand in a list of objects where the file holds no other object.
     for item, place in zip(items, places, strict=True):
         if type(item) not in _KINDS:
             what = {"dict": "objects", "list": "lists", "NoneType": "nulls"}[type(item).__name__]
-            rows = f", or take its objects as the rows with --records {shlex.quote(path.replace('/', '.'))}"
+            key = shlex.quote(path.replace("/", "."))
+            rows = f", or take its objects as the rows with --records {key}" if is_document else ""
             raise UsageError(
                 f"column {shown(path)} is a list of {what}",
                 where=place,

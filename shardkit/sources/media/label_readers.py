@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
@@ -19,13 +21,14 @@ from shardkit.sources.csv.source import CsvSource
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.json.array_source import JsonArraySource
 from shardkit.sources.json.lines_source import JsonLinesSource
+from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
 from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable
 from shardkit.sources.media.layouts import Layout
 from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
 from shardkit.sources.media.voc import VocLabels, voc_files
-from shardkit.sources.text.table_signs import stands_between_blanks
+from shardkit.sources.media.word_tables import rows_of_words
 
 _LJSPEECH = ("id", "transcript", "normalized_transcript")
 _HEAD_BYTES = 65536
@@ -56,8 +59,12 @@ def read_labels(
     if file_types.format_of(head[: file_types.HEAD_BYTES], file.name) == "jsonl" and is_coco(head):
         return read_coco(file)
     source = _source_of(head, file)
-    if source.format == "csv" and stands_between_blanks(head):
-        plain = msgspec.structs.replace(plain, delimiter=" ")
+    if source.format == "csv" and (rows := rows_of_words(file, head)) is not None:
+        with TemporaryDirectory() as folder:
+            table = Path(folder, "labels.tsv")
+            table.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+            copy = msgspec.structs.replace(list_inputs([str(table)]).files[0], name=file.name)
+            return _read_table(source, (copy,), msgspec.structs.replace(plain, delimiter="\t", quote="none"))
     return _read_table(source, found, plain)
 
 

@@ -26,7 +26,10 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FIRST_LINE = re.compile(rb"[^\r\n]*")
 _CELL = re.compile(r"""[^,;\t|{}:"']+""")
 _LABEL_WORDS = re.compile(r"(?:^|[_-])(?:labels?|annotations?|images?|imgs?|files?|data)$", re.IGNORECASE)
-_CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
+CLASS_FILES = frozenset({"classes.txt", "obj.names", "labels.txt"})
+"""What YOLO calls a file of the names of classes, a line each."""
+
+_YOLO_OTHERS = (".yaml", ".yml", ".data", ".cfg", ".cache")
 _TITLE_BYTES = 64 * KiB
 _SIDECARS = (".txt", ".caption", ".lab", ".json")
 _MASKS = ("SegmentationClass", "SegmentationObject")
@@ -148,7 +151,7 @@ def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 
 
 def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    described = [f for f in rest if suffix_of(f.name) in (".yaml", ".yml", ".data") or _base(f) in _CLASS_FILES]
+    described = [f for f in rest if suffix_of(f.name) in _YOLO_OTHERS or _base(f) in (*CLASS_FILES, "notes.json")]
     texts = [f for f in rest if suffix_of(f.name) == ".txt" and f not in described]
     if not texts:
         return None

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import yaml
 
 from shardkit.errors import BadInputError
 from shardkit.features import make_feature
+from shardkit.file_types import suffix_of
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.whole_files import read_whole_files
 from shardkit.sources.media.label_tables import LabelTable
-from shardkit.sources.media.layouts import image_of
+from shardkit.sources.media.layouts import CLASS_FILES, image_of
 from shardkit.units import MiB, format_number, format_size
 
 _MAX_BYTES = 16 * MiB
 _BATCH_FILES = 1024
 _LIST = (None,)
-_YAML_NAMES = re.compile(
-    r"^names\s*:(?P<same>[^\n]*)\n?(?P<block>(?:(?:[ \t]*-|[ \t]+\S+\s*:)[^\n]*\n?|[ \t]*\n)*)", re.M
-)
-_YAML_ITEM = re.compile(r"^[ \t]*(?:(?P<index>\d+)\s*:|-)\s*(?P<name>\S.*?)\s*(?:#.*)?$")
+_WHY_CHARACTERS = 200
 
 
 def read_texts(files: Sequence[RawFile], column: str) -> LabelTable:
@@ -121,33 +119,37 @@ def _yolo_line(line: str, file: RawFile, number: int, names: Sequence[str]) -> t
 
 
 def _class_names(described: Sequence[RawFile]) -> tuple[str, ...]:
-    for file, text in zip(described, _texts(described), strict=True):
-        if not file.name.endswith((".yaml", ".yml")):
-            return tuple(line.strip() for line in text.split("\n") if line.strip())
-        found = _YAML_NAMES.search(text)
-        if found is None:
-            continue
-        same = found["same"].partition("#")[0].strip()
-        if same:
-            items = [part.strip() for part in same.strip("[]{}").split(",") if part.strip()]
-            return _in_order(items if same[0] != "{" else [part.replace(":", ": ", 1) for part in items], file)
-        return _in_order([line for line in found["block"].split("\n") if line.strip()], file)
-    return ()
+    documents = [file for file in described if _is_yaml(file)]
+    for file, text in zip(documents, _texts(documents), strict=True):
+        if found := _names_in_yaml(text, file):
+            return found
+    lists = [file for file in described if file.name.rpartition("/")[2] in CLASS_FILES][:1]
+    return tuple(line.strip() for text in _texts(lists) for line in text.split("\n") if line.strip())
 
 
-def _in_order(items: Sequence[str], file: RawFile) -> tuple[str, ...]:
-    named: dict[int, str] = {}
-    for position, item in enumerate(items):
-        match = _YAML_ITEM.match(item)
-        index = int(match["index"]) if match and match["index"] else position
-        named[index] = (match["name"] if match else item).strip("'\"")
-    if sorted(named) != list(range(len(items))) or len(set(named.values())) < len(named):
+def _is_yaml(file: RawFile) -> bool:
+    return suffix_of(file.name) in (".yaml", ".yml")
+
+
+def _names_in_yaml(text: str, file: RawFile) -> tuple[str, ...]:
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())[:_WHY_CHARACTERS]
+        raise BadInputError("a file is no YAML", where=place(file), why=why, next_step="Correct it") from error
+    names = document.get("names") if isinstance(document, dict) else None
+    if names is None:
+        return ()
+    by_index = names if isinstance(names, dict) else dict(enumerate(names if isinstance(names, list) else []))
+    wanted = list(range(len(by_index)))
+    listed = [str(by_index.get(i)) for i in wanted]
+    if not listed or set(by_index) != set(wanted) or len(set(listed)) < len(listed):
         raise BadInputError(
             "the classes of YOLO are not named from 0 on, each once",
             where=place(file),
             next_step="Write them like names: [cat, dog]",
         )
-    return tuple(named[i] for i in range(len(named)))
+    return tuple(listed)
 
 
 def _texts(files: Sequence[RawFile]) -> list[str]:

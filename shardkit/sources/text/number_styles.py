@@ -9,7 +9,7 @@ from shardkit.messages import shown
 
 _GROUPED = r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?"
 _STYLED = rf"^[-+]?[$€£¥]? ?[-+]?{_GROUPED} ?%?$"
-_DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?$"
+_DECIMAL_COMMA = r"^[-+]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"
 _REMOVED = ("$", "€", "£", "¥", "%", ",", " ")
 
 
@@ -29,6 +29,8 @@ def number_style_note(name: str, values: pa.Array) -> str | None:
             if pc.any(pc.match_substring(said, character)).as_py():
                 number = f"REPLACE({number}, '{character}', '')"
     elif _all_match(said, _DECIMAL_COMMA):
+        if pc.any(pc.match_substring(said, ".")).as_py():
+            number = f"REPLACE({number}, '.', '')"
         number = f"REPLACE({number}, ',', '.')"
     if number == name:
         return None

@@ -7,6 +7,7 @@ as Python's csv module and Arrow read it. So the line ends between an opening an
 from __future__ import annotations
 
 import itertools
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ Words = npt.NDArray[np.uint64]
 
 _RARE_DELIMITERS = (":", "^", "~", "\x01", "\x1f")
 _QUOTE = 0x22
+_FIRST_RECORDS = 100
+_DECIMAL = re.compile(rb"\s*[-+]?[0-9]+,[0-9]+\s*")
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 # Small enough to stay in the cache: three times as fast as 4 MiB at once. A multiple of 64.
 _SCAN_BYTES = 512 * KiB
@@ -112,6 +115,11 @@ class QuotedRecords(NamedTuple):
             cuts &= ~_flags(inside, len(record))
         bounds = [-1, *np.flatnonzero(cuts).tolist(), len(record)]
         return [self._unquoted(record[a + 1 : b]) for a, b in itertools.pairwise(bounds)]
+
+    def fields_of_first(self, data: bytes) -> list[bytes]:
+        """Returns the fields of the first records, without their quotes."""
+        starts = [0, *self.ends(data)[:_FIRST_RECORDS].tolist()]
+        return [field for start, stop in itertools.pairwise(starts) for field in self.fields(data[start:stop])]
 
     def widths(self, data: Text) -> Positions:
         """Returns the number of fields of each record that is not blank."""
@@ -324,6 +332,10 @@ def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None,
     """
     scores = {d: _score(text, is_whole, QuotedRecords(d, has_quotes), num_columns) for d in DELIMITERS}
     best = max(DELIMITERS, key=lambda d: scores[d])
+    if best == "," and scores[";"] > (0.0, 0) and scores[";"][0] >= scores[","][0]:
+        # Commas of decimals between semicolons are no delimiters.
+        fields = QuotedRecords(";", has_quotes).fields_of_first(_whole_records(text, is_whole, QuotedRecords(";")))
+        best = ";" if all(_DECIMAL.fullmatch(field) for field in fields if b"," in field) else best
     return best if scores[best] > (0.0, 0) else ","
 
 
@@ -331,7 +343,7 @@ def _score(text: bytes, is_whole: bool, rule: QuotedRecords, num_columns: int | 
     if rule.delimiter.encode() not in text:
         return (0.0, num_columns if num_columns is not None and num_columns > 1 else 0)
     widths = rule.widths(_whole_records(text, is_whole, rule))
-    expected = num_columns or (int(widths[0]) if len(widths) else 1)
+    expected = num_columns or (int(np.bincount(widths).argmax()) if len(widths) else 1)
     if expected < 2:
         return (0.0, 0)
     return (float((widths == expected).mean()), expected)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from shardkit.errors import UsageError
 from shardkit.messages import printable
@@ -47,7 +50,7 @@ def looks_like_table(head: bytes) -> bool:
     Commas before blanks do so in lists and verses too: there a column must be one of numbers.
     """
     delimiter = even_delimiter(head)
-    if delimiter is None:
+    if delimiter is None or has_colon_pairs(head):
         return False
     lines = _whole_lines(head)
     is_spaced = lines.count(f"{delimiter} ".encode()) * 2 > lines.count(delimiter.encode())
@@ -63,8 +66,16 @@ def even_delimiter(head: bytes) -> str | None:
     lines = _whole_lines(head)
     delimiter = sniff_delimiter(lines, True)
     widths = QuotedRecords(delimiter).widths(lines)
-    is_even = len(widths) > 1 and widths[0] > 1 and (widths == widths[0]).mean() >= _EVEN_SHARE
+    # The first line may be a title.
+    usual = np.bincount(widths).argmax() if len(widths) > 1 else 1
+    is_even = usual > 1 and (widths == usual).mean() >= _EVEN_SHARE
     return delimiter if is_even else None
+
+
+def has_colon_pairs(head: bytes) -> bool:
+    """Whether all lines have the same number of `::`, which MovieLens writes between its columns."""
+    counts = {line.count(b"::") for line in _sample(_whole_lines(head)) if line.strip()}
+    return len(counts) == 1 and counts.pop() > 0
 
 
 def columns_between_blanks(head: bytes) -> BlankColumns | None:
@@ -78,19 +89,12 @@ def columns_between_blanks(head: bytes) -> BlankColumns | None:
     return BlankColumns(width, num_numeric, _are_single(lines)) if num_numeric else None
 
 
-def stands_between_blanks(head: bytes) -> bool:
-    """Whether all lines have the same number of words, two or more, with one blank between two and nothing else."""
-    lines = [line for line in _sample(_whole_lines(head)) if line.strip()]
-    widths = {len(line.split()) for line in lines}
-    return len(widths) == 1 and widths.pop() > 1 and _are_single(lines) and even_delimiter(head) is None
-
-
 def _are_single(lines: Sequence[bytes]) -> bool:
     return all(b" ".join(line.split()) == line.rstrip() for line in lines)
 
 
 def _num_numeric(rows: Sequence[Sequence[bytes]]) -> int:
-    width = len(rows[0])
+    width = np.bincount([len(row) for row in rows]).argmax()
     columns = zip(*(row for row in rows if len(row) == width), strict=True)
     return sum(
         sum(_NUMBER.fullmatch(cell) is not None for cell in column) >= _NUMBER_SHARE * len(column) for column in columns
@@ -106,21 +110,25 @@ def _sample(lines: bytes) -> list[bytes]:
     return lines.splitlines()[:_SAMPLED_LINES]
 
 
-def check_no_blank_columns(file: RawFile) -> None:
-    """Checks that a text is no table whose columns stand between blanks, most of them numbers.
+def check_no_odd_columns(file: RawFile) -> None:
+    """Checks that a text is no table whose columns stand between blanks, most of them numbers, or between `::`.
 
     Raises:
         UsageError: If it is.
     """
-    found = columns_between_blanks(read_head(file, HEAD_BYTES))
-    if found is None or not found.is_table:
+    head = read_head(file, HEAD_BYTES)
+    found = columns_between_blanks(head)
+    example = shlex.quote(printable(file.name.rpartition("/")[2]))
+    if has_colon_pairs(head):
+        what, pattern, target = "the text looks like a table with :: between its columns", r"s/::/\t/g", "table.tsv"
+        why = "all of its first lines have the same number of them"
+    elif found is not None and found.is_table:
+        what, target = "the text looks like a table with blanks between its columns", "table.csv"
+        pattern = r"s/^ +| +$//g; s/[ \t]+/,/g"
+        why = f"each of its first lines has {found.num_columns} words, {found.num_numeric} of them numbers"
+    else:
         return
-    example = printable(file.name.rpartition("/")[2])
-    rewrite = f"sed -E 's/^ +| +$//g; s/[ \\t]+/,/g' {example} >table.csv"
-    columns = "--delimiter ' ' reads the columns" if found.is_single else f"to have the columns, run  {rewrite}"
-    raise UsageError(
-        "the text looks like a table with blanks between its columns",
-        where=place(file),
-        why=f"each of its first lines has {found.num_columns} words, {found.num_numeric} of them numbers",
-        next_step=f"--format text reads its lines; {columns}",
-    )
+    is_single = target == "table.csv" and found is not None and found.is_single
+    rewrite = f"to have the columns, run  sed -E '{pattern}' {example} >{target}"
+    columns = "--delimiter ' ' reads the columns" if is_single else rewrite
+    raise UsageError(what, where=place(file), why=why, next_step=f"--format text reads its lines; {columns}")

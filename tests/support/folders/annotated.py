@@ -208,6 +208,39 @@ def _kaggle_same_names(folder: Path) -> list[Row]:
     return rows
 
 
+def _darknet(folder: Path) -> list[Row]:
+    rows = []
+    for index in range(4):
+        data = write(folder / "obj_train_data" / f"{index}.jpg", picture(index))
+        x0, y0, x1, y1 = _BOXES[0]
+        parts = ((x0 + x1) / 2 / _WIDTH, (y0 + y1) / 2 / _HEIGHT, (x1 - x0) / _WIDTH, (y1 - y0) / _HEIGHT)
+        write(
+            folder / "obj_train_data" / f"{index}.txt", " ".join((str(index % 2), *(f"{x:.8f}" for x in parts))) + "\n"
+        )
+        rows.append(("train", data, (tuple(map(float, _BOXES[0])), _NAMES[index % 2])))
+    write(folder / "obj.names", "cat\ndog\n")
+    write(folder / "obj.data", "classes = 2\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/\n")
+    write(folder / "train.txt", "".join(f"data/obj_train_data/{index}.jpg\n" for index in range(4)))
+    return rows
+
+
+def _celeba(folder: Path) -> list[Row]:
+    rows, lines = [], ["6", "Smiling Young"]
+    for index in range(6):
+        data = write(folder / "img_align_celeba" / f"{index:06}.jpg", picture(index))
+        values = (1 - 2 * (index % 2), 1 - 2 * (index % 3 == 0))
+        lines.append(f"{index:06}.jpg {values[0]:2} {values[1]:2}")
+        rows.append(("train", data, values))
+    write(folder / "list_attr_celeba.txt", "\n".join(lines) + "\n")
+    return rows
+
+
+def _labels_csv(folder: Path) -> list[Row]:
+    rows = [("train", write(folder / f"{index}.jpg", picture(index)), ("cat", "dog")[index % 2]) for index in range(6)]
+    write(folder / "labels.csv", "id,breed\n" + "".join(f"{i},{rows[i][2]}\n" for i in range(6)))
+    return rows
+
+
 def _list_of_classes(folder: Path) -> list[Row]:
     rows = [("train", write(folder / f"ILSVRC_{i:08}.JPEG", picture(i)), 3 + i % 2) for i in range(6)]
     write(folder / "val.txt", "".join(f"ILSVRC_{i:08}.JPEG {3 + i % 2}\n" for i in range(6)))
@@ -269,9 +302,13 @@ ANNOTATED = (
     Case("Kaggle, train_labels.csv beside train_images/", _kaggle_same_names, label=("age",)),
     Case("name and class between blanks", _list_of_classes, ("--labels", "{folder}/val.txt"), label=("column_2",)),
     Case("names alone for labels", _list_of_names, ("--labels", "{folder}/names.txt"), refusal=("--split NAME=@FILE",)),
-    Case("images/ and masks/", _masks, refusal=("images", "--exclude", "--no-labels")),
+    Case("YOLO of CVAT and Darknet", _darknet, label=_BOX_LABEL),
+    Case("CelebA, its attributes", _celeba, ("--labels", "{folder}/list_attr_celeba.txt"), label=("Smiling", "Young")),
+    Case("labels.csv beside pictures", _labels_csv, refusal=("--labels", "labels.csv joins a table")),
+    Case("labels.csv, --labels", _labels_csv, ("--labels", "{folder}/labels.csv"), label=("breed",)),
+    Case("images/ and masks/", _masks, refusal=("masks", "--exclude 'masks/*'", "--no-labels")),
     Case("images/ and masks/, the images alone", _images_of_masks, ("--include", "images/*", "--no-labels")),
-    Case("Tiny ImageNet", _tiny_imagenet, ("--format", "images"), refusal=("images", "--include")),
+    Case("Tiny ImageNet", _tiny_imagenet, ("--format", "images"), refusal=("images", "--exclude 'val/images/*'")),
     Case("Tiny ImageNet, its train", _tiny_imagenet, ("--format", "images", "--include", "train/*")),
     Case("splits beside another folder", _extra, refusal=("extra", "--exclude 'extra/*'", "--split train")),
 )

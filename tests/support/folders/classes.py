@@ -114,6 +114,24 @@ def _speech_commands(folder: Path) -> list[Row]:
     return rows
 
 
+def _gtsrb(folder: Path) -> list[Row]:
+    for seed, name in enumerate(("00000/1", "00000/2", "00001/1", "00001/2")):
+        write(folder / "Final_Training" / "Images" / f"{name}.ppm", picture(seed, form="PPM"))
+    for seed in range(2):
+        write(folder / "Final_Test" / "Images" / f"{seed}.ppm", picture(seed + 9, form="PPM"))
+    return []
+
+
+def _urban_sound(folder: Path) -> list[Row]:
+    rows, lines = [], ["slice_file_name,fsID,fold,class"]
+    for seed in range(6):
+        name, label = f"{seed}-3-0-0.wav", ("siren", "drilling")[seed % 2]
+        rows.append(("train", write(folder / "audio" / f"fold{seed % 3 + 1}" / name, sound(seed)), label))
+        lines.append(f"{name},{seed},{seed % 3 + 1},{label}")
+    write(folder / "metadata" / "UrbanSound8K.csv", "\n".join(lines) + "\n")
+    return rows
+
+
 _ONE_CLASS = ("--labels", "--no-labels")
 CLASSES = (
     Case("arrays in class folders", _arrays, refusal=("--array-record",)),
@@ -141,6 +159,22 @@ CLASSES = (
     Case("sounds in class folders", lambda f: _sounds(f, ("yes", "no")), key="audio"),
     Case("sounds in splits and classes", lambda f: _sounds(f, ("train/yes", "train/no", "test/yes")), key="audio"),
     Case("sounds in a flat folder", lambda f: _sounds(f, ("",)), key="audio"),
+    Case("GTSRB, test pictures without classes", _gtsrb, refusal=("in no class folder", "--no-labels")),
+    Case("UrbanSound8K", _urban_sound, key="audio", refusal=("--labels", "UrbanSound8K.csv joins")),
+    Case(
+        "UrbanSound8K, --format audio",
+        _urban_sound,
+        ("--format", "audio"),
+        key="audio",
+        refusal=("UrbanSound8K.csv joins", "--exclude"),
+    ),
+    Case(
+        "UrbanSound8K, --labels",
+        _urban_sound,
+        ("--labels", "{folder}/metadata/UrbanSound8K.csv"),
+        key="audio",
+        label=("class",),
+    ),
     Case("Speech Commands", _speech_commands, key="audio", refusal=("--format audio",)),
     Case(
         "Speech Commands with its lists",

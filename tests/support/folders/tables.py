@@ -127,6 +127,20 @@ def _titanic(folder: Path) -> list[Row]:
     return []
 
 
+def _adult(folder: Path) -> list[Row]:
+    line = "{}, State-gov, {}, Bachelors, >50K\n"
+    write(folder / "adult.data", "".join(line.format(i, i / 4) for i in range(20)))
+    write(folder / "adult.test", "|1x3 Cross validator\n" + "".join(line.format(100 + i, i / 4) for i in range(20)))
+    write(folder / "adult.names", "age: continuous.\nworkclass: Private, State-gov.\n")
+    return [("train", i, " >50K") for i in (*range(20), *range(100, 120))]
+
+
+def _criteo(folder: Path) -> list[Row]:
+    write(folder / "train.txt", "".join(f"{i % 2}\t{i}\t{i * 2}\ta{i}\n" for i in range(9)))
+    write(folder / "test.txt", "".join(f"{i}\t{i * 2}\ta{i}\n" for i in range(9)))
+    return []
+
+
 def _cifar(folder: Path) -> list[Row]:
     for index in range(2):
         write(folder / f"data_batch_{index + 1}", _PICKLE)
@@ -143,6 +157,9 @@ _QUOTED_HINT = '"sep=;"\n' + _csv(_rows(5)).replace(",", ";")
 _SPACED = "".join(f"{i}, State-gov, {x}, {label}\n" for i, x, label in _rows(8))
 _HOUSING = "".join(f" {i / 7:.5f}  {i * 3:6.2f}   {i / 3:.3f}  0\n" for i in range(20))
 _SHUTTLE = "".join(f"{i} {i % 7} {i * 3 % 11} {i % 2 + 1}\n" for i in range(20))
+_RATINGS = "".join(f"{i % 4}::{i * 7}::{i % 5 + 1}::97830076{i}\n" for i in range(9))
+_DECIMAL_COMMAS = "".join(f"{i},5;{i},25\n" for i in range(9))
+_ORDERS = "".join(f'{{"id": {i}, "items": [{{"sku": "a{i}"}}, {{"sku": "b{i}"}}]}}\n' for i in range(9))
 _COLUMNS = {"key": "id"}
 
 TABLES = (
@@ -173,6 +190,23 @@ TABLES = (
         ("--delimiter", " "),
         key="column_1",
         label=("column_4",),
+    ),
+    Case("adult.data and adult.test", _adult, refusal=("--comment '|'",)),
+    Case("adult.data and adult.test, --comment", _adult, ("--comment", "|"), key="column_1", label=("column_5",)),
+    Case("Criteo, the test without labels", _criteo, refusal=("train.txt has 4", "test.txt has 3")),
+    Case("MovieLens, ::", _one("ratings.dat", _RATINGS, []), refusal=("::", "--format text", "sed")),
+    Case(
+        "decimal commas between semicolons",
+        _one("a.csv", _DECIMAL_COMMAS, [("train", f"{i},5", f"{i},25") for i in range(9)]),
+        key="column_1",
+        label=("column_2",),
+    ),
+    Case("lists of objects in JSON Lines", _one("orders.jsonl", _ORDERS, []), refusal=("--drop-columns items",)),
+    Case(
+        "lists of objects, --records",
+        _one("orders.jsonl", _ORDERS, []),
+        ("--records", "items"),
+        refusal=("several objects",),
     ),
     Case("Titanic, with a sample of a submission", _titanic, refusal=("gender_submission.csv", "--exclude")),
     Case("CSV below two lines of text", _one("a.csv", _PREAMBLE, []), refusal=("--skip-lines",)),
