@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from shardkit.features import Feature, make_feature
 from shardkit.messages import shown
-from shardkit.sources.text.number_styles import number_style_note
+from shardkit.sources.text.number_styles import blank_note, number_style_note
 
 Kind = Literal["int", "float", "nonfinite", "bool", "date", "timestamp", "zoned", "text"]
 
@@ -182,6 +182,9 @@ def column_notes(
             by_spelling.setdefault(tuple(sorted(found)), []).append(shown(name))
         elif (note := number_style_note(name, values)) is not None:
             notes.append(note)
+    texts = {name: values for name, values in columns.items() if decide(name, evidence_by_name[name]).dtype == "string"}
+    if (note := blank_note(texts)) is not None:
+        notes.append(note)
     for spellings, names in by_spelling.items():
         columns_are = "column {} is" if len(names) == 1 else "columns {} are"
         options = " ".join(f"--null-value {shlex.quote(s)}" for s in spellings)

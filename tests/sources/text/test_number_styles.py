@@ -7,7 +7,7 @@ import pytest
 
 from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
-from shardkit.sources.text.number_styles import number_style_note
+from shardkit.sources.text.number_styles import blank_note, number_style_note
 from tests.support.in_process import read_rows
 
 CASES = {
@@ -48,3 +48,12 @@ def test_the_option_that_a_note_gives_makes_numbers(tmp_path, capsys, case):
     sql = re.search(r'--select "(.*?)" makes numbers', printed).group(1).replace(r"\$", "$")
     assert main([*arguments, "--select", sql]) == 0
     assert [row["amount"] for row in read_rows(open_dataset(str(tmp_path / "out")), "train")] == numbers
+
+
+def test_values_behind_a_blank_get_a_note_that_takes_it_off():
+    texts = {"a": pa.array([" x", " y", None]), "b": pa.array([" x", "y"]), "c": pa.array([" z", " z"])}
+    note = blank_note(texts)
+    assert note is not None
+    assert "'a', 'c' begin with a blank" in note
+    assert '--select "SELECT * REPLACE (trim(a) AS a, trim(c) AS c) FROM rows"' in note
+    assert blank_note({"b": texts["b"]}) is None
