@@ -23,6 +23,7 @@ _MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
+_MANY_OTHERS = 6
 _MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
@@ -92,26 +93,34 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
         raise UsageError(
             f"all files lie in one folder, {printable(only)}",
             why="it may be their only class, or hold them without a class",
-            next_step="Add --no-labels to take them without a class, or name a file of labels with --labels",
+            next_step="Add --no-labels to take them without a class, or name a file of labels with "
+            f"{labels_option(naming[0]) if naming else '--labels'}",
         )
 
 
 def _check_no_masks(files: tuple[RawFile, ...]) -> None:
-    masks = [file for file in files if _MASKS.search(file.name.rpartition("/")[0])]
+    masks = [file for file in files if _MASKS.search(_without_suffix(file.name))]
     beside = {file.name for file in masks}
     others = {_stem(file) for file in files if file.name not in beside} if masks else set()
     # A class may be called so; masks are called like their images.
     if masks and 2 * sum(_stem(file) in others for file in masks) > len(masks):
+        mask = masks[0]
+        is_folder = _MASKS.search(mask.name.rpartition("/")[0])
+        glob = _glob_of(mask) if is_folder else shlex.quote(f"*mask{suffix_of(mask.name)}")
         raise UsageError(
             "masks lie beside the images",
-            where=place(masks[0]),
-            why=f"{format_count(len(masks))} of {format_count(len(files))} files lie in such a folder",
-            next_step=f"Leave them out with --exclude {_glob_of(masks[0])}, or add --no-labels to take all as images",
+            where=place(mask),
+            why=f"{format_count(len(masks))} of {format_count(len(files))} files are called so",
+            next_step=f"Leave them out with --exclude {glob}, or add --no-labels to take all as images",
         )
 
 
+def _without_suffix(name: str) -> str:
+    return name[: len(name) - len(suffix_of(name))]
+
+
 def _stem(file: RawFile) -> str:
-    return _MASKS.sub("", file.name.rpartition("/")[2].rpartition(".")[0].lower())
+    return _MASKS.sub("", _without_suffix(file.name.rpartition("/")[2]).lower())
 
 
 def _glob_of(file: RawFile) -> str:
@@ -218,10 +227,12 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     if len(texts) < len(data):
         kept = {file.name for file in texts}
         others = [printable(file.name) for file in data if file.name not in kept]
+        few = len(others) <= _MANY_OTHERS
+        excluded = " ".join(f"--exclude {shlex.quote(name)}" for name in others) if few else "--exclude GLOB"
         raise UsageError(
             "files lie beside class folders of texts",
-            why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:3])}",
-            next_step="Leave these out with --exclude GLOB, or add --no-labels to read the lines of all files",
+            why=f"{format_count(len(others))} of {format_count(len(data))}: {', '.join(others[:_LISTED_FOLDERS])}",
+            next_step=f"Leave these out with {excluded}, or add --no-labels to read the lines of all files",
         )
     return True
 

@@ -207,6 +207,11 @@ def files_of_splits(
 
 def _listed(files: Sequence[RawFile], path: str) -> tuple[list[RawFile], list[str]]:
     listed = RawFile(path=storage.normalize(path), name=path, num_bytes=0, version="")
+    if not storage.exists(listed.path):
+        raise UsageError(
+            f"there is no list {printable(path)}",
+            next_step="Write --split NAME=@FILE with the path of a file that names a file of the inputs a line",
+        )
     names = dict.fromkeys(name.removeprefix("./") for name in read_names(listed))
     known: set[str] = set()
     named = []

@@ -21,9 +21,16 @@ ORIGINAL_SIZES = ("original_height", "original_width")
 
 # What each value of a row is multiplied by, over and over: width after by before, height after by before, or both.
 _Kind = Literal["corners", "x", "y", "area"]
-_CORNERS: dict[str, _Kind] = {"xmin": "x", "ymin": "y", "xmax": "x", "ymax": "y"}
+_AXES: tuple[_Kind, ...] = ("x", "y", "x", "y")
+_CORNERS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x_min", "y_min", "x_max", "y_max"),
+    ("left", "top", "right", "bottom"),
+)
+_BOXES = r"b(?:ounding_?)?box(?:es)?|boxes"
 _PLACES = re.compile(
-    r"b(?:ounding_?)?box(?:es)?|boxes|key_?points|landmarks|masks?|points|polygons?|segmentation|[xy](?:min|max|1|2)"
+    rf"{_BOXES}|key_?points|landmarks|masks?|points|polygons?|segmentation|[xy](?:_?min|_?max|1|2)"
+    "|left|top|right|bottom"
 )
 
 
@@ -72,21 +79,27 @@ class Boxes(NamedTuple):
             columns[position] = _scaled(columns[position], kind, factors, limits)
 
 
-def find_boxes(features: Features) -> Boxes:
+def find_boxes(features: Features, *, are_labels: bool) -> Boxes:
     """Returns the columns that hold pixels of an image.
 
-    Those are `boxes` beside `box_labels` with names, as COCO and VOC give them, and `areas` of them; or whole numbers
-    named `xmin`, `ymin`, `xmax` and `ymax`.
+    Those are `boxes` beside `box_labels`, as COCO and VOC give them, and `areas` of them; or whole numbers named
+    `xmin`, `ymin`, `xmax` and `ymax`, or `left`, `top`, `right` and `bottom`.
+
+    Args:
+        features: Of the rows.
+        are_labels: Whether they are those of labels beside images; elsewhere `boxes` count where classes have names.
     """
     named = {f.name: (position, f) for position, f in enumerate(features)}
     kinds: dict[int, _Kind] = {}
     if _is_list(named, "boxes", "float32") and _is_list(named, "box_labels", "int64"):
-        if named["box_labels"][1].vocabulary is not None:
+        if are_labels or named["box_labels"][1].vocabulary is not None:
             kinds[named["boxes"][0]] = "corners"
             if _is_list(named, "areas", "float32"):
                 kinds[named["areas"][0]] = "area"
-    elif all(n in named and named[n][1].dtype == "int64" and named[n][1].shape in ((), (None,)) for n in _CORNERS):
-        kinds = {named[name][0]: kind for name, kind in _CORNERS.items()}
+    else:
+        whole = {f.name for f in features if f.dtype == "int64" and f.shape in ((), (None,))}
+        corners = next((names for names in _CORNERS if whole.issuperset(names)), ())
+        kinds = {named[name][0]: kind for name, kind in zip(corners, _AXES, strict=False)}
     return Boxes(kinds)
 
 
@@ -116,12 +129,14 @@ def features_with_boxes(features: Features, boxes: Boxes, *, is_nullable: bool) 
 
 def box_notes(features: Features, boxes: Boxes) -> tuple[str, ...]:
     """Returns notes on the boxes, and on columns that may be places on an image and stay as they are."""
+    names = [re.split(r"[/.]", f.name.lower())[-1] for f in features]
+    are_pairs = {"x", "y"} <= set(names)
     rest = [
         f.name
-        for i, f in enumerate(features)
-        if _PLACES.fullmatch(re.split(r"[/.]", f.name.lower())[-1])
-        and i not in boxes.kinds
-        and f.stored_as != "bytes_list"
+        for i, (f, name) in enumerate(zip(features, names, strict=True))
+        if i not in boxes.kinds
+        and (_PLACES.fullmatch(name) or (are_pairs and name in ("x", "y")))
+        and (f.stored_as != "bytes_list" or (f.dtype == "string" and re.fullmatch(_BOXES, name)))
     ]
     notes = []
     if boxes.kinds:

@@ -67,7 +67,8 @@ class ImageStep:
         self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in enumerate(before) if is_image(f)]
         is_one = len(self._columns) == 1
         self._size_columns = _size_columns(before) if is_one else {}
-        self._boxes = find_boxes(before) if is_one and options.image_size is not None else Boxes({})
+        has_boxes = is_one and options.image_size is not None
+        self._boxes = find_boxes(before, are_labels=source.labels is not None) if has_boxes else Boxes({})
         self.notes = box_notes(before, self._boxes) if options.image_size is not None else ()
         after = tuple(_feature_after(f, options.image_format) if is_image(f) else f for f in before)
         if self._boxes.kinds:

@@ -98,7 +98,7 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ROWS, "content", form=Pair("--tokenize", "COLUMN=tokenizer.json", more=("",)),
     )] = ()  # fmt: skip
     image_size: Annotated[tuple[int, int] | None, Option(
-        "--image-size", "Resize all images to this height and width, and the boxes of COCO and VOC with them.",
+        "--image-size", "Resize all images to this height and width, and boxes in pixels with them.",
         ROWS, "content", form=ImageSize("N|HxW"),
     )] = None  # fmt: skip
     image_format: Annotated[Literal["jpeg", "png"] | None, Option(

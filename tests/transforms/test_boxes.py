@@ -60,16 +60,17 @@ def test_boxes_are_scaled_and_clipped_and_the_size_is_kept():
     assert any("scaled and clipped" in n for n in notes)
 
 
+@pytest.mark.parametrize("corners", [CORNERS, ("left", "top", "right", "bottom"), ("x_min", "y_min", "x_max", "y_max")])
 @pytest.mark.parametrize("is_list", [False, True])
-def test_whole_numbers_of_a_table_become_fractions(is_list):
+def test_whole_numbers_of_a_table_become_fractions(corners, is_list):
     shape = (None,) if is_list else ()
-    features = (IMAGE, *(make_feature(n, "int64", shape, nullable=True) for n in CORNERS))
-    values = {n: [v] if is_list else v for n, v in zip(CORNERS, (1, 2, 30, 20), strict=True)}
+    features = (IMAGE, *(make_feature(n, "int64", shape, nullable=True) for n in corners))
+    values = {n: [v] if is_list else v for n, v in zip(corners, (1, 2, 30, 20), strict=True)}
     image = encoded("L", "PNG", (40, 20))
     first, second = run([{"image": image, **values}, {"image": image}], features, image_size=(10, 10))[0]
-    found = [first[n] for n in CORNERS]
+    found = [first[n] for n in corners]
     assert found == [[v] if is_list else v for v in (0.25, 1, 7.5, 10)]
-    assert [second[n] for n in CORNERS] == [None] * 4
+    assert [second[n] for n in corners] == [None] * 4
 
 
 def test_columns_that_may_be_places_are_named():
@@ -77,6 +78,11 @@ def test_columns_that_may_be_places_are_named():
     rows, _, notes = run([{"image": None, "bbox": [1, 2, 3, 4], "json/keypoints": []}], features, image_size=(9, 9))
     assert rows == [{"image": None, "bbox": [1, 2, 3, 4], "json/keypoints": []}]
     assert any("leaves bbox, json/keypoints as written" in n for n in notes)
+    features = (IMAGE, make_feature("bbox", "string"), *(make_feature(n, "int64") for n in ("x", "y", "width", "z")))
+    _, _, notes = run(
+        [{"image": None, "bbox": "[1, 2, 3, 4]", "x": 1, "y": 2, "width": 3, "z": 4}], features, image_size=(9, 9)
+    )
+    assert any("leaves bbox, x, y as written" in n for n in notes)
 
 
 def turned(orientation, size=(40, 20)):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
+from shardkit.file_types import suffix_of
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.text.type_inference import USUAL_NULLS, count_from_zero
@@ -130,9 +131,9 @@ def have_header(found: Sequence[FirstRows]) -> bool:
     is_common = len(found) > 1 and len({rows.cells for rows in found}) == 1
     if len(readings) == 1 and "undecided" in readings and not is_common:
         file, why = readings["undecided"]
-        raise UsageError(
-            "the first line may be names or values", where=place(file), why=why, next_step=f"Say which: {_EITHER}"
-        )
+        lines = "" if suffix_of(file.name) in (".csv", ".tsv") else "; --format text reads lines"
+        step = f"Say which: {_EITHER}{lines}"
+        raise UsageError("the first line may be names or values", where=place(file), why=why, next_step=step)
     return "values" not in readings
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,12 +34,13 @@ from shardkit.sources.media.label_tables import (
     match_names,
 )
 from shardkit.sources.media.layouts import Layout, find_layout, is_media_name, is_unread
-from shardkit.sources.split_names import read_names, split_in_name, splits_in_names
+from shardkit.sources.split_names import folders_below_split, read_names, split_in_name, splits_in_names
 from shardkit.storage import files as storage
 from shardkit.units import format_number
 
 _CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
 _MAX_CLASSES = 1000
+_LISTED_FOLDERS = 3
 _SPOKEN = frozenset({"caption", "transcript", "normalized_transcript", "sentence"})
 
 
@@ -130,6 +132,7 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
     notes = [f"layout: {layout.title}, {format_number(len(layout.labels), 'file')} of labels"]
     notes += note_on_passed_over([f for f in layout.others if is_unread(layout, f)])
     media = [f for f in data if is_media_name(f.name)]
+    notes += _folder_notes(layout, media)
     named = _splits_of(layout, media, options)
     if not named:
         return Beside(labels, data, tuple(notes))
@@ -138,6 +141,19 @@ def labels_beside(files: tuple[RawFile, ...], root: str, options: SourceOptions)
         lost = [f.name for f in media if f.name not in named]
         notes.append(f"{format_number(len(lost), 'file')} of no split left out: {', '.join(map(shown, lost[:3]))}")
     return Beside(labels, (*split, *(f for f in data if not is_media_name(f.name))), tuple(notes))
+
+
+def _folder_notes(layout: Layout, media: Sequence[RawFile]) -> Iterator[str]:
+    tables = {f.name.rpartition("/")[0] for f in layout.labels}
+    folders = {f.name.rpartition("/")[0]: folders_below_split(f.name)[-1:] for f in media}
+    classes = sorted({found[0] for folder, found in folders.items() if found and folder not in tables})
+    if layout.kind in ("folder table", "table") and 1 < len(classes) <= _MAX_CLASSES:
+        table = layout.labels[0].name
+        listed = ", ".join(map(printable, classes[:_LISTED_FOLDERS])) + (", ..." if classes[_LISTED_FOLDERS:] else "")
+        yield (
+            f"the folders {listed} give no label beside {printable(table)}; --exclude {printable(shlex.quote(table))} "
+            "takes them as classes"
+        )
 
 
 def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions) -> dict[str, str]:

@@ -73,9 +73,9 @@ def even_delimiter(head: bytes) -> str | None:
 
 
 def has_colon_pairs(head: bytes) -> bool:
-    """Whether all lines have the same number of `::`, which MovieLens writes between its columns."""
+    """Whether all lines have the same number of `::`, two or more, which MovieLens writes between its columns."""
     counts = {line.count(b"::") for line in _sample(_whole_lines(head)) if line.strip()}
-    return len(counts) == 1 and counts.pop() > 0
+    return len(counts) == 1 and counts.pop() > 1
 
 
 def columns_between_blanks(head: bytes) -> BlankColumns | None:

@@ -114,6 +114,13 @@ def _speech_commands(folder: Path) -> list[Row]:
     return rows
 
 
+def _masked(folder: Path) -> list[Row]:
+    for seed, name in enumerate(("benign/0", "benign/1", "normal/0", "normal/1")):
+        write(folder / f"{name}.png", picture(seed, form="PNG"))
+        write(folder / f"{name}_mask.png", picture(seed + 9, form="PNG"))
+    return []
+
+
 def _gtsrb(folder: Path) -> list[Row]:
     for seed, name in enumerate(("00000/1", "00000/2", "00001/1", "00001/2")):
         write(folder / "Final_Training" / "Images" / f"{name}.ppm", picture(seed, form="PPM"))
@@ -159,6 +166,7 @@ CLASSES = (
     Case("sounds in class folders", lambda f: _sounds(f, ("yes", "no")), key="audio"),
     Case("sounds in splits and classes", lambda f: _sounds(f, ("train/yes", "train/no", "test/yes")), key="audio"),
     Case("sounds in a flat folder", lambda f: _sounds(f, ("",)), key="audio"),
+    Case("masks called like their pictures", _masked, refusal=("masks", "--exclude '*mask.png'")),
     Case("GTSRB, test pictures without classes", _gtsrb, refusal=("in no class folder", "--no-labels")),
     Case("UrbanSound8K", _urban_sound, key="audio", refusal=("--labels", "UrbanSound8K.csv joins")),
     Case(
