@@ -126,6 +126,7 @@ def test_flights(convert, tmp_path):
     assert_same_rows(found, wanted)
 
 
+@pytest.mark.campaign
 def test_baby_names(convert):
     path = DATA / "parquet-babynames" / "babynames.parquet"
     found, _ = convert(path, "--shard-size", "8MiB", "--workers", "2")

@@ -12,6 +12,7 @@ from tests.fuzz.kill_elastic import lose_a_worker_twice
 pytestmark = pytest.mark.full
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_the_killing_command_finds_the_same_hash(capsys, tmp_path) -> None:
     settings = ["--strategy", "single", "--kinds", "SIGKILL at a step", "--trials", "1", "--epochs", "2"]

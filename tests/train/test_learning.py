@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
+from tests.support.campaign import in_campaign
 from train.models.applications import application_model
 from train.models.factory import restore_bundle
 from train.models.image_arrays import prepare_pixels
@@ -183,7 +184,7 @@ def wav(samples: np.ndarray) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["file", "samples"])
+@pytest.mark.parametrize("form", ["file", *in_campaign("samples")])
 def test_sounds_are_learned_by_their_pitch_at_any_length(write, tmp_path, form) -> None:
     draw = random.Random(0)
 
@@ -225,7 +226,7 @@ def test_padding_of_a_series_changes_nothing() -> None:
     np.testing.assert_allclose(model({"values": values, "mask": mask}), model(more), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV3Small", "VGG16", "ResNet50"])
+@pytest.mark.parametrize("name", ["MobileNetV3Small", *in_campaign("VGG16", "ResNet50")])
 def test_models_of_keras_take_images_from_0_to_255(name) -> None:
     body = getattr(keras.applications, name)(include_top=False, weights=None, input_shape=(64, 64, 3), pooling="avg")
     model = application_model(name, 64, TWO, 1)

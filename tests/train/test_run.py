@@ -16,6 +16,7 @@ from PIL import Image
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import BadInputError, ConflictError, DamageError, UsageError
 from shardkit.features import make_feature
+from tests.support.campaign import in_campaign
 from tests.support.training.inprocess import TABLE, Interrupted, Recorder, table, train
 from tests.support.training.outputs import assert_same, weights
 from train.reporting.metrics import EpochMetrics
@@ -120,7 +121,8 @@ def test_validation_counts_every_example_once(dataset, tmp_path, user_model) -> 
 
 
 @pytest.mark.parametrize(
-    ("reader", "stop_after", "last_checkpoint"), [("shardkit", 3, 0), ("shardkit", 17, 16), ("tfdata", 17, 16)]
+    ("reader", "stop_after", "last_checkpoint"),
+    [("shardkit", 17, 16), *in_campaign(("shardkit", 3, 0), ("tfdata", 17, 16))],
 )
 def test_a_stopped_run_goes_on_bit_for_bit(dataset, tmp_path, user_model, reader, stop_after, last_checkpoint) -> None:
     sizes = {"epochs": 3, "global_batch_size": 33, "checkpoint_every": 4}

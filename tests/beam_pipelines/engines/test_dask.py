@@ -18,6 +18,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions
 from shardkit.errors import StorageError
+from tests.support.campaign import in_campaign
 from tests.support.engines.conversions import convert, dask_workers, shards_of, start, wait_for
 
 dask = pytest.importorskip("dask")
@@ -119,7 +120,7 @@ def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", ["option", "file"])
+@pytest.mark.parametrize("way", ["file", *in_campaign("option")])
 def test_a_cluster_that_runs_already_does_the_work(tmp_path, inputs, clean, way):
     from beam_pipelines.engines.dask_cluster import dask_cluster
 
@@ -185,7 +186,7 @@ def test_a_scheduler_that_dies_ends_the_command_and_finished_parts_are_kept(tmp_
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", ["in a split", *in_campaign("after a shard was written")])
 def test_killed_workers_change_no_byte(tmp_path, inputs, clean, moment):
     destination = tmp_path / "out"
     process = start(inputs, destination, *DASK)
@@ -199,6 +200,7 @@ def test_killed_workers_change_no_byte(tmp_path, inputs, clean, moment):
     assert "Traceback" not in stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.full
 def test_a_row_that_kills_every_worker_is_left_out_and_shown(tmp_path, inputs):
     function = tmp_path / "functions.py"

@@ -12,6 +12,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions
 from shardkit.storage import files as storage
+from tests.support.campaign import in_campaign
 from tests.support.engines.conversions import convert, dask_workers, shards_of, start, wait_for
 from tests.support.stores.servers import KINDS, serve, use
 
@@ -56,7 +57,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", ["stratified", "with-a-map", "with-bad-rows", *in_campaign("shuffled", "in-order", "without-duplicates")]
+)
 def test_it_gives_the_bytes_of_the_local_engine(store, tmp_path, temporary_folder, case):
     folder, options = CASES[case]
     (tmp_path / "functions.py").write_text(MAP)
@@ -76,6 +79,7 @@ def test_it_gives_the_bytes_of_the_local_engine(store, tmp_path, temporary_folde
     assert [p for p in temporary_folder.iterdir() if p.name.startswith("shardkit")] == []
 
 
+@pytest.mark.campaign
 def test_a_worker_that_dies_after_a_shard_was_written_changes_no_byte(store, tmp_path, inputs, clean):
     pytest.importorskip("distributed")
     place = f"{store}/killed"

@@ -123,7 +123,8 @@ def ids_of(destination):
 
 @pytest.mark.parametrize("workers", [6, *in_campaign(1)])
 @pytest.mark.parametrize(
-    ("function", "how"), [("leave", "ended with exit code 0"), ("leave_with_an_interrupt", "KeyboardInterrupt")]
+    ("function", "how"),
+    [("leave", "ended with exit code 0"), *in_campaign(("leave_with_an_interrupt", "KeyboardInterrupt"))],
 )
 def test_a_row_that_ends_its_process_as_if_all_were_well_is_left_out(tmp_path, inputs, function, how, workers):
     folder, functions = inputs
@@ -182,7 +183,7 @@ def parts(tmp_path_factory):
     return folder, functions
 
 
-@pytest.mark.parametrize(("policy", "workers"), [("skip", 2), *in_campaign(("fail", 2), ("quarantine", 6))])
+@pytest.mark.parametrize(("policy", "workers"), in_campaign(("skip", 2), ("fail", 2), ("quarantine", 6)))
 def test_memory_that_a_row_eats_costs_no_other_row(tmp_path, parts, policy, workers):
     folder, functions = parts
     options = ("--map", f"{functions}:keep", "--on-bad-record", policy, "--workers", workers, "--max-memory", "1GiB")
@@ -222,6 +223,7 @@ def test_by_default_the_row_is_named_and_nothing_is_left(tmp_path, inputs):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.campaign
 def test_the_first_pass_of_dedup_survives_it_too(tmp_path, inputs):
     folder, functions = inputs
     options = ("--map", f"{functions}:crash", "--on-bad-record", "skip", "--dedup")
@@ -230,6 +232,7 @@ def test_the_first_pass_of_dedup_survives_it_too(tmp_path, inputs):
     assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in result.stdout
 
 
+@pytest.mark.campaign
 def test_a_process_that_died_of_something_else_costs_no_row(tmp_path, inputs):
     folder, functions = inputs
     clean = convert(folder, tmp_path / "clean", "--map", f"{functions}:once", ONCE=str(functions))

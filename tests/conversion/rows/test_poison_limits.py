@@ -55,7 +55,7 @@ def convert(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("limit", ["600MiB", "2GiB", *in_campaign("1200MiB", "1536MiB")])
+@pytest.mark.parametrize("limit", ["2GiB", *in_campaign("600MiB", "1200MiB", "1536MiB")])
 @pytest.mark.parametrize("function", ["at_once", "bit_by_bit"])
 def test_memory_costs_just_the_row_whatever_the_limit(convert, function, limit):
     result = convert(function, "--on-bad-record", "skip", "--max-memory", limit, "--workers", 2)
@@ -71,7 +71,7 @@ def test_the_row_that_takes_all_memory_is_named_where_none_may_be_bad(tmp_path, 
     assert list_versions(str(tmp_path / "out")) == []
 
 
-@pytest.mark.parametrize("limit", ["3", "0%"])
+@pytest.mark.parametrize("limit", ["3", *in_campaign("0%")])
 def test_rows_that_all_crash_end_the_run_at_the_limit_of_bad_rows(tmp_path, convert, limit):
     start = time.monotonic()
     result = convert("crash_always", "--on-bad-record", "skip", "--max-bad", limit)
@@ -84,7 +84,7 @@ def test_rows_that_all_crash_end_the_run_at_the_limit_of_bad_rows(tmp_path, conv
     assert list_versions(str(tmp_path / "out")) == []
 
 
-@pytest.mark.parametrize(("limit", "exit_code"), [("3", 0), ("0.059%", 3), *in_campaign(("2", 3), ("0.06%", 0))])
+@pytest.mark.parametrize(("limit", "exit_code"), [("3", 0), *in_campaign(("0.059%", 3), ("2", 3), ("0.06%", 0))])
 def test_the_limit_of_bad_rows_is_exact_for_rows_that_crash(convert, limit, exit_code):
     result = convert("crash_thrice", "--on-bad-record", "quarantine", "--max-bad", limit)
     assert result.returncode == exit_code, result.stderr

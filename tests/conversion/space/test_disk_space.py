@@ -22,6 +22,7 @@ from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.transforms.options import TransformOptions
+from tests.support.campaign import in_campaign
 
 NUM_FILES, NUM_ROWS, NUM_SHARDS = 6, 20_000, 8
 
@@ -205,7 +206,7 @@ def check_clean_end(code, message):
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.33, 0.92])
+@pytest.mark.parametrize("share", [0.92, *in_campaign(0.33)])
 def test_too_little_is_refused_before_any_work(tables, tmp_path, share):
     needed = needed_bytes(tables, tmp_path)
     code, message, second, _ = run_on_small_disk(tmp_path, [tables], size=int(needed * share))
@@ -220,14 +221,13 @@ def test_too_little_is_refused_before_any_work(tables, tmp_path, share):
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.6, 0.97])
+@pytest.mark.parametrize("share", [0.6, *in_campaign(0.97)])
 @pytest.mark.parametrize(
     # What transformations leave of the rows is not known before, so that too little is tried.
     "options",
     [
         ("--cast", "x=float32", "--workers", "6"),
-        ("--dedup",),
-        pytest.param(("--cast", "x=float32", "--workers", "2"), marks=pytest.mark.campaign),
+        *in_campaign((("--dedup",),), (("--cast", "x=float32", "--workers", "2"),)),
     ],
     ids=" ".join,
 )

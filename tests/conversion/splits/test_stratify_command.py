@@ -225,7 +225,7 @@ def clean(tmp_path_factory, people):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [3, *in_campaign(1, 2)])
 def test_workers_change_no_byte(tmp_path, people, clean, workers):
     options = ("--dedup-by", "age,hours", "--workers", workers)
     subprocess.run(command(people, tmp_path / "out", *options), check=True, capture_output=True)
@@ -265,7 +265,7 @@ def kill_at(stage, people, destination, *options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [3, *in_campaign(1)])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["half-marked", *in_campaign("half-surveyed", "marked", "half-extracted")])
 def test_the_same_command_finishes_what_was_killed_between_the_passes(tmp_path, people, clean, stage, workers):
     options = ("--dedup-by", "age,hours", "--workers", workers)
     kill_at(stage, people, tmp_path / "out", *options)

@@ -13,6 +13,7 @@ from shardkit.doctor.store_trials import examine_store
 from shardkit.errors import StorageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
+from tests.support.campaign import in_campaign
 from tests.support.stores.faulty_proxy import (
     DamagesLarge,
     Fault,
@@ -104,9 +105,16 @@ def behind(servers_by_name, monkeypatch):
     return reach
 
 
+CI_FAULTS = (Fault, IgnoresConditions, ShortensRanges, ShowsParts)
+
+
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Fault, *FAULTS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [*CI_FAULTS, *in_campaign(*(kind for kind in FAULTS if kind not in CI_FAULTS))],
+    ids=lambda kind: kind.__name__,
+)
 def test_the_promise_that_is_broken_is_found_and_no_other_one(behind, kind, tmp_path):
     fault = kind()
     with proxied(behind.upstream, fault) as address:

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from shardkit.errors import StorageError, UsageError
+from tests.support.campaign import in_campaign
 from tests.support.paths import ROOT
 from train.distribution.cluster import Cluster
 from train.distribution.exit_codes import PEER_LOST_CODES
@@ -214,7 +215,7 @@ def test_tensorflow_takes_the_ports_over(ports, guest) -> None:
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("survivor", [0, 1])
+@pytest.mark.parametrize("survivor", [0, *in_campaign(1)])
 def test_one_lost_before_tensorflow_starts_is_named(ports, guest, survivor) -> None:
     addresses, lost = ports.addresses[:2], 1 - survivor
     first = guest(addresses, survivor, more=(12,))

@@ -57,6 +57,7 @@ def test_another_number_of_workers_goes_on_from_the_mean_of_what_each_remembered
     assert learned(tmp_path / "run")[-1][3]["accuracy"] > 0.95
 
 
+@pytest.mark.campaign
 def test_a_checkpoint_without_the_state_of_a_worker_is_passed_over(labelled, tmp_path) -> None:
     settings = (labelled, *SETTINGS, "--sync-every", 4, "--output", tmp_path / "run")
     run_workers(2, *settings, "--epochs", 3, folder=tmp_path)
