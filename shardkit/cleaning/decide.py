@@ -256,6 +256,9 @@ class _Planner:
                     self._keep(file, self._named_as(number))
             elif file.path in self._named:
                 self._keep(file, self._named_by(file.path))
+            elif self._live and (_TABLE.fullmatch(name) or _is_temporary(file.path)):
+                # A conversion may be about to commit a manifest that names it.
+                self._keep(file, LIVE)
             elif _TABLE.fullmatch(name):
                 # A dead conversion may have left a table without a manifest. Later conversions pass over its number for
                 # their tables only, so the manifest of that number may name another table.

@@ -33,7 +33,7 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
 
     Raises:
         UsageError: If there is neither a dataset nor anything that a conversion left.
-        UnsafeError: If a manifest cannot be read, so that the files it names are unknown.
+        UnsafeError: If a manifest cannot be read, so that the files it names are unknown, or `data` is a link.
         StorageError: If the store kept failing.
     """
     # Files before manifests, so that the manifests name each listed file that was committed in between.
@@ -101,7 +101,19 @@ def load_version(root: str, number: int, file: Found | None) -> Version:
 
 
 def list_folder(root: str, folder: str) -> tuple[Found, ...]:
-    """Returns the files below a folder of the dataset, as they are now."""
+    """Returns the files below a folder of the dataset, as they are now.
+
+    Raises:
+        UnsafeError: If the folder is a link: what lies behind it may be of another dataset.
+    """
+    path = storage.join(root, folder)
+    if storage.is_local(path) and storage.local_path(path).is_symlink():
+        raise UnsafeError(
+            f"{folder} is a link, and nothing behind a link is removed",
+            where=storage.redact(path),
+            state="Nothing was removed",
+            next_step="Move the files here in place of the link, or remove by hand what is not needed",
+        )
     return tuple(
         Found(path=_relative(file.path, root), num_bytes=file.num_bytes, modified_at=file.modified_at)
         for file in storage.list_files(storage.join(root, folder))
@@ -162,6 +174,11 @@ def found_files(folder: Path | str) -> Iterator[Found]:
     """Yields the files below a folder, by their whole paths."""
     for file in storage.list_files(str(folder)):
         yield Found(path=file.path, num_bytes=file.num_bytes, modified_at=file.modified_at)
+
+
+def is_any_held(work_root: str) -> bool:
+    """Whether a process of this host holds the lock of some conversion of the dataset."""
+    return any(_is_held(lock) for lock in Path(work_root).glob("*/lock"))
 
 
 def _is_held(lock: Path) -> bool:

@@ -29,7 +29,7 @@ from shardkit.cleaning.decide import (
     Upload,
     names_after,
 )
-from shardkit.cleaning.inventory import find_versions, found_files, held, list_folder, load_version
+from shardkit.cleaning.inventory import find_versions, found_files, held, is_any_held, list_folder, load_version
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
 from shardkit.doctor.scratch import PREFIX
 from shardkit.storage import files as storage
@@ -150,8 +150,8 @@ class _Remover:
                 self._names |= {manifest_path(number)}
                 self._known.add(number)
         if group.folder == MANIFESTS_DIR:
-            # A manifest that names the table may have come since.
-            return any(file.path in self._names for file in group.files)
+            # A manifest that names the table may have come since, or is about to.
+            return is_any_held(self._work_root) or any(file.path in self._names for file in group.files)
         now = {file.path: file for file in list_folder(self._root, group.folder)}
         others = [file for path, file in now.items() if path not in self._names]
         return any(self._files.get(file.path) != file for file in others)

@@ -124,7 +124,7 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
         why=f"{', '.join(map(printable, called[:_LISTED]))} name splits; {number} tell none, such as "
         f"{printable(silent[0].name)}",
         next_step=f"Leave these out with {printable(excluded)}, give every split a --split NAME=GLOB, or add "
-        "--split train to take all files as one split",
+        "--split train=1 to take all files as one split",
     )
 
 

@@ -100,9 +100,13 @@ def test_a_file_that_tells_no_split_beside_others_is_named(run, tmp_path):
     for name in ("all", "train", "test"):
         (tmp_path / f"{name}.csv").write_text("id,word\n1,a\n")
     code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "out")
+    assert (code, list(tmp_path.glob("out/*"))) == (2, [])
+    assert "1 file of 3 tell none, such as all.csv" in err
+    assert "--exclude all.csv" in err
+    code, _, err = run("convert", tmp_path / "*.csv", tmp_path / "pooled", "--split", "train=1")
     assert code == 0, err
     assert "tell splits (train, test), but not that of all.csv: all rows are pooled" in err
-    (split,) = open_dataset(str(tmp_path / "out")).manifest.splits
+    (split,) = open_dataset(str(tmp_path / "pooled")).manifest.splits
     assert (split.name, split.num_examples) == ("train", 3)
 
 

@@ -310,5 +310,5 @@ ANNOTATED = (
     Case("images/ and masks/, the images alone", _images_of_masks, ("--include", "images/*", "--no-labels")),
     Case("Tiny ImageNet", _tiny_imagenet, ("--format", "images"), refusal=("images", "--exclude 'val/images/*'")),
     Case("Tiny ImageNet, its train", _tiny_imagenet, ("--format", "images", "--include", "train/*")),
-    Case("splits beside another folder", _extra, refusal=("extra", "--exclude 'extra/*'", "--split train")),
+    Case("splits beside another folder", _extra, refusal=("extra", "--exclude 'extra/*'", "--split train=1")),
 )
