@@ -100,6 +100,7 @@ def test_every_batch_is_taken_once_and_no_update_is_lost(dataset, tmp_path) -> N
 
 @pytest.mark.slow
 # It finds workers by what they were started with.
+@pytest.mark.campaign
 @pytest.mark.fresh_start
 def test_a_lost_worker_is_survived_and_replaced(dataset, tmp_path) -> None:
     output = tmp_path / "run"

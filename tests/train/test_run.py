@@ -310,7 +310,7 @@ PHOTOS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reader", ["shardkit", "tfdata"])
+@pytest.mark.parametrize("reader", ["shardkit", *in_campaign("tfdata")])
 def test_images_of_all_kinds_are_learned(write, tmp_path, reader) -> None:
     rows = photo_rows(tmp_path, 80)
     data = write(PHOTOS, {"train": rows[:64], "test": rows[64:]})
