@@ -115,7 +115,8 @@ def is_document_name(name: str) -> bool:
         return True
     if suffix in (".md", ".rst", ".names"):
         return True
-    return suffix in _DOCUMENT_SUFFIXES and PurePosixPath(name).name.partition(".")[0].upper() in _DOCUMENT_STEMS
+    stem = PurePosixPath(name).name.partition(".")[0].upper()
+    return suffix in _DOCUMENT_SUFFIXES and (stem in _DOCUMENT_STEMS or stem.endswith("_README"))
 
 
 def foreign_format(head: bytes) -> str | None:

@@ -105,14 +105,27 @@ def _check_no_masks(files: tuple[RawFile, ...]) -> None:
     # A class may be called so; masks are called like their images.
     if masks and 2 * sum(_stem(file) in others for file in masks) > len(masks):
         mask = masks[0]
-        is_folder = _MASKS.search(mask.name.rpartition("/")[0])
-        glob = _glob_of(mask) if is_folder else shlex.quote(f"*mask{suffix_of(mask.name)}")
+        kept = {file.name.rpartition("/")[0] for file in files if file.name not in beside}
+        # One folder that is left is no class.
+        more = " --no-labels" if len(kept) == 1 and kept != {""} else ""
         raise UsageError(
             "masks lie beside the images",
             where=place(mask),
             why=f"{format_count(len(masks))} of {format_count(len(files))} files are called so",
-            next_step=f"Leave them out with --exclude {glob}, or add --no-labels to take all as images",
+            next_step=f"Leave them out with --exclude {_glob_of_masks(mask)}{more}, or add --no-labels to take all as "
+            "images",
         )
+
+
+def _glob_of_masks(mask: RawFile) -> str:
+    if _MASKS.search(mask.name.rpartition("/")[0]):
+        return _glob_of(mask)
+    stem = _without_suffix(mask.name.rpartition("/")[2])
+    found = _MASKS.search(stem)
+    marked = found[0] if found else stem
+    return shlex.quote(
+        f"{'' if stem.startswith(marked) else '*'}{marked}{'' if stem.endswith(marked) else '*'}{suffix_of(mask.name)}"
+    )
 
 
 def _without_suffix(name: str) -> str:

@@ -143,6 +143,11 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
         passed += other_kinds(known_as, [file for file in files if file.name not in out], looks)
         out = {file.name for file in passed}
         return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), looks))
+    if options.labels is not None and len(media := [f for f in data if _is_row(looks[f.name])]) < len(data):
+        # Labels are of images, sounds and arrays.
+        names = {file.name for file in media}
+        passed += [file for file in data if file.name not in names] if media else []
+        data = media or data
     kinds = count_kinds(data, looks)
     if _hold_class_documents(data, looks, options):
         return Choice(source_for("text"), (), tuple(passed), kinds)
@@ -150,6 +155,10 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if format == "text":
         _check_no_tables(data)
     return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
+
+
+def _is_row(look: Look) -> bool:
+    return format_named(look.format).has_row_files
 
 
 def _hold_class_documents(files: list[RawFile], looks: dict[str, Look], options: SourceOptions) -> bool:

@@ -49,7 +49,7 @@ def decisions_of(plan: Plan) -> list[Decision]:
     if format.has_row_files or source.has_text_classes:
         found.append(_labels(plan))
     found.append(_splits(plan))
-    if "has_header" in format.options:
+    if "has_header" in format.options and not format.has_row_files:
         is_made = source.columns is not None and source.columns == made_names(len(source.columns))
         text = "none: columns have numbers" if is_made else "the first line" if source.columns is None else "--columns"
         found.append(Decision("header", text, "--header, --no-header, --columns"))

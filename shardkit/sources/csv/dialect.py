@@ -13,7 +13,14 @@ from shardkit.errors import DamagedFileError, UsageError
 from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.streams import read_head
-from shardkit.sources.text.quoting import DELIMITERS, SNIFF_BYTES, QuotedRecords, other_delimiter, sniff_delimiter
+from shardkit.sources.text.quoting import (
+    DELIMITERS,
+    SNIFF_BYTES,
+    QuotedRecords,
+    num_decimals,
+    other_delimiter,
+    sniff_delimiter,
+)
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB, MiB, format_number, format_size
 
@@ -120,7 +127,7 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
         blank += hint.end()
         text = text[hint.end() :]
         options = msgspec.structs.replace(options, delimiter=options.delimiter or hint["delimiter"].decode())
-    delimiter = _delimiter(text, is_whole, options)
+    delimiter = _delimiter(text, is_whole, options, place(file))
     rule = QuotedRecords(delimiter, options.quote != "none")
     first_line = 1 + rule.count_lines(head[start : start + blank])
     unnamed: tuple[str, ...] = ()
@@ -298,7 +305,7 @@ def _with_all_names(written: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
+def _delimiter(text: bytes, is_whole: bool, options: SourceOptions, where: str) -> str:
     if options.delimiter is not None:
         valid = len(options.delimiter) == 1 and options.delimiter.isascii() and options.delimiter not in '"\r\n\0'
         if not valid:
@@ -311,4 +318,13 @@ def _delimiter(text: bytes, is_whole: bool, options: SourceOptions) -> str:
     if options.format == "tsv":
         return "\t"
     num_columns = len(options.columns) if options.columns else None
-    return sniff_delimiter(text, is_whole, num_columns, has_quotes=options.quote != "none")
+    has_quotes = options.quote != "none"
+    found = sniff_delimiter(text, is_whole, num_columns, has_quotes=has_quotes)
+    if found == ";" and num_columns is None and num_decimals(text, is_whole, has_quotes=has_quotes) == 1:
+        raise UsageError(
+            "either semicolons or commas are the delimiters",
+            where=where,
+            why="each line has a comma that may be that of a decimal",
+            next_step="Say which: --delimiter ';' or --delimiter ,",
+        )
+    return found

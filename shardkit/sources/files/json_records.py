@@ -44,7 +44,7 @@ class RecordsStream(ConvertedStream):
     def _convert(self, data: bytes) -> bytes:
         blanked = self._blanked(self._rest + data)
         if not data and self._state == "before":
-            found = ", ".join(map(shown, self._arrays[:5]))
+            found = ", ".join(map(shown, dict.fromkeys(self._arrays[:5])))
             raise UsageError(
                 f"the document has no array {shown(self._key)}",
                 where=self._where,

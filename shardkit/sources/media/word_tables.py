@@ -17,8 +17,9 @@ _MAX_TITLES = 8
 def rows_of_words(file: RawFile, head: bytes) -> list[list[str]] | None:
     """Returns the rows of a table whose columns stand between blanks, its names first; None if a file is none.
 
-    All lines have the same number of words, two or more. Up to eight lines of another number may stand above them. The
-    last of these names the columns if it has one word less, as that of the names of files is left out.
+    All lines have the same number of words, two or more, but for those that begin with `#`, which are left out. Up to
+    eight lines of another number may stand above them. The last of these names the columns if it has one word less, as
+    that of the names of files is left out.
 
     Args:
         file: The labels.
@@ -27,7 +28,8 @@ def rows_of_words(file: RawFile, head: bytes) -> list[list[str]] | None:
     Raises:
         BadInputError: If it is too large or not UTF-8.
     """
-    lines = [line.split() for line in head[: head.rfind(b"\n") + 1].splitlines() if line.strip()]
+    texts = head[: head.rfind(b"\n") + 1].splitlines()
+    lines = [line.split() for line in texts if line.strip() and not line.startswith(b"#")]
     widths = Counter(map(len, lines))
     if not widths or even_delimiter(head) is not None:
         return None
@@ -35,7 +37,7 @@ def rows_of_words(file: RawFile, head: bytes) -> list[list[str]] | None:
     first = next(i for i, line in enumerate(lines) if len(line) == width)
     if width < 2 or count < 2 or first > _MAX_TITLES or any(len(line) != width for line in lines[first:]):
         return None
-    rows = [line.split() for line in _text(file).splitlines() if line.strip()]
+    rows = [line.split() for line in _text(file).splitlines() if line.strip() and not line.startswith("#")]
     title = rows[first - 1] if first else []
     return [["file", *title], *rows[first:]] if len(title) == width - 1 else rows[first:]
 

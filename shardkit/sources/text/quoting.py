@@ -116,11 +116,6 @@ class QuotedRecords(NamedTuple):
         bounds = [-1, *np.flatnonzero(cuts).tolist(), len(record)]
         return [self._unquoted(record[a + 1 : b]) for a, b in itertools.pairwise(bounds)]
 
-    def fields_of_first(self, data: bytes) -> list[bytes]:
-        """Returns the fields of the first records, without their quotes."""
-        starts = [0, *self.ends(data)[:_FIRST_RECORDS].tolist()]
-        return [field for start, stop in itertools.pairwise(starts) for field in self.fields(data[start:stop])]
-
     def widths(self, data: Text) -> Positions:
         """Returns the number of fields of each record that is not blank."""
         return self.records(data).widths
@@ -332,11 +327,27 @@ def sniff_delimiter(text: bytes, is_whole: bool, num_columns: int | None = None,
     """
     scores = {d: _score(text, is_whole, QuotedRecords(d, has_quotes), num_columns) for d in DELIMITERS}
     best = max(DELIMITERS, key=lambda d: scores[d])
-    if best == "," and scores[";"] > (0.0, 0) and scores[";"][0] >= scores[","][0]:
-        # Commas of decimals between semicolons are no delimiters.
-        fields = QuotedRecords(";", has_quotes).fields_of_first(_whole_records(text, is_whole, QuotedRecords(";")))
-        best = ";" if all(_DECIMAL.fullmatch(field) for field in fields if b"," in field) else best
+    if best == "," and scores[";"][0] >= scores[","][0] > 0 and num_decimals(text, is_whole, has_quotes=has_quotes):
+        best = ";"
     return best if scores[best] > (0.0, 0) else ","
+
+
+def num_decimals(text: bytes, is_whole: bool, *, has_quotes: bool = True) -> int:
+    """Returns how many decimals with commas each record has at least between semicolons; 0 where commas are others.
+
+    Args:
+        text: Starts with a record.
+        is_whole: Whether its last record is whole.
+        has_quotes: Whether quotes are more than text.
+    """
+    rule = QuotedRecords(";", has_quotes)
+    sample = _whole_records(text, is_whole, rule)
+    starts = [0, *rule.ends(sample)[:_FIRST_RECORDS].tolist()]
+    records = [rule.fields(sample[start:stop]) for start, stop in itertools.pairwise(starts)]
+    found = [[field for field in record if b"," in field] for record in records if record != [b""]]
+    if not found or not all(_DECIMAL.fullmatch(field) for fields in found for field in fields):
+        return 0
+    return min(map(len, found))
 
 
 def _score(text: bytes, is_whole: bool, rule: QuotedRecords, num_columns: int | None) -> tuple[float, int]:

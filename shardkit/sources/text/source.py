@@ -54,7 +54,7 @@ from shardkit.sources.text.records import (
     take_texts,
 )
 from shardkit.sources.text.splits import BOM, line_at
-from shardkit.sources.text.table_signs import columns_between_blanks, even_delimiter, looks_like_table
+from shardkit.sources.text.table_signs import columns_between_blanks, looks_like_table, may_be_table
 
 _TABLE_NAME = re.compile(r"\.(csv|tsv|tab|psv)(\.\w+)?$", re.IGNORECASE)
 _RULES = {"line": LINES, "paragraph": PARAGRAPHS}
@@ -119,7 +119,7 @@ class TextSource(SourceSettings):
             return ()
         head = read_head(first, HEAD_BYTES)
         notes = []
-        if even_delimiter(head) is not None:
+        if may_be_table(head):
             notes.append(f"{printable(first.name)} looks like a table; --format csv reads its columns")
         elif (blanks := columns_between_blanks(head)) is not None and blanks.is_single:
             notes.append(

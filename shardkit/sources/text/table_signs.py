@@ -21,6 +21,8 @@ _EVEN_SHARE = 0.95
 _SAMPLED_LINES = 200
 _MIN_LINES = 3
 _MIN_COLUMNS = 3
+_MIN_SHORT_LINES = 10
+_SHORT = 8
 _NUMBER_SHARE = 0.8
 _NUMBER = re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
@@ -69,7 +71,21 @@ def even_delimiter(head: bytes) -> str | None:
     # The first line may be a title.
     usual = np.bincount(widths).argmax() if len(widths) > 1 else 1
     is_even = usual > 1 and (widths == usual).mean() >= _EVEN_SHARE
-    return delimiter if is_even else None
+    # Lines of code end in semicolons.
+    num_at_ends = lines.count(f"{delimiter}\n".encode()) + lines.count(f"{delimiter}\r\n".encode())
+    is_code = usual == 2 and num_at_ends * 2 > len(widths)
+    return delimiter if is_even and not is_code else None
+
+
+def may_be_table(head: bytes) -> bool:
+    """Whether a text is a table or has short words between even commas before blanks, as no sentences are."""
+    delimiter = even_delimiter(head)
+    if delimiter is None or looks_like_table(head):
+        return delimiter is not None
+    cells = [line.split(delimiter.encode()) for line in _sample(_whole_lines(head)) if line.strip()]
+    lengths = [len(cell.strip()) for row in cells for cell in row]
+    is_wide = np.median([len(row) for row in cells]) >= _MIN_COLUMNS
+    return bool(is_wide and len(cells) >= _MIN_SHORT_LINES and np.mean(lengths) <= _SHORT)
 
 
 def has_colon_pairs(head: bytes) -> bool:

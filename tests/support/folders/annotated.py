@@ -235,6 +235,18 @@ def _celeba(folder: Path) -> list[Row]:
     return rows
 
 
+def _pets(folder: Path) -> list[Row]:
+    rows = []
+    lines = ["#Image CLASS-ID SPECIES BREED ID", "#ID: 1:37 Class ids", "#SPECIES: 1:Cat 2:Dog"]
+    for index in range(4):
+        data = write(folder / "images" / f"Abyssinian_{index}.jpg", picture(index))
+        lines.append(f"Abyssinian_{index} 1 {1 + index % 2} 1")
+        rows.append(("train", data, 1 + index % 2))
+    write(folder / "annotations" / "list.txt", "\n".join(lines) + "\n")
+    write(folder / "annotations" / "trainval.txt", "\n".join(lines[3:]) + "\n")
+    return rows
+
+
 def _labels_csv(folder: Path) -> list[Row]:
     rows = [("train", write(folder / f"{index}.jpg", picture(index)), ("cat", "dog")[index % 2]) for index in range(6)]
     write(folder / "labels.csv", "id,breed\n" + "".join(f"{i},{rows[i][2]}\n" for i in range(6)))
@@ -304,6 +316,7 @@ ANNOTATED = (
     Case("names alone for labels", _list_of_names, ("--labels", "{folder}/names.txt"), refusal=("--split NAME=@FILE",)),
     Case("YOLO of CVAT and Darknet", _darknet, label=_BOX_LABEL),
     Case("CelebA, its attributes", _celeba, ("--labels", "{folder}/list_attr_celeba.txt"), label=("Smiling", "Young")),
+    Case("Oxford Pets", _pets, ("--labels", "{folder}/annotations/list.txt"), label=("column_3",)),
     Case("labels.csv beside pictures", _labels_csv, refusal=("--labels", "labels.csv joins a table")),
     Case("labels.csv, --labels", _labels_csv, ("--labels", "{folder}/labels.csv"), label=("breed",)),
     Case("images/ and masks/", _masks, refusal=("masks", "--exclude 'masks/*'", "--no-labels")),

@@ -201,6 +201,11 @@ TABLES = (
         key="column_1",
         label=("column_2",),
     ),
+    Case(
+        "a comma or a decimal between semicolons",
+        _one("a.csv", "1,10;20\n2,30;40\n3,50;60\n", []),
+        refusal=("--delimiter ';'", "--delimiter ,"),
+    ),
     Case("lists of objects in JSON Lines", _one("orders.jsonl", _ORDERS, []), refusal=("--drop-columns items",)),
     Case(
         "lists of objects, --records",

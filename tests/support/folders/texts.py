@@ -56,6 +56,11 @@ TEXTS = (
         lambda f: _lines(f, "build.txt", ["\x1b[32mok\x1b[0m, built", "a,b", "\x1b[31mfailed\x1b[0m, again"]),
         key="text",
     ),
+    Case(
+        "code whose lines end in semicolons",
+        lambda f: _lines(f, "a.js", ["const a = 1;", "const b = 2;", "f(a);"]),
+        key="text",
+    ),
     Case("train, valid and test .txt", _language_model, key="text"),
     Case("aclImdb", _reviews, key="text"),
     Case("20 newsgroups", _newsgroups, key="text"),
