@@ -41,7 +41,7 @@ from shardkit.units import format_number
 _CLASS_NAME = re.compile(r"label|class|categor|target", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _LISTED_FOLDERS = 3
-_SPOKEN = frozenset({"caption", "transcript", "normalized_transcript", "sentence"})
+_NO_CLASSES = frozenset({"bbox", "caption", "transcript", "normalized_transcript", "sentence"})
 
 
 class FileLabels(NamedTuple):
@@ -304,8 +304,9 @@ def _class_notes(features: Features, columns: LabelColumns, positions: Positions
     """Yields the classes of each column that holds some, with their counts: words or whole numbers that repeat."""
     found = columns.take(positions[positions >= 0])
     for feature, own in zip(features, columns.features, strict=True):
-        is_class = feature.dtype == "string" or feature.vocabulary or _CLASS_NAME.search(feature.name)
-        if not is_class or feature.name in _SPOKEN or feature.dtype not in ("string", "int64", "int32", "bool"):
+        is_named = feature.vocabulary or _CLASS_NAME.search(own.name)
+        is_class = feature.dtype == "string" or is_named or len(features) == 1
+        if not is_class or own.name in _NO_CLASSES or feature.dtype not in ("string", "int64", "int32", "bool"):
             continue
         values = found[own.name].drop_null()
         values = values if feature.is_scalar else values.flatten()

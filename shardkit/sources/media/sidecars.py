@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
 from shardkit.errors import BadInputError
 from shardkit.features import make_feature
@@ -132,6 +131,9 @@ def _is_yaml(file: RawFile) -> bool:
 
 
 def _names_in_yaml(text: str, file: RawFile) -> tuple[str, ...]:
+    # It takes 20 ms to import, and most images have no YAML beside them.
+    import yaml
+
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
