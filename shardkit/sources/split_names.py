@@ -115,8 +115,14 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
     silent = [file for file in files if split_of(file) is None]
     if not silent or len({_split_in_words(part) for part in called}) < 2:
         return
-    folders = {name.partition("/")[0] for file in silent if "/" in (name := file.name)}
-    globs = [f"{folder}/*" for folder in sorted(folders)] + [f.name for f in silent if "/" not in f.name]
+    telling = {file.name.rpartition("/")[0] for file in files if split_of(file) is not None}
+    parents = {parent for folder in telling for parent in _with_parents(folder)}
+    beside = [file for file in silent if file.name.rpartition("/")[0] in parents]
+    known = {file.name for file in beside}
+    others = [file.name.rpartition("/")[0] for file in silent if file.name not in known]
+    # The outermost folder without files that tell.
+    folders = {next(f for f in (*_with_parents(folder)[1:], folder) if f not in parents) for folder in others}
+    globs = [f"{folder}/*" for folder in sorted(folders)] + [file.name for file in beside]
     excluded = " ".join(f"--exclude {shlex.quote(glob)}" for glob in globs[:_LISTED])
     number = f"{format_number(len(silent), 'file')} of {format_count(len(files))}"
     raise UsageError(
@@ -126,6 +132,11 @@ def check_all_tell_splits(files: Sequence[RawFile]) -> None:
         next_step=f"Leave these out with {printable(excluded)}, give every split a --split NAME=GLOB, or add "
         "--split train=1 to take all files as one split",
     )
+
+
+def _with_parents(folder: str) -> list[str]:
+    parts = folder.split("/")
+    return ["/".join(parts[:level]) for level in range(len(parts) + 1)]
 
 
 def list_notes(passed: Sequence[RawFile], *, is_asked: bool) -> tuple[str, ...]:

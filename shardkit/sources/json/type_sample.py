@@ -20,6 +20,7 @@ Rows = list[tuple[str, Row]]
 _EXACT_INTEGER = 2**53
 # One in so many rows may be bad; beyond that the sample is not understood.
 _FEW = 10
+_MANY_CELLS = 10
 
 
 def infer_features(
@@ -60,6 +61,7 @@ def infer_features(
             damage = damage or error
     if not any(map(any, parts)):
         raise damage or NoRowsError(why=nothing if parts else "all input files are empty")
+    _check_no_columns([row for part in parts for found in part for row in found])
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
     features = _reconcile(parts, tolerates_bad_rows)
@@ -67,6 +69,23 @@ def infer_features(
     if not features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
     return features
+
+
+def _check_no_columns(rows: Rows) -> None:
+    # One object of many equal parts, as pandas writes a table by default, would be one row of as many columns.
+    if len(rows) != 1:
+        return
+    where, row = rows[0]
+    parts = list(row.values())
+    are_objects = all(isinstance(part, dict) and part.keys() == parts[0].keys() for part in parts)
+    are_lists = all(isinstance(part, list) and len(part) == len(parts[0]) for part in parts)
+    if len(parts) > 1 and (are_objects or are_lists) and len(parts) * len(parts[0]) >= _MANY_CELLS:
+        raise UsageError(
+            "the only object looks like a table of columns or of rows by name",
+            where=where,
+            why=f"it has {len(parts)} parts of {len(parts[0])} values each, which would become a single row",
+            next_step="Write an object a row, as pandas does by to_json(PATH, orient='records', lines=True)",
+        )
 
 
 def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:

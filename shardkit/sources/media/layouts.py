@@ -23,6 +23,8 @@ from shardkit.sources.split_names import split_in_name, splits_in_names
 from shardkit.units import KiB
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+_FEW = 5
+_BOX = re.compile(rb"\d+( [01](\.\d+)?){4,}")
 _FIRST_LINE = re.compile(rb"[^\r\n]*")
 _CELL = re.compile(r"""[^,;\t|{}:"']+""")
 _LABEL_WORDS = re.compile(r"(?:^|[_-])(?:labels?|annotations?|images?|imgs?|files?|data)$", re.IGNORECASE)
@@ -158,7 +160,7 @@ def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
     images = {f.name.rpartition(".")[0] for f in media if has_image_suffix(f.name)}
     labels = tuple(f for f in texts if image_of(f.name) in images)
     is_apart = any("labels" in _folders(f) for f in labels)
-    if not labels or not (described or is_apart):
+    if not labels or not (described or is_apart or all(map(_holds_boxes, labels[:_FEW]))):
         return None
     lists = tuple(f for f in texts if f not in labels and split_in_name(_base(f)) is not None)
     if splits_in_names(media):
@@ -232,6 +234,11 @@ def image_of(name: str) -> str:
 def _is_named_like_coco(file: RawFile) -> bool:
     words = file.name.lower()
     return "annotation" in words or "coco" in words or "instances" in words
+
+
+def _holds_boxes(file: RawFile) -> bool:
+    lines = read_head(file, HEAD_BYTES).splitlines()
+    return bool(lines) and all(_BOX.fullmatch(line.strip()) for line in lines[:_FEW])
 
 
 def _names_files(table: RawFile) -> bool:

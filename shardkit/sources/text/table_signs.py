@@ -24,6 +24,7 @@ _MIN_COLUMNS = 3
 _MIN_SHORT_LINES = 10
 _SHORT = 8
 _NUMBER_SHARE = 0.8
+_MILLISECONDS = re.compile(rb"(\d:\d\d:\d\d),(\d{3}\b)")
 _NUMBER = re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
@@ -118,7 +119,8 @@ def _num_numeric(rows: Sequence[Sequence[bytes]]) -> int:
 
 
 def _whole_lines(head: bytes) -> bytes:
-    text = head.removeprefix(BOM)
+    # Python's logs write milliseconds behind a comma.
+    text = _MILLISECONDS.sub(rb"\1.\2", head.removeprefix(BOM))
     return text[: text.rfind(b"\n") + 1] or text
 
 

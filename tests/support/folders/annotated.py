@@ -224,6 +224,15 @@ def _darknet(folder: Path) -> list[Row]:
     return rows
 
 
+def _yolo_without_names(folder: Path) -> list[Row]:
+    rows = [(split, data, (boxes, _NAMES.index(name))) for split, data, (boxes, name) in _darknet(folder)]
+    for path in folder.glob("obj_train_data/*"):
+        path.rename(folder / path.name)
+    for name in ("obj.names", "obj.data", "train.txt"):
+        (folder / name).unlink()
+    return rows
+
+
 def _celeba(folder: Path) -> list[Row]:
     rows, lines = [], ["6", "Smiling Young"]
     for index in range(6):
@@ -314,6 +323,7 @@ ANNOTATED = (
     Case("Kaggle, train_labels.csv beside train_images/", _kaggle_same_names, label=("age",)),
     Case("name and class between blanks", _list_of_classes, ("--labels", "{folder}/val.txt"), label=("column_2",)),
     Case("names alone for labels", _list_of_names, ("--labels", "{folder}/names.txt"), refusal=("--split NAME=@FILE",)),
+    Case("YOLO without names of classes", _yolo_without_names, label=("boxes", "box_labels")),
     Case("YOLO of CVAT and Darknet", _darknet, label=_BOX_LABEL),
     Case("CelebA, its attributes", _celeba, ("--labels", "{folder}/list_attr_celeba.txt"), label=("Smiling", "Young")),
     Case("Oxford Pets", _pets, ("--labels", "{folder}/annotations/list.txt"), label=("column_3",)),

@@ -160,6 +160,13 @@ _SHUTTLE = "".join(f"{i} {i % 7} {i * 3 % 11} {i % 2 + 1}\n" for i in range(20))
 _RATINGS = "".join(f"{i % 4}::{i * 7}::{i % 5 + 1}::97830076{i}\n" for i in range(9))
 _DECIMAL_COMMAS = "".join(f"{i},5;{i},25\n" for i in range(9))
 _ORDERS = "".join(f'{{"id": {i}, "items": [{{"sku": "a{i}"}}, {{"sku": "b{i}"}}]}}\n' for i in range(9))
+_BY_COLUMNS = (
+    '{"a": {'
+    + ", ".join(f'"{i}": {i}' for i in range(9))
+    + '}, "b": {'
+    + ", ".join(f'"{i}": "t{i}"' for i in range(9))
+    + "}}"
+)
 _COLUMNS = {"key": "id"}
 
 TABLES = (
@@ -206,6 +213,17 @@ TABLES = (
         _one("a.csv", "1,10;20\n2,30;40\n3,50;60\n", []),
         refusal=("--delimiter ';'", "--delimiter ,"),
     ),
+    Case(
+        "a TSV whose texts have a comma each",
+        _one(
+            "a.tsv",
+            "".join(f"{'ab'[i % 2]}\tWell, nice {i}\n" for i in range(9)),
+            [("train", f"Well, nice {i}", "ab"[i % 2]) for i in range(9)],
+        ),
+        key="column_2",
+        label=("column_1",),
+    ),
+    Case("JSON by columns, as pandas writes it", _one("a.json", _BY_COLUMNS, []), refusal=("orient='records'",)),
     Case("lists of objects in JSON Lines", _one("orders.jsonl", _ORDERS, []), refusal=("--drop-columns items",)),
     Case(
         "lists of objects, --records",

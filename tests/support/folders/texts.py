@@ -61,6 +61,11 @@ TEXTS = (
         lambda f: _lines(f, "a.js", ["const a = 1;", "const b = 2;", "f(a);"]),
         key="text",
     ),
+    Case(
+        "a log of Python",
+        lambda f: _lines(f, "app.log", [f"2021-01-01 10:00:{i:02},123 INFO x: step {i}" for i in range(20)]),
+        key="text",
+    ),
     Case("train, valid and test .txt", _language_model, key="text"),
     Case("aclImdb", _reviews, key="text"),
     Case("20 newsgroups", _newsgroups, key="text"),
