@@ -32,7 +32,7 @@ def tables_that_name(
     """
     if options is not None and (options.labels is not None or options.no_labels):
         return ()
-    tables = [file for file in others if suffix_of(file.name) in _SUFFIXES][:_MAX_TABLES]
+    tables = [file for file in others if suffix_of(file.name) in _SUFFIXES and file.member is None][:_MAX_TABLES]
     names = {name for file in files for name in _names_of(file)} if tables else set()
     found = tuple(table for table in tables if _names_some(table, names, min(_MIN_NAMES, len(files))))
     # Tables of several folders are for a part of the files each.

@@ -143,11 +143,10 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
         passed += other_kinds(known_as, [file for file in files if file.name not in out], looks)
         out = {file.name for file in passed}
         return Choice(source, (), tuple(passed), count_kinds((f for f in data if f.name not in out), looks))
-    if options.labels is not None and len(media := [f for f in data if _is_row(looks[f.name])]) < len(data):
-        # Labels are of images, sounds and arrays.
-        names = {file.name for file in media}
-        passed += [file for file in data if file.name not in names] if media else []
-        data = media or data
+    if options.labels is not None and len(labelled := {f for f in map(_row_format, looks.values()) if f}) == 1:
+        passed += other_kinds(labelled.pop(), data, looks)
+        out = {file.name for file in passed}
+        data = [file for file in data if file.name not in out]
     kinds = count_kinds(data, looks)
     if _hold_class_documents(data, looks, options):
         return Choice(source_for("text"), (), tuple(passed), kinds)
@@ -157,8 +156,9 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
 
 
-def _is_row(look: Look) -> bool:
-    return format_named(look.format).has_row_files
+def _row_format(look: Look) -> str | None:
+    # Labels are of images, sounds and arrays.
+    return look.format if format_named(look.format).has_row_files else None
 
 
 def _hold_class_documents(files: list[RawFile], looks: dict[str, Look], options: SourceOptions) -> bool:
@@ -192,7 +192,7 @@ def _format_of_all(
 
 
 def _labels_option(files: list[RawFile], looks: dict[str, Look]) -> str | None:
-    rows = [file for file in files if format_named(looks[file.name].format).has_row_files]
+    rows = [file for file in files if _row_format(looks[file.name])]
     names = {file.name for file in rows}
     tables = tables_that_name(rows, [file for file in files if file.name not in names]) if rows else ()
     return labels_option(tables[0]) if tables else None

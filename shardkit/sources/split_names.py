@@ -146,7 +146,11 @@ def list_notes(passed: Sequence[RawFile], *, is_asked: bool) -> tuple[str, ...]:
         passed: Files that are passed over.
         is_asked: Whether the splits are known otherwise.
     """
-    found = {told.split: f for f in passed if suffix_of(f.name) == ".txt" and (told := split_in_name(f.name))}
+    found = {
+        told.split: f
+        for f in passed
+        if f.member is None and suffix_of(f.name) == ".txt" and (told := split_in_name(f.name))
+    }
     if is_asked or not found:
         return ()
     options = " ".join(f"--split {split}=@{shlex.quote(file.path)}" for split, file in sorted(found.items()))

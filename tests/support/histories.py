@@ -38,7 +38,7 @@ def shard_path(fingerprint, index):
 
 
 def describe(fingerprint, table_number, source="rows.csv"):
-    """Returns a manifest and its table that name the shards of a conversion, which nobody opens."""
+    """Returns a manifest and its table that name the shards of a conversion. No test opens these shards."""
     shards = [
         ShardInfo(
             split="train",
@@ -76,7 +76,7 @@ def describe(fingerprint, table_number, source="rows.csv"):
 
 
 class Place:
-    """A dataset in a folder, with a clock of its own."""
+    """A dataset in a folder, and the clock that its files are written by."""
 
     def __init__(self, folder):
         self.root = Path(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,8 +31,8 @@ def boxes_of(table: LabelTable, file: RawFile) -> LabelTable:
     """Returns the boxes in a table of a row a box: its columns of the class and of the corners, in pixels.
 
     Args:
-        table: What stands in it, by image.
-        file: It, for messages.
+        table: Its columns, by image.
+        file: The table, for messages.
 
     Raises:
         BadInputError: If a column is missing.
@@ -57,20 +58,24 @@ def with_objects(table: LabelTable, files: Sequence[RawFile]) -> LabelTable:
     """Returns a table of images with the boxes that stand in `objects` of the same lines.
 
     Raises:
-        BadInputError: If an object is none of boxes and as many classes.
+        BadInputError: If an object is none of boxes and as many classes, or two lines name the same file.
     """
     boxes: list[Sequence[float]] = []
     classes: list[Any] = []
     counts = []
     for file in files:
         with open_stream(file) as stream:
-            lines = read_exactly(stream, _MAX_BYTES).splitlines()
+            lines = read_exactly(stream, _MAX_BYTES).removeprefix(codecs.BOM_UTF8).splitlines()
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 found, labels = _objects(msgspec.json.decode(line).get(OBJECTS) or {}, place(file, line=number))
                 boxes += found
                 classes += labels
                 counts.append(len(found))
+    if len(counts) != len(table.names):
+        why = f"{len(counts)} lines name {len(table.names)} files"
+        step = "Write the boxes of an image into one line, or add --no-labels"
+        raise BadInputError("several lines hold the objects of a file", where=place(files[0]), why=why, next_step=step)
     corners = np.array(boxes, np.float64).reshape(-1, 4)
     corners[:, 2:] += corners[:, :2]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -92,7 +92,7 @@ def _read_tables(layout: Layout, options: SourceOptions) -> LabelTable:
 
 
 def _read_folder_tables(layout: Layout, options: SourceOptions) -> LabelTable:
-    """Returns what stands in the metadata of Hugging Face, with the boxes of its `objects`."""
+    """Returns the columns of the metadata of Hugging Face, with the boxes of its `objects`."""
     if not layout.labels[0].name.endswith(".jsonl") or b'"bbox"' not in read_head(layout.labels[0], _HEAD_BYTES):
         return _read_tables(layout, options)
     table = _read_tables(layout, msgspec.structs.replace(options, drop_columns=(OBJECTS,)))
@@ -100,7 +100,7 @@ def _read_folder_tables(layout: Layout, options: SourceOptions) -> LabelTable:
 
 
 def _read_unquoted_tables(layout: Layout, options: SourceOptions) -> LabelTable:
-    """Returns what stands in tables whose quotes are text, as Common Voice writes them."""
+    """Returns the columns of tables whose quotes are text, as Common Voice writes them."""
     return _read_tables(layout, msgspec.structs.replace(options, quote="none"))
 
 

@@ -13,7 +13,7 @@ from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.media.image_source import ImageSource
 from shardkit.sources.media.label_tables import match_names
-from shardkit.sources.media.labels import label_files, without_label_files
+from shardkit.sources.media.labels import label_files, labels_beside, without_label_files
 from tests.support.examples import draws
 from tests.support.files.label_makers import fails, images, picture, read, text
 
@@ -177,3 +177,13 @@ def test_labels_that_do_not_fit_a_schema_are_rejected(tmp_path):
     assert files[bad.file_index].name == "b.png"
     assert bad.raw == picture()
     assert "'many'" in bad.reason
+
+
+def test_objects_of_a_file_stand_in_one_line(tmp_path):
+    folder = images(tmp_path, "a.png", "b.png")
+    line = '{"file_name": "a.png", "objects": {"bbox": [[0, 0, 1, 1]], "categories": [0]}}\n'
+    text(folder, "metadata.jsonl", line + line)
+    files, options = list_inputs([str(folder)]).files, SourceOptions()
+    beside = labels_beside(files, str(folder), options)
+    with pytest.raises(BadInputError, match="2 lines name 1 files"):
+        ImageSource().infer(beside.files, SourceOptions(labels=beside.labels))

@@ -1,4 +1,4 @@
-"""Sounds with what is said in them in files beside them."""
+"""Sounds with transcripts in files beside them."""
 
 from __future__ import annotations
 
