@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import msgspec
 
+from shardkit.dataset.commit import counts, is_mark, is_shard_table
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path, parse_manifest_name
 from shardkit.doctor.scratch import PREFIX
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}")
-_TABLE = re.compile(r"\d{8}\.shards\.parquet")
 # Names of files that conversions write. Other files in their folders are not removed.
 _OWN = re.compile(
     r".+-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?(\.idx)?|rejected-\d{5,}\.jsonl\.gz|dataset_info\.json|features\.json"
@@ -151,11 +151,23 @@ def plan_cleaning(
 
     Args:
         inventory: What lies there.
-        now: Seconds since 1970.
+        now: When the mark of this cleaning was put, in seconds since 1970.
         older_than_s: Age from which on files may go.
         keep_versions: How many versions stay; None for all.
     """
-    return _Planner(inventory, now - older_than_s, keep_versions).plan()
+    return _Planner(inventory, now, older_than_s, keep_versions).plan()
+
+
+def commits_near(files: Iterable[Found], named: Set[str], now: float) -> bool:
+    """Whether one of the files in `manifests/` is the table of a conversion that may be about to commit.
+
+    Args:
+        files: As they are there.
+        named: What the versions name.
+        now: When the mark of this cleaning was put.
+    """
+    unnamed = (file for file in files if file.path not in named and is_shard_table(_name_of(file.path)))
+    return any(counts(file.modified_at, now) for file in unnamed)
 
 
 def names_after(inventory: Inventory, dropped: Iterable[int]) -> frozenset[str]:
@@ -171,9 +183,10 @@ def names_after(inventory: Inventory, dropped: Iterable[int]) -> frozenset[str]:
 
 
 class _Planner:
-    def __init__(self, inventory: Inventory, limit: float, keep_versions: int | None) -> None:
+    def __init__(self, inventory: Inventory, now: float, older_than_s: float, keep_versions: int | None) -> None:
         self._inventory = inventory
-        self._limit = limit
+        self._now = now
+        self._limit = now - older_than_s
         self._files = {file.path: file for file in inventory.files}
         self._kept: Counter[str] = Counter()
         self._kept_bytes: Counter[str] = Counter()
@@ -183,6 +196,8 @@ class _Planner:
         self._named = names_after(inventory, self._dropped)
         self._foreign = {_folder_of(name) for v in inventory.versions if v.is_indexed for name in v.names}
         self._live = {folder.fingerprint for folder in inventory.work if folder.is_live}
+        beside = [file for file in inventory.files if _folder_of(file.path) == MANIFESTS_DIR]
+        self._is_commit_near = commits_near(beside, names_after(inventory, ()), now)
 
     def plan(self) -> CleanPlan:
         by_folder: dict[str, list[Found]] = {}
@@ -233,7 +248,8 @@ class _Planner:
                 self._keep(file, FOREIGN)
             else:
                 candidates.append(file)
-        reason = LIVE if fingerprint in self._live else self._reason_to_keep(candidates)
+        is_live = self._is_commit_near or fingerprint in self._live
+        reason = LIVE if is_live else self._reason_to_keep(candidates)
         if reason is not None:
             for file in candidates:
                 self._keep(file, reason)
@@ -249,25 +265,30 @@ class _Planner:
         manifests = {v.version for v in self._inventory.versions}
         dropped = frozenset().union(*(v.names for v in self._inventory.versions if v.version in self._dropped))
         for file in files:
-            name = file.path.rpartition("/")[2]
+            name = _name_of(file.path)
             number = parse_manifest_name(name)
             if number in manifests:
                 if number not in self._dropped:
                     self._keep(file, self._named_as(number))
             elif file.path in self._named:
                 self._keep(file, self._named_by(file.path))
-            elif self._live and (_TABLE.fullmatch(name) or _is_temporary(file.path)):
-                # A conversion may be about to commit a manifest that names it.
+            elif is_mark(name) and counts(file.modified_at, self._now):
+                continue  # This cleaning, or another one.
+            elif file.path not in dropped and self._may_be_needed(file):
                 self._keep(file, LIVE)
-            elif _TABLE.fullmatch(name):
-                # A dead conversion may have left a table without a manifest. Later conversions pass over its number for
-                # their tables only, so the manifest of that number may name another table.
+            elif is_shard_table(name):
                 kind = OLD_DATA if file.path in dropped else TABLES
                 yield from self._whole(kind, MANIFESTS_DIR, [file])
-            elif _is_temporary(file.path):
+            elif _is_temporary(file.path) or is_mark(name):
                 yield from self._whole(TEMPORARY, MANIFESTS_DIR, [file])
             else:
                 self._keep(file, FOREIGN)
+
+    def _may_be_needed(self, file: Found) -> bool:
+        """Whether a conversion may be about to commit a manifest that names the file, or by way of it."""
+        if is_shard_table(_name_of(file.path)):
+            return bool(self._live) or counts(file.modified_at, self._now)
+        return bool(self._live) and _is_temporary(file.path)
 
     def _work(self, work: Folder) -> Iterable[Group]:
         if work.is_live:
@@ -330,8 +351,12 @@ def _folder_of(path: str) -> str:
     return "/".join(parts[:2]) if parts[0] == DATA_DIR and len(parts) > 2 else parts[0]
 
 
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _is_temporary(path: str) -> bool:
-    return _TEMPORARY.fullmatch(path.rpartition("/")[2]) is not None
+    return _TEMPORARY.fullmatch(_name_of(path)) is not None
 
 
 def _is_own(path: str) -> bool:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from shardkit.cleaning.decide import Folder, Found, Inventory, Upload, Version
 from shardkit.conversion.exchange import exchange_folder, folder_prefix
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
+from shardkit.conversion.plan import WORK_DIR
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import statistics_file
+from shardkit.dataset.commit import is_mark
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, is_indexed, manifest_path, parse_manifest_name
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.doctor.scratch import PREFIX
@@ -21,6 +25,29 @@ from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.storage import files as storage
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+
+
+class BrokenVersion(NamedTuple):
+    """A version that cannot be read, and why."""
+
+    version: int
+    why: str
+
+
+def find_broken(root: str) -> list[BrokenVersion]:
+    """Returns the versions whose manifest or shard table is damaged or missing, ascending.
+
+    Raises:
+        UsageError: If there is no dataset, or a newer shardkit wrote a version.
+        StorageError: If the store kept failing.
+    """
+    broken = []
+    for number in find_versions(root):
+        try:
+            _ = open_dataset(root, number).shards
+        except DamageError as error:
+            broken.append(BrokenVersion(number, f"{error.where}: {error.what}"))
+    return broken
 
 
 def take_inventory(root: str, work_root: str, exchange_root: str | None = None) -> Inventory:
@@ -40,11 +67,12 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
     files = _list_files(root)
     known = {file.path: file for file in files}
     versions = tuple(load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))
-    work = tuple(_work_folders(work_root))
+    work = tuple(_work_folders(root, work_root))
     rows = tuple(found_files(Path(work_root, ROWS_FOLDER)))
     live = {folder.fingerprint for folder in work if folder.is_live}
     handed = () if exchange_root is None else tuple(_handed_over(root, exchange_root, live))
-    if not files and not versions and not work and not rows and not handed:
+    is_empty = all(is_mark(file.path.rpartition("/")[2]) for file in files)
+    if is_empty and not versions and not work and not rows and not handed:
         raise UsageError(
             "there is no dataset", where=storage.redact(root), next_step="Check the path; nothing was removed"
         )
@@ -91,7 +119,7 @@ def load_version(root: str, number: int, file: Found | None) -> Version:
         dataset = open_dataset(root, number)
         names = frozenset(_names_of(dataset))
     except (DamageError, UsageError, UnsafeError) as error:
-        raise _unsafe(root, manifest_path(number), str(error)) from error
+        raise _unsafe(root, manifest_path(number), error.what) from error
     return Version(
         version=number,
         names=names,
@@ -106,6 +134,19 @@ def list_folder(root: str, folder: str) -> tuple[Found, ...]:
     Raises:
         UnsafeError: If the folder is a link: what lies behind it may be of another dataset.
     """
+    refuse_link(root, folder)
+    return tuple(
+        Found(path=_relative(file.path, root), num_bytes=file.num_bytes, modified_at=file.modified_at)
+        for file in storage.list_files(storage.join(root, folder))
+    )
+
+
+def refuse_link(root: str, folder: str) -> None:
+    """Checks that a folder of the dataset is no link.
+
+    Raises:
+        UnsafeError: If it is: what lies behind it may be of another dataset.
+    """
     path = storage.join(root, folder)
     if storage.is_local(path) and storage.local_path(path).is_symlink():
         raise UnsafeError(
@@ -114,10 +155,6 @@ def list_folder(root: str, folder: str) -> tuple[Found, ...]:
             state="Nothing was removed",
             next_step="Move the files here in place of the link, or remove by hand what is not needed",
         )
-    return tuple(
-        Found(path=_relative(file.path, root), num_bytes=file.num_bytes, modified_at=file.modified_at)
-        for file in storage.list_files(storage.join(root, folder))
-    )
 
 
 @contextmanager
@@ -152,8 +189,10 @@ def _list_files(root: str) -> tuple[Found, ...]:
     return tuple(file for folder in folders for file in list_folder(root, folder))
 
 
-def _work_folders(work_root: str) -> Iterator[Folder]:
+def _work_folders(dataset: str, work_root: str) -> Iterator[Folder]:
     root = Path(work_root)
+    if work_root == storage.join(dataset, WORK_DIR):
+        refuse_link(dataset, WORK_DIR)
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if _FINGERPRINT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             files = tuple(found_files(path))
@@ -210,5 +249,6 @@ def _unsafe(root: str, path: str, why: str) -> UnsafeError:
         where=storage.redact(storage.join(root, path)),
         why=why,
         state="Nothing was removed",
-        next_step="Make that version whole again, or move its manifest away if it is given up, then run this again",
+        next_step="Make that version whole again, or give it up: "
+        f"shardkit clean {shlex.quote(storage.redact(root))} --drop-broken-version --delete",
     )

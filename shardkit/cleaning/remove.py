@@ -1,9 +1,8 @@
 """Removes what a plan names. Manifests go first, oldest first, so that none ever names a file that is gone. Before the
 files go, two things are checked again: whether a new version needs them, and whether a conversion writes there now.
 
-A lock keeps out a conversion of this host meanwhile. A conversion of another host shows itself by the files that it
-writes. If it was idle for longer than the wanted age, begins again while its old files are being deleted, and commits
-them, its version lacks them.
+A lock keeps out a conversion of this host meanwhile. The mark of the cleaning keeps conversions of all hosts from
+committing, and the table of one that is about to commit keeps the files.
 """
 
 from __future__ import annotations
@@ -27,9 +26,11 @@ from shardkit.cleaning.decide import (
     Group,
     Inventory,
     Upload,
+    commits_near,
     names_after,
 )
 from shardkit.cleaning.inventory import find_versions, found_files, held, is_any_held, list_folder, load_version
+from shardkit.cleaning.mark import Mark
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
 from shardkit.doctor.scratch import PREFIX
 from shardkit.storage import files as storage
@@ -56,6 +57,7 @@ def remove(
     inventory: Inventory,
     root: str,
     work_root: str,
+    mark: Mark | None,
     *,
     delete: Callable[[str], None] = storage.delete_file,
 ) -> Removed:
@@ -66,13 +68,14 @@ def remove(
         inventory: What lay there.
         root: Of the dataset, normalized.
         work_root: Where conversions keep intermediate files.
+        mark: That was put before the inventory was taken; None where nothing lies in the dataset.
         delete: Deletes a file of the dataset.
 
     Raises:
         UnsafeError: If a version was made meanwhile that cannot be read; the files removed by then were not needed.
         StorageError, UsageError: If something cannot be deleted. Whatever was not removed goes the next time.
     """
-    remover = _Remover(plan, inventory, root, work_root, delete)
+    remover = _Remover(plan, inventory, root, work_root, mark, delete)
     for group in plan.groups:
         remover.remove(group)
     remover.remove_empty_folders()
@@ -83,14 +86,22 @@ def remove(
 
 class _Remover:
     def __init__(
-        self, plan: CleanPlan, inventory: Inventory, root: str, work_root: str, delete: Callable[[str], None]
+        self,
+        plan: CleanPlan,
+        inventory: Inventory,
+        root: str,
+        work_root: str,
+        mark: Mark | None,
+        delete: Callable[[str], None],
     ) -> None:
         dropped = [group.version for group in plan.groups if group.version is not None]
         self._known = {version.version for version in inventory.versions}
         self._names = names_after(inventory, dropped)
+        self._ever_named = names_after(inventory, ())
         self._files = {file.path: file for file in inventory.files}
         self._root = root
         self._work_root = work_root
+        self._mark = mark
         self._delete = delete
         self._folders: set[str] = set()
         self.num_files = 0
@@ -117,9 +128,7 @@ class _Remover:
                 self._count(file)
         else:
             with self._held(group.fingerprint) as is_free:
-                if is_free and not self._has_changed(group):
-                    self._delete_all([file for file in group.files if file.path not in self._names])
-                else:
+                if not is_free or not self._delete_unneeded(group):
                     self.spared.append(group.folder)
         self._folders.add(group.folder)
 
@@ -143,15 +152,32 @@ class _Remover:
                 with suppress(OSError):
                     storage.local_path(storage.join(self._root, folder)).rmdir()
 
+    def _delete_unneeded(self, group: Group) -> bool:
+        """Deletes what no version needs, and returns whether all of the group could be looked at."""
+        if self._has_changed(group):
+            return False
+        for file in group.files:
+            if self._mark is not None and self._mark.is_old:
+                self._mark.renew()
+                if self._has_changed(group):
+                    return False
+            if file.path not in self._names:
+                self._delete_all([file])
+        return True
+
     def _has_changed(self, group: Group) -> bool:
         for number in find_versions(self._root):
             if number not in self._known:
-                self._names |= load_version(self._root, number, None).names
-                self._names |= {manifest_path(number)}
+                names = load_version(self._root, number, None).names | {manifest_path(number)}
+                self._names |= names
+                self._ever_named |= names
                 self._known.add(number)
         if group.folder == MANIFESTS_DIR:
             # A manifest that names the table may have come since, or is about to.
             return is_any_held(self._work_root) or any(file.path in self._names for file in group.files)
+        beside = list_folder(self._root, MANIFESTS_DIR)
+        if self._mark is not None and commits_near(beside, self._ever_named, self._mark.now):
+            return True
         now = {file.path: file for file in list_folder(self._root, group.folder)}
         others = [file for path, file in now.items() if path not in self._names]
         return any(self._files.get(file.path) != file for file in others)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         shardkit clean out/flights --delete
         shardkit clean gs://bucket/flights --older-than 2d --delete
         shardkit clean out/flights --keep-versions 2 --delete
+        shardkit clean out/flights --drop-broken-version --delete
     """,
 )
 @click.argument("dataset")
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 @click.option(
     "--work-dir", metavar="DIR", help="Where conversions kept intermediate files, if they were told with --work-dir."
 )
+@click.option(
+    "--drop-broken-version",
+    is_flag=True,
+    help="Only remove the manifest of a version that cannot be read, so that the one before it is the newest again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything, file by file, as one JSON document.")
 def command(
     dataset: str,
@@ -50,17 +56,21 @@ def command(
     older_than_s: float,
     keep_versions: int | None,
     work_dir: str | None,
+    drop_broken_version: bool,
     as_json: bool,
 ) -> None:
     """Show, and with --delete remove, what no manifest of DATASET names and no live conversion owns.
 
     That is what conversions left that were killed and not run again: data, intermediate files on this host, uploads.
-    Run the same conversion again instead to go on from there. If a manifest cannot be read, nothing is removed.
+    Run the same conversion again instead to go on from there. If a manifest cannot be read, nothing is removed;
+    --drop-broken-version gives such a version up.
     """
     import time
+    from contextlib import nullcontext
 
     from shardkit.cleaning.decide import plan_cleaning
     from shardkit.cleaning.inventory import take_inventory
+    from shardkit.cleaning.mark import marked
     from shardkit.cleaning.remove import remove
     from shardkit.conversion.plan import work_roots
     from shardkit.storage import files as storage
@@ -68,15 +78,41 @@ def command(
     root = storage.normalize(dataset)
     if not storage.is_local(root):
         storage.protocol_of(root)
+    if drop_broken_version:
+        _drop_broken(root, delete, as_json)
+        return
     work_root, exchange_root = work_roots(root, work_dir)
-    now = time.time()
-    inventory = take_inventory(root, work_root, exchange_root)
-    plan = plan_cleaning(inventory, now=now, older_than_s=older_than_s, keep_versions=keep_versions)
-    removed = remove(plan, inventory, root, work_root) if delete else None
+    with marked(root) if delete else nullcontext() as mark:
+        now = time.time() if mark is None else mark.now
+        inventory = take_inventory(root, work_root, exchange_root)
+        plan = plan_cleaning(inventory, now=now, older_than_s=older_than_s, keep_versions=keep_versions)
+        removed = remove(plan, inventory, root, work_root, mark) if delete else None
     if as_json:
         _print_json(root, plan, removed)
     else:
         _print_page(plan, removed, now)
+
+
+def _drop_broken(root: str, delete: bool, as_json: bool) -> None:
+    from shardkit.cleaning.inventory import find_broken
+    from shardkit.cli.shell.errors import visible
+    from shardkit.dataset.manifest import manifest_path
+    from shardkit.storage import files as storage
+
+    broken = find_broken(root)
+    for found in broken if delete else ():
+        storage.delete_file(storage.join(root, manifest_path(found.version)))
+    if as_json:
+        _print_document({"broken": [found._asdict() for found in broken], "is_removed": delete})
+        return
+    for found in broken:
+        click.echo(f"version {found.version}: {visible(found.why)}")
+    if not broken:
+        click.echo("ok: every version can be opened")
+    elif delete:
+        click.echo("removed: their manifests; `shardkit clean` shows the files that no version needs now")
+    else:
+        click.echo("would remove: their manifests, no data; --delete does it")
 
 
 def _print_page(plan: CleanPlan, removed: Removed | None, now: float) -> None:
@@ -126,7 +162,7 @@ def _print_json(root: str, plan: CleanPlan, removed: Removed | None) -> None:
 
     from shardkit.storage import files as storage
 
-    document = {
+    document: dict[str, object] = {
         "location": storage.redact(root),
         "groups": [
             {"kind": group.kind, "folder": group.folder, "files": msgspec.to_builtins(group.files)}
@@ -135,4 +171,10 @@ def _print_json(root: str, plan: CleanPlan, removed: Removed | None) -> None:
         "kept": {reason: {"files": number, "bytes": size} for reason, (number, size) in plan.kept.items()},
         "removed": None if removed is None else msgspec.to_builtins(removed),
     }
+    _print_document(document)
+
+
+def _print_document(document: dict[str, object]) -> None:
+    import msgspec
+
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -117,6 +117,8 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
         "Next: run the same `shardkit convert` again with --overwrite; it keeps what is whole and writes the rest "
         f"anew.\nHow it was made: shardkit inspect {location} --json"
     )
+    if not report.num_read_shards:
+        click.echo(f"Or give this version up: shardkit clean {location} --drop-broken-version --delete")
 
 
 def _print_json(dataset: Dataset, report: VerifyReport, seconds: float) -> None:

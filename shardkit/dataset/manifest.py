@@ -1,7 +1,7 @@
 """The document that defines a dataset, as frozen values and as canonical JSON.
 
-`manifests/00000001.json` is the commit; `manifests/00000001.shards.parquet` is the shard table it names by hash. It
-holds the SHA-256 of its content. Decoding is strict: an unknown field is refused, except below `extensions`, where
+`manifests/00000001.json` is the commit; `manifests/00000001-<id>.shards.parquet` is the shard table it names by hash.
+It holds the SHA-256 of its content. Decoding is strict: an unknown field is refused, except below `extensions`, where
 a reader may pass over what it does not know. Counts of the shard table are checked against it when both are loaded.
 """
 
@@ -233,9 +233,23 @@ def manifest_path(version: int) -> str:
     return f"{MANIFESTS_DIR}/{version:08d}.json"
 
 
-def shard_table_path(version: int) -> str:
-    """Returns the path of a shard table, relative to the dataset."""
-    return f"{MANIFESTS_DIR}/{version:08d}.shards.parquet"
+def shard_table_path(version: int, commit_id: str) -> str:
+    """Returns the path of the shard table of an attempt at a commit, relative to the dataset."""
+    return f"{MANIFESTS_DIR}/{version:08d}-{commit_id[:16]}.shards.parquet"
+
+
+def describe_table(version: int, commit_id: str, table: bytes, num_rows: int) -> ShardTableInfo:
+    """Returns what the manifest of a version says about its shard table.
+
+    Args:
+        version: Its number.
+        commit_id: Of the attempt at the commit; no other has a table of the same name.
+        table: The shard table as it is stored.
+        num_rows: Of it.
+    """
+    return ShardTableInfo(
+        path=shard_table_path(version, commit_id), num_rows=num_rows, sha256=hashlib.sha256(table).hexdigest()
+    )
 
 
 def parse_manifest_name(file_name: str) -> int | None:

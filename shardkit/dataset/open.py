@@ -124,7 +124,10 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
     path = storage.join(root, manifest_path(chosen))
     where = storage.redact(path)
     older = [v for v in versions if v < chosen]
-    hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}. Or" if older else "To make it anew,"
+    hint = "To make it anew,"
+    if older:
+        drop = f"shardkit clean {shlex.quote(storage.redact(root))} --drop-broken-version --delete"
+        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}, or make it the newest: {drop}. Or"
     try:
         manifest = storage.read_decoded(path, lambda raw: decode_manifest(raw, where))
     except (DamageError, UnsafeError) as error:

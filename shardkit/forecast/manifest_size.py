@@ -19,11 +19,10 @@ from shardkit.dataset.manifest import (
     FORMAT_VERSION,
     FeatureStatistics,
     Manifest,
-    ShardTableInfo,
     SplitInfo,
     TopValue,
+    describe_table,
     encode_manifest,
-    shard_table_path,
 )
 from shardkit.features import Feature, Features
 from shardkit.forecast.values import ManifestSize
@@ -93,7 +92,7 @@ def _written(plan: Plan, inputs: Sequence[InputInfo], statistics: dict[str, dict
             for name, found in statistics.items()
         ),
         accounting=Accounting(num_rows=num_rows, num_examples=num_rows, inputs=tuple(inputs)),
-        shard_table=ShardTableInfo(path=shard_table_path(1), num_rows=1, sha256=2 * _HASH),
+        shard_table=describe_table(1, _HASH, b"", 1),
         extensions={"statistics": {"path": f"data/{_HASH}/statistics-{_HASH[:16]}.zst", "sha256": 2 * _HASH}},
     )
     return len(encode_manifest(manifest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import msgspec
 import xxhash
 
 from shardkit.conversion.plan import make_created
+from shardkit.dataset.commit import commit_version
 from shardkit.dataset.documents import Accounting, InputInfo
 from shardkit.dataset.manifest import (
     DATA_DIR,
@@ -23,12 +23,9 @@ from shardkit.dataset.manifest import (
     Json,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
-    encode_manifest,
+    describe_table,
     is_indexed,
-    manifest_path,
-    shard_table_path,
 )
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
 from shardkit.dataset.shard_table import encode_shard_table
@@ -37,7 +34,6 @@ from shardkit.indexing.listing import IndexOptions, Listed
 from shardkit.indexing.scan import ScannedFile
 from shardkit.indexing.scan_all import ScanResult
 from shardkit.storage import files as storage
-from shardkit.storage.regular_files import NotRegularError
 
 _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
 
@@ -92,9 +88,7 @@ def make_manifest(
             num_examples=num_examples,
             inputs=tuple(sorted(inputs, key=lambda i: i.name)),
         ),
-        shard_table=ShardTableInfo(
-            path=shard_table_path(version), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(version, created.commit_id, table, len(shards)),
         extensions={"empty_features": list(scan.empty_features)} if scan.empty_features else {},
     )
     return manifest, table
@@ -204,14 +198,13 @@ def commit(
         UsageError, OutOfSpaceError, StorageError: If it cannot be written.
     """
     created = make_created(inputs)
-    version = _next_version(root, encode_shard_table(list(shards)))
+    version = max(list_versions(root), default=0) + 1
     name = root.rstrip("/").rsplit("/", 1)[-1]
     manifest, table = make_manifest(name, scan, listed, shards, make_recipe(options), created, version)
     if previous is not None and _says_the_same(previous.manifest, manifest):
         return previous, False
     try:
-        storage.commit_exclusive(storage.join(root, shard_table_path(version)), table)
-        storage.commit_exclusive(storage.join(root, manifest_path(version)), encode_manifest(manifest))
+        commit_version(root, version, manifest, table, {})
     except ConflictError as error:
         error.what, error.next_step = "another command committed first", "Run the same command again"
         raise
@@ -221,18 +214,6 @@ def commit(
 def _says_the_same(before: Manifest, now: Manifest) -> bool:
     table = msgspec.structs.replace(now.shard_table, path=before.shard_table.path)
     return before == msgspec.structs.replace(now, created=before.created, name=before.name, shard_table=table)
-
-
-def _next_version(root: str, table: bytes) -> int:
-    version = max(list_versions(root), default=0) + 1
-    names = storage.list_names(storage.join(root, MANIFESTS_DIR))
-    # A command that was ended between table and manifest leaves an unused table; pass over it.
-    while (path := shard_table_path(version)).rsplit("/", 1)[-1] in names:
-        with suppress(NotRegularError):
-            if storage.read_bytes(storage.join(root, path), is_stored=True) == table:
-                break
-        version += 1
-    return version
 
 
 def _fingerprint(scan: ScanResult, shards: Sequence[ShardInfo], recipe: dict[str, Json]) -> str:

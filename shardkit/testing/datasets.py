@@ -16,8 +16,8 @@ from shardkit.dataset.manifest import (
     Created,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
+    describe_table,
     encode_manifest,
     manifest_path,
     shard_table_path,
@@ -142,11 +142,9 @@ def _commit(
             num_examples=num_examples,
             inputs=(InputInfo(name="rows.csv", num_bytes=1, num_rows=num_examples, num_examples=num_examples),),
         ),
-        shard_table=ShardTableInfo(
-            path=shard_table_path(version), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(version, "0" * 32, table, len(shards)),
     )
     (folder / "manifests").mkdir(parents=True, exist_ok=True)
-    (folder / shard_table_path(version)).write_bytes(table)
+    (folder / shard_table_path(version, "0" * 32)).write_bytes(table)
     (folder / manifest_path(version)).write_bytes(encode_manifest(manifest))
     return open_dataset(str(folder), version)

@@ -77,20 +77,20 @@ class Histories(RuleBasedStateMachine):
             os.close(self.handles.pop(fingerprint))
         self.others.discard(fingerprint)
 
-    @rule(fingerprint=fingerprints, is_torn=st.booleans(), is_appended=st.booleans())
-    def commit(self, fingerprint, is_torn, is_appended):
-        self.try_commit(fingerprint, is_torn, is_appended)
+    @rule(fingerprint=fingerprints, is_torn=st.booleans())
+    def commit(self, fingerprint, is_torn):
+        self.try_commit(fingerprint, is_torn)
 
-    def try_commit(self, fingerprint, is_torn=False, is_appended=False):
+    def try_commit(self, fingerprint, is_torn=False):
         if not self.place.has_all(fingerprint):
             return
         if fingerprint in self.handles:
-            self.place.commit(fingerprint, is_torn=is_torn, is_appended=is_appended)
+            self.place.commit(fingerprint, is_torn=is_torn)
             os.close(self.handles.pop(fingerprint))
             if not is_torn:
                 shutil.rmtree(self.place.work_root / fingerprint)
         elif fingerprint in self.others and self.youngest(fingerprint) > self.place.now - WEEK:
-            self.place.commit(fingerprint, is_torn=is_torn, is_appended=is_appended)
+            self.place.commit(fingerprint, is_torn=is_torn)
             self.others.discard(fingerprint)
 
     def youngest(self, fingerprint):

@@ -23,11 +23,8 @@ from shardkit.cleaning.decide import (
 from shardkit.cleaning.inventory import take_inventory
 from shardkit.cleaning.remove import remove
 from shardkit.conversion.layout_math import shard_file_name
-from shardkit.dataset.manifest import (
-    manifest_path,
-    shard_table_path,
-)
-from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.dataset.manifest import manifest_path
+from shardkit.dataset.open import list_versions
 from shardkit.errors import UnsafeError, UsageError
 from shardkit.units import parse_duration
 from tests.support.histories import DAY, FINGERPRINTS, NUM_SHARDS, WEEK, Place, shard_path
@@ -76,17 +73,18 @@ def test_a_live_conversion_keeps_the_tables_without_a_manifest(place):
     inventory, plan = place.plan()
     # The conversion goes on between the plan and the removal.
     handle = place.hold(FINGERPRINTS[0])
-    removed = remove(plan, inventory, str(place.root), str(place.work_root))
-    assert (place.root / shard_table_path(1)).exists()
+    removed = remove(plan, inventory, str(place.root), str(place.work_root), None)
+    assert len(place.tables()) == 1
     assert "manifests" in removed.spared
     os.close(handle)
 
 
-@pytest.mark.parametrize("folder", ["data", "manifests"])
+@pytest.mark.parametrize("folder", ["data", "manifests", "work"])
 def test_nothing_behind_a_link_is_removed(place, tmp_path, folder):
     place.write_shards(FINGERPRINTS[0])
     place.commit(FINGERPRINTS[0])
     place.write_shards(FINGERPRINTS[1])
+    os.close(place.hold(FINGERPRINTS[1]))
     place.now += 100 * DAY
     (tmp_path / "elsewhere").mkdir()
     (place.root / folder).rename(tmp_path / "elsewhere" / folder)
@@ -146,18 +144,18 @@ def test_what_lies_beside_committed_data_goes(place):
     assert place.missing() == []
 
 
-def test_a_table_goes_whose_number_another_conversion_took_for_its_manifest(place):
+def test_the_table_of_a_commit_that_was_cut_off_goes(place):
     for fingerprint in FINGERPRINTS[:2]:
         place.write_shards(fingerprint)
     place.commit(FINGERPRINTS[0])
     place.commit(FINGERPRINTS[1], is_torn=True)
-    place.commit(FINGERPRINTS[1], is_appended=True)
-    assert open_dataset(place.root, 2).manifest.shard_table.path == shard_table_path(3)
+    place.commit(FINGERPRINTS[1])
+    assert len(place.tables()) == 3
     place.now += WEEK
     plan, removed = place.clean()
     assert {kind: found[0] for kind, found in totals(plan.groups).items()} == {TABLES: 1}
     assert (removed.num_files, removed.spared) == (1, ())
-    assert (place.root / shard_table_path(2)).exists() is False
+    assert len(place.tables()) == 2
     assert place.missing() == []
 
 
@@ -232,7 +230,7 @@ def test_a_manifest_that_cannot_be_read_ends_it(place, content, name):
 def test_a_shard_table_that_is_missing_ends_it(place):
     place.write_shards(FINGERPRINTS[0])
     place.commit(FINGERPRINTS[0])
-    (place.root / shard_table_path(1)).unlink()
+    place.tables()[0].unlink()
     with pytest.raises(UnsafeError):
         place.clean()
 

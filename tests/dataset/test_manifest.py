@@ -1,6 +1,5 @@
 """The manifest and the shard table: byte-stable, strict, and never leading out of the dataset."""
 
-import hashlib
 import io
 
 import msgspec
@@ -17,10 +16,10 @@ from shardkit.dataset.manifest import (
     Manifest,
     Quantiles,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
     TopValue,
     decode_manifest,
+    describe_table,
     encode_manifest,
     manifest_path,
     parse_manifest_name,
@@ -83,9 +82,7 @@ def make_manifest(shards, table=None, **changes):
         "features": (make_feature("age", "int64"), make_feature("name", "string", nullable=True)),
         "splits": tuple(splits),
         "accounting": Accounting(num_rows=num_examples, num_examples=num_examples),
-        "shard_table": ShardTableInfo(
-            path=shard_table_path(1), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        "shard_table": describe_table(1, "0" * 32, table, len(shards)),
     }
     return Manifest(**{**parts, **changes})
 
@@ -341,7 +338,7 @@ def test_another_table_than_the_named_one_is_refused():
 )  # fmt: skip
 def test_a_table_that_disagrees_with_its_manifest_is_refused(shards):
     table = encode_shard_table(shards)
-    info = ShardTableInfo(path=shard_table_path(1), num_rows=3, sha256=hashlib.sha256(table).hexdigest())
+    info = describe_table(1, "0" * 32, table, 3)
     manifest = make_manifest(SHARDS, shard_table=info)
     with pytest.raises(DamageError):
         list(decode_shard_table(table, manifest, "here"))
@@ -371,7 +368,7 @@ def test_a_count_that_no_memory_holds_is_only_wrong():
 
 def test_names_of_versions():
     assert manifest_path(1) == "manifests/00000001.json"
-    assert shard_table_path(12) == "manifests/00000012.shards.parquet"
+    assert shard_table_path(12, "0123456789abcdef" * 2) == "manifests/00000012-0123456789abcdef.shards.parquet"
     assert parse_manifest_name("00000012.json") == 12
     for name in ("12.json", "00000012.shards.parquet", ".00000012.json.ab", "00000012.json\n", "0000001a.json"):
         assert parse_manifest_name(name) is None

@@ -1,7 +1,5 @@
 """Opening a dataset: the highest version, and what is said when there is none or it is damaged."""
 
-import hashlib
-
 import pytest
 
 from shardkit.dataset.documents import Accounting
@@ -9,8 +7,8 @@ from shardkit.dataset.manifest import (
     Created,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
+    describe_table,
     encode_manifest,
     manifest_path,
     shard_table_path,
@@ -55,11 +53,9 @@ def commit(root, version, splits=("train", "test")):
             for s in splits
         ),
         accounting=Accounting(num_rows=4 * version, num_examples=4 * version),
-        shard_table=ShardTableInfo(
-            path=shard_table_path(version), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(version, "0" * 32, table, len(shards)),
     )
-    storage.commit_exclusive(storage.join(root, shard_table_path(version)), table)
+    storage.commit_exclusive(storage.join(root, shard_table_path(version, "0" * 32)), table)
     storage.commit_exclusive(storage.join(root, manifest_path(version)), encode_manifest(manifest))
 
 
@@ -94,7 +90,9 @@ def test_shards_by_split_and_where_they_lie(root):
         dataset.split_shards("val")
 
 
-@pytest.mark.parametrize("leftover", [None, "manifests/00000001.shards.parquet", "manifests/.00000001.json.ab12"])
+@pytest.mark.parametrize(
+    "leftover", [None, "manifests/00000001-0123456789abcdef.shards.parquet", "manifests/.00000001.json.ab12"]
+)
 def test_what_a_killed_conversion_leaves_is_no_dataset(root, leftover):
     if leftover:
         storage.commit_exclusive(f"{root}/{leftover}", b"{}")
@@ -117,7 +115,8 @@ def test_a_damaged_version_is_never_passed_over_in_silence(root):
     storage.commit_exclusive(f"{root}/manifests/00000005.json", b'{"format_version": 1')
     with pytest.raises(DamageError, match=r"00000005\.json") as caught:
         open_dataset(root)
-    assert "Nothing was changed. Version 4 may still be whole: use --version 4." in str(caught.value)
+    assert "Nothing was changed. Version 4 may still be whole: use --version 4, or" in str(caught.value)
+    assert "--drop-broken-version" in str(caught.value)
     assert open_dataset(root, version=4).manifest.created.commit_id == "4"
 
 
@@ -138,10 +137,10 @@ def test_a_newer_format_is_said_to_be_newer(root):
 @pytest.mark.parametrize("damage", [None, b"", b"other bytes"])
 def test_a_missing_or_changed_shard_table_is_damage(root, tmp_path, damage):
     commit(root, 1)
-    table = tmp_path / "set" / shard_table_path(1)
+    table = tmp_path / "set" / shard_table_path(1, "0" * 32)
     table.unlink() if damage is None else table.write_bytes(damage)
     dataset = open_dataset(root)
-    with pytest.raises(DamageError, match=r"00000001\.shards\.parquet") as caught:
+    with pytest.raises(DamageError, match=r"00000001-0{16}\.shards\.parquet") as caught:
         _ = dataset.shards
     assert caught.value.exit_code == 1
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import shardkit
+from shardkit.dataset.manifest import manifest_path, shard_table_path
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import DamageError, StorageError
 from shardkit.features import arrow_schema, make_feature
@@ -17,7 +18,7 @@ from shardkit.testing import write_dataset
 from shardkit.verify.shards import verify_dataset
 
 FEATURES = (make_feature("id", "int64"),)
-TABLE, MANIFEST = "manifests/00000001.shards.parquet", "manifests/00000001.json"
+TABLE, MANIFEST = shard_table_path(1, "0" * 32), manifest_path(1)
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.dataset.manifest import ShardTableInfo, shard_table_path
+from shardkit.dataset.manifest import describe_table
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.shard_table import decode_shard_table, encode_shard_table
 from shardkit.dataset.split_blocks import SplitBlocks
@@ -164,7 +164,7 @@ def test_a_file_is_never_listed_twice(paths, num_train):
 def test_blocks_that_do_not_add_up_are_noticed_when_they_are_read():
     shards = [*numbered("train", 3), make_shard("train", 3, block_num_examples=(2**62, 2**62))]
     table = encode_shard_table(shards)
-    info = ShardTableInfo(path=shard_table_path(1), num_rows=4, sha256=hashlib.sha256(table).hexdigest())
+    info = describe_table(1, "0" * 32, table, 4)
     found = decode_shard_table(table, make_manifest(shards, table, shard_table=info), "here")
     with pytest.raises(DamageError, match=r"train-00003\.tfrecord\.gz do not add up"):
         _ = found[0]

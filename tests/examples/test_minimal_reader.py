@@ -94,7 +94,7 @@ def test_it_refuses_a_damaged_shard(reader, tmp_path, compression, damage):
 
 def test_it_refuses_a_damaged_manifest_and_a_damaged_table(reader, tmp_path):
     write(tmp_path)
-    table = tmp_path / "manifests/00000001.shards.parquet"
+    table = next(tmp_path.glob("manifests/00000001-*.shards.parquet"))
     whole = table.read_bytes()
     table.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
     with pytest.raises(ValueError, match="the shard table"):

@@ -298,7 +298,10 @@ def test_forked_processes_read_for_themselves(folder, server, is_reading):
 @pytest.mark.full
 def test_a_web_server_is_read_and_never_written(server, tmp_path):
     (tmp_path / "x").write_bytes(b"x")
-    assert storage.list_names(f"{server.url}/manifests") == ["00000001.json", "00000001.shards.parquet"]
+    assert storage.list_names(f"{server.url}/manifests") == [
+        "00000001-0000000000000000.shards.parquet",
+        "00000001.json",
+    ]
     for refused in (
         lambda: storage.put_file(tmp_path / "x", f"{server.url}/x"),
         lambda: storage.commit_exclusive(f"{server.url}/x", b""),

@@ -127,7 +127,7 @@ def test_notices_without_an_extension_are_documents(name, is_document):
 
 def test_of_a_dataset_nothing_but_its_shards_is_read(tmp_path):
     shard = "data/0f/train-00000-of-00001.tfrecord"
-    documents = (f"{shard}.idx", "manifests/00000001.json", "manifests/00000001.shards.parquet")
+    documents = (f"{shard}.idx", "manifests/00000001-0123456789abcdef.shards.parquet", "manifests/00000001.json")
     names, notes = listed(write(tmp_path, shard, *documents))
     assert names == [shard]
     assert notes[1:] == [f"{name} belongs to a dataset beside its shards and was left out" for name in documents]

@@ -1,7 +1,6 @@
 """A place with versions, unfinished conversions and files of others, as cleaning finds them."""
 
 import fcntl
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from shardkit.cleaning.decide import (
     plan_cleaning,
 )
 from shardkit.cleaning.inventory import take_inventory
+from shardkit.cleaning.mark import marked
 from shardkit.cleaning.remove import remove
 from shardkit.conversion.layout_math import shard_file_name
 from shardkit.dataset.documents import Accounting
@@ -18,8 +18,8 @@ from shardkit.dataset.manifest import (
     Created,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
+    describe_table,
     encode_manifest,
     manifest_path,
     shard_table_path,
@@ -37,7 +37,7 @@ def shard_path(fingerprint, index):
     return f"data/{fingerprint}/{shard_file_name('train', index, NUM_SHARDS, '.tfrecord.gz')}"
 
 
-def describe(fingerprint, table_number, source="rows.csv"):
+def describe(fingerprint, version, commit_id, source="rows.csv"):
     """Returns a manifest and its table that name the shards of a conversion. No test opens these shards."""
     shards = [
         ShardInfo(
@@ -62,15 +62,13 @@ def describe(fingerprint, table_number, source="rows.csv"):
         format_version=FORMAT_VERSION,
         name="set",
         fingerprint=fingerprint,
-        created=Created(at="2025-01-02T03:04:05Z", commit_id="0" * 32, inputs=(), tool_versions={}),
+        created=Created(at="2025-01-02T03:04:05Z", commit_id=commit_id, inputs=(), tool_versions={}),
         recipe={"source": source},
         compression="gzip",
         features=(),
         splits=(SplitInfo(name="train", num_shards=NUM_SHARDS, **totals_of),),
         accounting=Accounting(num_rows=NUM_SHARDS, num_examples=NUM_SHARDS),
-        shard_table=ShardTableInfo(
-            path=shard_table_path(table_number), num_rows=NUM_SHARDS, sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(version, commit_id, table, NUM_SHARDS),
     )
     return encode_manifest(manifest), table
 
@@ -82,6 +80,7 @@ class Place:
         self.root = Path(folder)
         self.work_root = self.root / "work"
         self.now = time.time()
+        self.num_commits = 0
 
     def write(self, path, content=b"shard"):
         target = self.root / path
@@ -97,14 +96,19 @@ class Place:
     def has_all(self, fingerprint):
         return all((self.root / shard_path(fingerprint, index)).exists() for index in range(NUM_SHARDS))
 
-    def commit(self, fingerprint, *, is_torn=False, is_appended=False, source="rows.csv"):
-        version = table_number = max(list_versions(self.root), default=0) + 1
-        while (self.root / shard_table_path(table_number)).exists():
-            table_number += 1
-        manifest, table = describe(fingerprint, table_number, source)
-        self.write(shard_table_path(table_number), table)
+    def put_table(self, fingerprint, source="rows.csv"):
+        """Does the first half of a commit, and returns what the second half puts."""
+        version = max(list_versions(self.root), default=0) + 1
+        self.num_commits += 1
+        commit_id = f"{self.num_commits:016x}" * 2
+        manifest, table = describe(fingerprint, version, commit_id, source)
+        self.write(shard_table_path(version, commit_id), table)
+        return manifest_path(version), manifest
+
+    def commit(self, fingerprint, *, is_torn=False, source="rows.csv"):
+        put = self.put_table(fingerprint, source)
         if not is_torn:
-            self.write(manifest_path(version if is_appended else table_number), manifest)
+            self.write(*put)
 
     def hold(self, fingerprint):
         self.write(f"work/{fingerprint}/lock", b"")
@@ -118,8 +122,13 @@ class Place:
         return inventory, plan_cleaning(inventory, now=self.now, older_than_s=older_than, keep_versions=keep_versions)
 
     def clean(self, older_than=WEEK, keep_versions=None, **hooks):
-        inventory, plan = self.plan(older_than, keep_versions)
-        return plan, remove(plan, inventory, str(self.root), str(self.work_root), **hooks)
+        with marked(str(self.root)) as mark:
+            if mark is not None:
+                mark.now = self.now
+                for path in self.root.glob("manifests/.cleaning-*"):
+                    os.utime(path, (self.now, self.now))
+            inventory, plan = self.plan(older_than, keep_versions)
+            return plan, remove(plan, inventory, str(self.root), str(self.work_root), mark, **hooks)
 
     def missing(self):
         """Returns what manifests name and is gone."""
@@ -128,6 +137,9 @@ class Place:
             dataset = open_dataset(self.root, version)
             found += [shard.path for shard in dataset.shards if not (self.root / shard.path).exists()]
         return found
+
+    def tables(self):
+        return sorted(self.root.glob("manifests/*.shards.parquet"))
 
     def left(self):
         return sorted(str(p.relative_to(self.root)) for p in self.root.rglob("*") if p.is_file())

@@ -17,9 +17,9 @@ from shardkit.dataset.manifest import (
     FeatureStatistics,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
     TopValue,
+    describe_table,
     encode_manifest,
     manifest_path,
     shard_table_path,
@@ -133,11 +133,9 @@ def write_dataset(
         features=features,
         splits=tuple(infos),
         accounting=Accounting(num_rows=num_rows, num_examples=num_rows),
-        shard_table=ShardTableInfo(
-            path=shard_table_path(1), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(1, "0" * 32, table, len(shards)),
     )
-    (root / shard_table_path(1)).write_bytes(table)
+    (root / shard_table_path(1, "0" * 32)).write_bytes(table)
     (root / manifest_path(1)).write_bytes(encode_manifest(manifest))
     return root
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -18,16 +17,13 @@ from shardkit.conversion.layout_math import Layout, SplitLayout
 from shardkit.conversion.plan import Plan, stored_recipe, write_whole
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
+from shardkit.dataset.commit import commit_version
 from shardkit.dataset.manifest import (
     FORMAT_VERSION,
-    MANIFESTS_DIR,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
-    encode_manifest,
-    manifest_path,
-    shard_table_path,
+    describe_table,
 )
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.dataset.shard_table import encode_shard_table
@@ -78,7 +74,7 @@ def commit_dataset(
         made = after_base(plan, plan.base, made)
     extensions = extensions_of(made.base, write_statistics(plan, made.packed_statistics))
     table = encode_shard_table(made.shards)
-    version, table_path = _choose_version(plan, table)
+    version = _next_version(plan)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         name=_dataset_name(plan),
@@ -89,18 +85,14 @@ def commit_dataset(
         features=plan.features,
         splits=made.splits,
         accounting=made.accounting,
-        shard_table=ShardTableInfo(
-            path=table_path, num_rows=len(made.shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(version, made.created.commit_id, table, len(made.shards)),
         extensions=extensions,
     )
+    needed = {s.path: s.num_bytes for s in ordered}
     with _run_again_advice(plan):
-        storage.commit_exclusive(storage.join(plan.destination, table_path), table)
-    set_mark(plan, COMMITTING_FILE)
-    if has_mark(plan, STOPPED_FILE):
-        raise StorageError("the conversion was stopped", state="Nothing was committed")
-    with _run_again_advice(plan):
-        storage.commit_exclusive(storage.join(plan.destination, manifest_path(version)), encode_manifest(manifest))
+        commit_version(
+            plan.destination, version, manifest, table, needed, before_manifest=lambda: _refuse_if_stopped(plan)
+        )
     return Committed(
         version=version,
         num_examples=sum(s.num_examples for s in splits),
@@ -234,17 +226,12 @@ def _dataset_name(plan: Plan) -> str:
     return plan.destination.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _choose_version(plan: Plan, table: bytes) -> tuple[int, str]:
-    """Returns the number of the next version and the path of its shard table."""
+def _next_version(plan: Plan) -> int:
     refuse_existing(plan)
-    version = max(list_versions(plan.destination), default=0) + 1
-    first = version
-    names = storage.list_names(storage.join(plan.destination, MANIFESTS_DIR))
-    # A conversion that died between table and manifest leaves an unused table; pass over it.
-    while shard_table_path(version).rsplit("/", 1)[-1] in names:
-        found = storage.read_bytes(storage.join(plan.destination, shard_table_path(version)))
-        if found == table:
-            break
-        version += 1
-    # If two conversions append to the same version, only one may be its successor.
-    return first if plan.base is not None else version, shard_table_path(version)
+    return max(list_versions(plan.destination), default=0) + 1
+
+
+def _refuse_if_stopped(plan: Plan) -> None:
+    set_mark(plan, COMMITTING_FILE)
+    if has_mark(plan, STOPPED_FILE):
+        raise StorageError("the conversion was stopped", state="Nothing was committed")

@@ -161,7 +161,7 @@ def _resolved(path: str) -> str:
 
 
 def _made_paths(destination: str) -> Iterator[str]:
-    for name in (manifest_path(1), shard_table_path(1), *(f"data/{'0' * 32}/{name}" for name in _DATA)):
+    for name in (manifest_path(1), shard_table_path(1, "0" * 32), *(f"data/{'0' * 32}/{name}" for name in _DATA)):
         yield storage.join(destination, name)
 
 

@@ -31,8 +31,8 @@ from shardkit.dataset.manifest import (
     Created,
     Manifest,
     ShardInfo,
-    ShardTableInfo,
     SplitInfo,
+    describe_table,
     encode_manifest,
     manifest_path,
     shard_table_path,
@@ -135,11 +135,9 @@ def write_synthetic(folder: Path, num_shards: int, blocks_each: int) -> Spent:
             num_examples=num_rows,
             inputs=(InputInfo(name="rows", num_bytes=1, num_rows=num_rows, num_examples=num_rows),),
         ),
-        shard_table=ShardTableInfo(
-            path=shard_table_path(1), num_rows=len(shards), sha256=hashlib.sha256(table).hexdigest()
-        ),
+        shard_table=describe_table(1, "0" * 32, table, len(shards)),
     )
-    storage.commit_exclusive(str(folder / shard_table_path(1)), table)
+    storage.commit_exclusive(str(folder / shard_table_path(1, "0" * 32)), table)
     storage.commit_exclusive(str(folder / manifest_path(1)), encode_manifest(manifest))
     return since(started)
 
@@ -231,7 +229,7 @@ def main() -> None:
             command += ["--shards", str(options.shards), "--blocks", str(options.blocks)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             measured[step] = json.loads(done.stdout)
-        table_bytes = (folder / shard_table_path(1)).stat().st_size
+        table_bytes = (folder / shard_table_path(1, "0" * 32)).stat().st_size
     print_table(
         f"{options.shards:,} shards of {options.blocks} blocks, {NUM_WORKERS:,} workers; "
         f"a shard table of {format_size(table_bytes)}",

@@ -190,9 +190,10 @@ def contents(destination: Path) -> dict[str, str]:
         content = path.read_bytes()
         if path.parent.name == "manifests" and path.suffix == ".json":
             manifest: dict[str, Any] = json.loads(content)
-            del manifest["created"], manifest["sha256"]
+            del manifest["created"], manifest["sha256"], manifest["shard_table"]["path"]
             content = json.dumps(manifest, sort_keys=True).encode()
-        found[path.relative_to(destination).as_posix()] = hashlib.sha256(content).hexdigest()
+        name = re.sub(r"-[0-9a-f]{16}\.shards", ".shards", path.relative_to(destination).as_posix())
+        found[name] = hashlib.sha256(content).hexdigest()
     return found
 
 

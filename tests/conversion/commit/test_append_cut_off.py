@@ -14,13 +14,13 @@ pytestmark = pytest.mark.full
 
 # Runs the command; the link that creates a file of that name is where it is killed, or waits for its input to end.
 HALTED = """
-import os, signal, sys
+import os, re, signal, sys
 
 point, name, argv = sys.argv[1], sys.argv[2], sys.argv[3:]
 link = os.link
 
 def halting(source, target, *rest, **named):
-    if not str(target).endswith(name):
+    if not re.search(name, str(target)):
         return link(source, target, *rest, **named)
     if point == "wait":
         print("waiting", flush=True)
@@ -36,7 +36,7 @@ sys.argv[0] = "shardkit"
 sys.argv[1:] = argv
 sys.exit(main())
 """
-MANIFEST, TABLE = "manifests/00000002.json", "manifests/00000002.shards.parquet"
+MANIFEST, TABLE = "manifests/00000002.json$", "manifests/00000002-[0-9a-f]{16}.shards.parquet$"
 
 
 def write(path, first, num_rows):
@@ -75,14 +75,12 @@ def kill(point, name, inputs, destination):
 
 
 def content_of(destination):
-    """Returns all files by name, manifests without the block in which two of the same data may differ."""
-    found = {}
-    for path in destination.rglob("*"):
-        if path.is_file():
-            found[str(path.relative_to(destination))] = path.read_bytes()
-    for name in [n for n in found if n.endswith(".json")]:
-        document = json.loads(found[name])
-        found[name] = {k: v for k, v in document.items() if k not in ("created", "sha256", "name")}
+    """Returns all data by name, and the manifests and their tables without that in which two of the same may differ."""
+    found = {p.name: p.read_bytes() for p in destination.glob("data/*/*")}
+    for path in destination.glob("manifests/*.json"):
+        document = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("created", "sha256", "name")}
+        table = destination / document["shard_table"].pop("path")
+        found[path.name] = document, table.read_bytes()
     return found
 
 

@@ -6,10 +6,13 @@ import sys
 
 import pytest
 
+from shardkit.dataset.commit import commit_version
+from shardkit.dataset.manifest import decode_manifest, manifest_path, shard_table_path
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
 from shardkit.verify.shards import verify_dataset
+from tests.support.histories import FINGERPRINTS, NUM_SHARDS, describe, shard_path
 
 pytestmark = pytest.mark.full
 
@@ -36,7 +39,7 @@ def dataset(server, tmp_path, monkeypatch):
     for seed in ("1", "2"):
         done = run("convert", rows, url, "--num-shards", "2", "--seed", seed, "--overwrite", "--workers", "1")
         assert done.returncode == 0, done.stderr
-    for name in (DEAD, "manifests/00000009.shards.parquet", ".shardkit-doctor-0123456789abcdef/race-0"):
+    for name in (DEAD, ".shardkit-doctor-0123456789abcdef/race-0"):
         (tmp_path / "dead").write_bytes(name.encode())
         storage.put_file(tmp_path / "dead", f"{url}/{name}")
     return url
@@ -48,12 +51,12 @@ def test_what_is_dead_goes_and_what_is_named_stays(dataset, tmp_path):
     assert "too young" in run("clean", dataset, "--delete").stdout
     listed = run("clean", dataset, "--older-than", "0")
     assert listed.returncode == 0, listed.stderr
-    assert "would remove: 3 files" in listed.stdout
+    assert "would remove: 2 files" in listed.stdout
     assert names(dataset) == before
     removed = run("clean", dataset, "--older-than", "0", "--delete", "--json")
     assert removed.returncode == 0, removed.stderr
-    assert json.loads(removed.stdout)["removed"]["num_files"] == 3
-    assert len(names(dataset)) == len(before) - 3
+    assert json.loads(removed.stdout)["removed"]["num_files"] == 2
+    assert len(names(dataset)) == len(before) - 2
     for version in (1, 2):
         assert verify_dataset(open_dataset(dataset, version)).is_whole
     gone = run("clean", dataset, "--older-than", "0", "--keep-versions", "1", "--delete")
@@ -75,6 +78,27 @@ def test_a_manifest_that_is_damaged_ends_it(dataset, tmp_path):
     assert "it is unknown which files are needed" in done.stderr
     assert "Nothing was removed." in done.stderr
     assert names(dataset) == before
+
+
+def test_a_cleaning_of_another_host_takes_nothing_that_is_about_to_be_committed(server, tmp_path, monkeypatch):
+    url = f"{server.url}/{tmp_path.name}"
+    fingerprint = FINGERPRINTS[0]
+    needed = {shard_path(fingerprint, index): 5 for index in range(NUM_SHARDS)}
+    for path in needed:
+        storage.commit_exclusive(f"{url}/{path}", b"shard")
+    manifest, table = describe(fingerprint, 1, "5" * 32)
+    # Another folder for locks is another host.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    answers = []
+
+    def clean():
+        answers.append(run("clean", url, "--older-than", "0", "--delete"))
+
+    commit_version(url, 1, decode_manifest(manifest, "here"), table, needed, before_manifest=clean)
+    assert answers[0].returncode == 0, answers[0].stderr
+    assert "of a live conversion" in answers[0].stdout
+    assert names(url) == sorted([*needed, manifest_path(1), shard_table_path(1, "5" * 32)])
+    assert len(open_dataset(url).shards) == NUM_SHARDS
 
 
 @pytest.mark.parametrize("server", ["moto", "seaweedfs"], indirect=True)

@@ -1,0 +1,73 @@
+"""The mark of a cleaning at work, in `manifests/`: writers on all hosts wait while it is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from shardkit.cleaning.inventory import refuse_link
+from shardkit.dataset.commit import SIGN_S, new_mark_name
+from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR
+from shardkit.runtime.owner import this_process
+from shardkit.storage import files as storage
+
+
+class Mark:
+    """A mark that is there until `end`. A killed process leaves it; then it counts for `SIGN_S` seconds.
+
+    Attributes:
+        now: When it was put, in seconds since 1970 by the clock of the store.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self.now = 0.0
+        self._path: str | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Puts a mark that counts from now on, and removes the one before."""
+        before = self._path
+        self._put_at = time.monotonic()
+        self._path = storage.join(self._root, MANIFESTS_DIR, new_mark_name())
+        storage.commit_exclusive(self._path, msgspec.json.encode(this_process()))
+        if before is not None:
+            storage.delete_file(before)
+        found = (f for f in storage.list_files(storage.join(self._root, MANIFESTS_DIR)) if f.path == self._path)
+        self.now = next((f.modified_at for f in found if f.modified_at is not None), time.time())
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it will soon count no more."""
+        return time.monotonic() - self._put_at > SIGN_S / 3
+
+    def end(self) -> None:
+        """Removes the mark, and the folder if nothing else is in it."""
+        if self._path is not None:
+            storage.delete_file(self._path)
+        if storage.is_local(self._root):
+            with suppress(OSError):
+                storage.local_path(storage.join(self._root, MANIFESTS_DIR)).rmdir()
+
+
+@contextmanager
+def marked(root: str) -> Iterator[Mark | None]:
+    """Yields a mark at a dataset; None where nothing lies.
+
+    Raises:
+        UnsafeError: If a folder of the dataset is a link.
+        OutOfSpaceError, StorageError, UsageError: If the mark cannot be put.
+    """
+    for folder in (DATA_DIR, MANIFESTS_DIR):
+        refuse_link(root, folder)
+    if not storage.exists(root):
+        yield None
+        return
+    mark = Mark(root)
+    try:
+        yield mark
+    finally:
+        mark.end()
