@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardkit.errors import UsageError
 from shardkit.file_types import suffix_of
-from shardkit.messages import printable
+from shardkit.messages import printable, shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.inventory import is_beside_data
 from shardkit.sources.naming_tables import labels_option
@@ -198,12 +198,27 @@ def class_notes(files: tuple[RawFile, ...], kinds: str, options: SourceOptions) 
     if options.no_labels:
         return ()
     if any(class_of(f, options) is not None for f in files):
-        return (f"classes by folder: {describe_classes(files, options)}",)
+        return (f"classes by folder: {describe_classes(files, options)}", *_joined_classes(files, options))
     only = _folders(files[0], options)[-1:] if files else []
     if not only:
         return (f"the {kinds} lie in no class folders and get no label",)
     what = "the only file lies" if len(files) == 1 else f"all {format_count(len(files))} {kinds} lie"
     return (f"{what} in one folder, {printable(only[0])}: one class is no label; --labels names a file of labels",)
+
+
+def _joined_classes(files: Sequence[RawFile], options: SourceOptions) -> Iterator[str]:
+    """Yields a note on a class whose files lie in folders of one name below different ones."""
+    places: dict[str, set[str]] = {}
+    for file in files:
+        if (name := class_of(file, options)) is not None:
+            above = _folders(file, options)[: options.class_level]
+            places.setdefault(name, set()).add("/".join([*above, name]))
+    joined = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+    if joined:
+        name, found = next(iter(sorted(joined.items())))
+        more = f", as are {len(joined) - 1:,} more" if len(joined) > 1 else ""
+        listed = " and ".join(map(printable, found[:2])) + (", ..." if len(found) > 2 else "")
+        yield f"class {shown(name)} is that of {listed}{more}; --labels names a table with other classes"
 
 
 def folder_notes(files: Sequence[RawFile], has_classes: bool) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import pytest
 from shardkit.errors import UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
-from shardkit.sources.class_folders import are_class_documents
+from shardkit.sources.class_folders import are_class_documents, class_notes
 from shardkit.sources.registry import choose
 from shardkit.sources.text.source import TextSource
 from tests.support.files.listing_makers import write
@@ -80,3 +80,12 @@ def test_rows_have_the_class_of_their_folder(tmp_path):
     assert {(row["text"], row["label"]) for row in found.rows} == {("bad\n", 0), ("good\n", 1)}
     lines = read_all(TextSource(), tmp_path, no_labels=True)
     assert [f.name for f in lines.features] == ["text"]
+
+
+def test_folders_of_one_name_below_different_ones_are_one_class_with_a_note(tmp_path):
+    files = listed(tmp_path, reviews("animal/cat", "animal/dog", "plant/cat"))
+    options = SourceOptions(class_level=1)
+    notes = class_notes(files, "texts", options)
+    assert notes[0] == "classes by folder: cat 6, dog 3"
+    assert "class 'cat' is that of animal/cat and plant/cat; --labels" in notes[1]
+    assert len(class_notes(files[:6], "texts", options)) == 1

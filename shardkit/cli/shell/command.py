@@ -32,6 +32,8 @@ from shardkit.runtime.early_signals import is_unanswered
 
 OTHER_OPTIONS = "Other options"
 _HELP_ALL = "--help-all"
+# Options whose values name data. Of others, the last one given holds, as users expect who add one to a command.
+_ONCE = frozenset({"--labels", "--columns", "--select", "--map", "--query", "--table"})
 
 # As wide as click makes the column of options at most, so that those of all headings are aligned.
 _OPTION_WIDTH = 30
@@ -104,6 +106,14 @@ class ExampleCommand(click.Command):
         self.headings = headings or {}
         self.common = None if common is None else (*common, _HELP_ALL, "--help")
         self.params += [storage_option(), debug_option(), *([] if common is None else [_help_all_option()])]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for param in {p for p in order if order.count(p) > 1}:
+            # Click would take the last and forget what the others name.
+            if not _ONCE.isdisjoint(param.opts):
+                raise click.UsageError(f"{max(param.opts, key=len)} is given twice, and takes one value.", ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         for argument in (p for p in self.params if isinstance(p, click.Argument) and p.name):

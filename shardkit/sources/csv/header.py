@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ _KINDS = {
 # Good and Turing: the share of values that occur once is about the chance that one more value is new.
 _MAX_NEW_SHARE = 0.01
 _MIN_VALUES = 20
+_LISTED_CELLS = 5
 _MAX_SHORTER_SHARE = 0.02
 _NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
 _SENTENCE_CHARACTERS = 24
@@ -46,6 +47,8 @@ _USUAL_NAMES = frozenset(
     state status tag tags target text time timestamp title token tokens tweet type url user user_id username value
     weight word words year""".split()  # noqa: SIM905
 )
+# What stands for a value that is not there, and is no name.
+_NO_VALUES = frozenset("absent invalid missing nil none offline pending tbd undefined unknown".split())  # noqa: SIM905
 _EITHER = "--header takes the first line as names, --no-header as values, and --columns A,B,... gives names"
 
 
@@ -55,10 +58,12 @@ class HeaderReading(NamedTuple):
     Attributes:
         kind: `names`, or `values`, or `undecided`.
         why: The sign that decides, or the two that contradict each other, in words.
+        is_sure: Whether that needs no note.
     """
 
     kind: Literal["names", "values", "undecided"]
     why: str
+    is_sure: bool = True
 
 
 def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderReading:
@@ -89,14 +94,13 @@ def read_header(cells: Sequence[str], columns: Sequence[pa.Array]) -> HeaderRead
         return HeaderReading("undecided", f"{of_names[0]}, but {of_values[0]}")
     if of_values:
         return HeaderReading("values", of_values[0])
+    usual = [name for name in given if name.lower() in _USUAL_NAMES]
     if of_names:
-        return HeaderReading("names", of_names[0])
+        return HeaderReading("names", of_names[0], bool(usual) or any(sign.is_sure for sign in found))
     if repeated is not None:
         return HeaderReading("values", f"{shown(repeated)} stands twice in it")
-    if len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
-        usual = next((name for name in names if name.lower() in _USUAL_NAMES), None)
-        if usual is not None:
-            return HeaderReading("names", f"{shown(usual)} is a usual name of a column")
+    if usual and len(given) == len(names) and all(_NAME.fullmatch(name) for name in names):
+        return HeaderReading("names", f"{shown(usual[0])} is a usual name of a column", len(usual) == len(names))
     return HeaderReading("undecided", "all values below it are text")
 
 
@@ -137,6 +141,23 @@ def have_header(found: Sequence[FirstRows]) -> bool:
     return "values" not in readings
 
 
+def header_notes(file: RawFile, columns: Sequence[str], rows: FirstRows | None) -> Iterator[str]:
+    """Yields notes where the first line that names the columns may be a row after all.
+
+    Args:
+        file: That begins with it.
+        columns: The names.
+        rows: The line and what is below it; None where that needs no look.
+    """
+    names = f"the first line of {printable(file.name)} names the columns"
+    number = next((c for c in columns if c.strip().isdecimal()), None)
+    if number is not None:
+        yield f"{names}, though {shown(number)} is a number; --no-header reads it as a row"
+    elif rows is not None and not (reading := read_header(*rows[1:])).is_sure:
+        line = ", ".join(map(shown, rows.cells[:_LISTED_CELLS]))
+        yield f"{names}, because {reading.why}: {line}; --no-header reads it as a row"
+
+
 def made_names(number: int) -> tuple[str, ...]:
     """Returns names for columns that have none."""
     return tuple(f"column_{position}" for position in range(1, number + 1))
@@ -151,7 +172,7 @@ class _Sign(NamedTuple):
 
 def _sign(name: str, values: pa.Array) -> _Sign | None:
     values = values.filter(pc.invert(pc.is_in(values, pa.array(["", *USUAL_NULLS]))))
-    if not name or name in USUAL_NULLS or not len(values):
+    if not name or name in USUAL_NULLS or name.lower() in _NO_VALUES or not len(values):
         return None
     kind = next((k for k, pattern in _KINDS.items() if _share(values, pattern) >= _KIND_SHARE), None)
     if kind is not None:
@@ -163,6 +184,8 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
     counts = values.value_counts()
     if pc.index(counts.field(0), pa.scalar(name, values.type)).as_py() >= 0:
         return _Sign(False, True, f"{shown(name)} stands again below it")
+    if re.search("[0-9]", name) and _share(values, _form_of(name)) >= _KIND_SHARE:
+        return _Sign(False, True, f"{shown(name)} has the form of the values below it")
     if len(values) < _MIN_VALUES or not _NAME.fullmatch(name):
         return None
     if pc.sum(pc.equal(counts.field(1), 1)).as_py() <= _MAX_NEW_SHARE * len(values):
@@ -174,6 +197,13 @@ def _sign(name: str, values: pa.Array) -> _Sign | None:
 
 def _is_of_a_kind(cell: str) -> bool:
     return any(re.match(pattern, cell) for pattern in _KINDS.values())
+
+
+def _form_of(cell: str) -> str:
+    """Returns a pattern of cells whose letters, digits and signs stand as in this one, such as `s17` for `s1`."""
+    parts = re.findall(r"[0-9]+|[^\W\d_]+|[\W_]", cell)
+    forms = (r"[0-9]+" if part[0].isdigit() else r"\pL+" if part[0].isalpha() else re.escape(part) for part in parts)
+    return f"^{''.join(forms)}$"
 
 
 def _share(values: pa.Array, pattern: str) -> float:

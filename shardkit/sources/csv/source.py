@@ -39,7 +39,7 @@ from shardkit.sources.csv.dialect import (
     read_dialect,
     read_first_line,
 )
-from shardkit.sources.csv.header import FirstRows, have_header, made_names
+from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
 from shardkit.sources.csv.leading_zeros import OddValue, find_line, untyped_notes
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank, with_blanks
 from shardkit.sources.files.streams import guard_unchanged
@@ -145,12 +145,10 @@ class CsvSource(SourceSettings):
                 f"{printable(unnamed[0].name)} has columns without a name, which are called {listed}{more}; "
                 "--rename and --drop-columns take these names"
             )
-        number = next((c for c in written[0][1].columns if c.strip().isdecimal()), None)
-        if number is not None and options.columns is None and not options.has_header:
-            notes.append(
-                f"the first line of {printable(written[0][0].name)} names the columns, though {shown(number)} is a "
-                "number; --no-header reads it as a row"
-            )
+        if options.columns is None and not options.has_header:
+            # A line that all files begin with is their header.
+            rows = _attempt(_read_first_rows, written[0][0], self._with_format(options)) if len(written) == 1 else None
+            notes += header_notes(written[0][0], written[0][1].columns, rows if isinstance(rows, FirstRows) else None)
         if options.columns == (names := made_names(len(options.columns or ()))):
             called = (
                 f"columns are called {names[0]} to {names[-1]}" if len(names) > 1 else f"column is called {names[0]}"

@@ -139,9 +139,16 @@ def _read_all_coco(layout: Layout) -> LabelTable:
             next_step="Write the same categories into all, or leave one out with --exclude GLOB",
         )
     columns = {name: pa.concat_arrays([t.columns[name] for t in tables]) for name in tables[0].columns}
-    names = [name for table in tables for name in table.names]
+    folders = layout.folders or ("",) * len(tables)
+    names = [_in_folder(folder, name) for folder, table in zip(folders, tables, strict=True) for name in table.names]
     notes = dict.fromkeys(note for table in tables for note in table.notes)
     return LabelTable(names, tables[0].features, columns, tuple(notes))
+
+
+def _in_folder(folder: str, name: str) -> str:
+    """Returns where a file lies that a document names, with or without its folder."""
+    parent, slash, last = folder.rpartition("/")
+    return f"{parent}{slash}{name}" if not folder or name.startswith(f"{last}/") else f"{folder}/{name}"
 
 
 READERS: Mapping[str, Callable[[Layout, SourceOptions, tuple[str, ...] | None], LabelColumns]] = {

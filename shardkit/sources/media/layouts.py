@@ -24,6 +24,7 @@ from shardkit.units import KiB
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FEW = 5
+_MANY = 16
 _BOX = re.compile(rb"\d+( [01](\.\d+)?){4,}")
 _FIRST_LINE = re.compile(rb"[^\r\n]*")
 _CELL = re.compile(r"""[^,;\t|{}:"']+""")
@@ -143,13 +144,29 @@ def _voc(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
 
 
 def _coco(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
-    named = [f for f in rest if suffix_of(f.name) == ".json" and _is_named_like_coco(f)]
+    documents = [f for f in rest if suffix_of(f.name) == ".json"]
+    # Beside many images each may have a document, and their names tell.
+    named = documents if len(documents) <= _MANY else [f for f in documents if _is_named_like_coco(f)]
     labels = [f for f in named if is_coco(read_head(f, HEAD_BYTES))]
     if not labels:
         return None
     # COCO itself has captions and keypoints of the same images beside the boxes.
     boxes = [f for f in labels if _base(f).startswith("instances")] or labels
-    return Layout("coco", "COCO", tuple(boxes), tuple(f for f in named if f not in boxes))
+    others = tuple(f for f in documents if f not in boxes and (f in labels or _is_named_like_coco(f)))
+    return Layout("coco", "COCO", tuple(boxes), others, folders=_coco_folders(media, boxes))
+
+
+def _coco_folders(media: Sequence[RawFile], labels: Sequence[RawFile]) -> tuple[str, ...]:
+    """Returns the folder of the images of each document, where all tell it by their own folder or by their name."""
+    folders = {f.name.rpartition("/")[0] for f in media}
+    by_last_part = {folder.rpartition("/")[2]: folder for folder in sorted(folders, reverse=True)}
+    found = []
+    for file in labels:
+        own = file.name.rpartition("/")[0]
+        # Such as train2017 of instances_train2017.json.
+        name = _stem(file).rpartition("_")[2]
+        found.append(own if own and own in folders else by_last_part.get(name))
+    return tuple(map(str, found)) if None not in found and len(set(found)) == len(found) > 1 else ()
 
 
 def _yolo(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
@@ -182,14 +199,28 @@ def _kaggle(media: Sequence[RawFile], rest: Sequence[RawFile]) -> Layout | None:
         return None
     folders = {parent for folder in {f.name.rpartition("/")[0] for f in media} for parent in _with_parents(folder)}
     by_word = {_without_label_words(folder): folder for folder in sorted(folders, reverse=True)}
-    # A table of the test set names its files and has no labels.
-    found = {f: by_word.get(_without_label_words(f.name.rpartition(".")[0])) for f in tables if _stem(f) != "test"}
-    labels = tuple(f for f, folder in found.items() if folder is not None)
+    found = {f: by_word.get(_without_label_words(f.name.rpartition(".")[0])) for f in tables}
+    titles = {_first_line(f) for f, folder in found.items() if folder is not None and _stem(f) != "test"}
+    # A table of the test set often names its files and has no labels.
+    is_labelled = {f: _stem(f) != "test" or _first_line(f) in titles for f in tables}
+    labels = tuple(f for f, folder in found.items() if folder is not None and is_labelled[f])
     if not labels:
-        return None
+        return _split_tables(tables)
     title = f"{_base(labels[0])} beside a folder"
     others = tuple(f for f in tables if f not in labels)
     return Layout("table", title, labels, others, folders=tuple(str(found[f]) for f in labels))
+
+
+def _split_tables(tables: Sequence[RawFile]) -> Layout | None:
+    """Returns the layout of a table of each split, such as train.csv and val.csv, that name the files of one folder."""
+    named = [f for f in tables if split_in_name(_base(f)) is not None and _names_files(f)]
+    # A table of another split without labels has another title line.
+    by_title = {title: [f for f in named if _first_line(f) == title] for title in map(_first_line, named)}
+    labels = max(by_title.values(), key=len, default=[])
+    if len(labels) < 2:
+        return None
+    listed = " and ".join(_base(f) for f in labels[:_FEW])
+    return Layout("table", f"{listed} beside the files", tuple(labels), tuple(f for f in tables if f not in labels))
 
 
 def _without_label_words(path: str) -> str:

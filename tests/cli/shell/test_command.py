@@ -96,6 +96,7 @@ def test_version_tells_what_a_bug_report_needs():
         (["convrt"], "There is no command 'convrt'. Did you mean 'convert'?"),
         (["zzz"], "There is no command 'zzz'."),
         (["--nope"], "No such option '--nope'."),
+        (["convert", "a", "b", "--labels", "x", "--labels", "y"], "--labels is given twice, and takes one value."),
     ],
 )
 def test_wrong_command_lines_end_with_2_and_one_message(args, message):

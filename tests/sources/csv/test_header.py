@@ -34,6 +34,8 @@ def test_a_note_tells_of_another_delimiter(tmp_path):
         ("\ufeffa,b\n1,2\n", "the byte order mark that a.csv begins with is left out"),
         ("id,x\n1,2\n", None),
         ("a,b\nx,y\n", None),
+        ("time,temps\nday,jour\nyear,an\n", "because 'time' is a usual name of a column: 'time', 'temps'; --no-header"),
+        ("\n".join(["big day,x9f3aa", *(f"{'click' if i % 3 else 'view'},{i:x}w" for i in range(60))]), "--no-header"),
         ("Team,1990,1991\nA,20,5\nB,23,8\nC,26,11\n", "though '1990' is a number; --no-header reads it as a row"),
         (",b\nx,y\n", "a.csv has columns without a name, which are called 'unnamed_1'; "),
         ("a,,,c\nx,y,z,v\n", "which are called 'unnamed_2', 'unnamed_3'; "),
@@ -97,6 +99,8 @@ MANY = [f"{name},{'cat' if name % 3 else 'dog'}" for name in range(60)]
         "\r\n\n7,bob\n8,alice\n",
         ",2.5,7\n1,3.5,9\n2,4.5,8\n",
         "\n".join(["1000,bird", *MANY]),
+        "s1,x\ns2,y\ns3,z\n",
+        "a-1,5\na-2,7\n",
     ],
 )
 def test_a_first_line_that_looks_like_the_values_below_it_is_a_row(tmp_path, content):
@@ -139,7 +143,9 @@ def test_a_first_line_that_no_value_could_be_names_the_columns(tmp_path, content
     assert len(rows) == len(content.splitlines()) - 1
 
 
-@pytest.mark.parametrize("content", ["a,b\nx,y\n", "id,2020\n1,2\n", 'x y,z\n"a, b",c\n', "NA,x\n1,y\n"])
+@pytest.mark.parametrize(
+    "content", ["a,b\nx,y\n", "id,2020\n1,2\n", 'x y,z\n"a, b",c\n', "NA,x\n1,y\n", "Smith,unknown\nJones,5\n"]
+)
 def test_a_first_line_that_may_be_either_is_refused(tmp_path, content):
     message = refuses(tmp_path, content, has_header=False)
     assert "the first line may be names or values in a.csv" in message

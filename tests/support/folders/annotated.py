@@ -53,6 +53,20 @@ def _kaggle_pictures(folder: Path) -> list[Row]:
     return rows
 
 
+def _tables_of_splits(folder: Path, is_apart: bool) -> list[Row]:
+    """Makes train.csv and test.csv, both with labels, beside a folder of their names or beside one of all images."""
+    rows = []
+    for split in ("train", "test"):
+        lines = ["filename,label"]
+        for index in range(4):
+            name = f"{index}.jpg" if is_apart else f"{split}_{index}.jpg"
+            data = write(folder / (split if is_apart else "images") / name, picture(index + 9 * (split == "test")))
+            lines.append(f"{name},{_NAMES[index % 2]}")
+            rows.append((split, data, _NAMES[index % 2]))
+        write(folder / f"{split}.csv", "\n".join(lines) + "\n")
+    return rows
+
+
 def _voc(folder: Path) -> list[Row]:
     rows, lists = [], {}
     for index, split in enumerate(_SPLITS):
@@ -76,13 +90,14 @@ def _voc(folder: Path) -> list[Row]:
     return rows
 
 
-def _coco(folder: Path) -> list[Row]:
+def _coco(folder: Path, num_apart: int = 100) -> list[Row]:
+    """Makes COCO; with `num_apart` 0 the images of both splits have the same names."""
     rows = []
     categories = [{"id": 3 + i, "name": name} for i, name in enumerate(_NAMES)]
     for split, tag in (("train", "train2017"), ("validation", "val2017")):
         images, annotations = [], []
         for index in range(3):
-            name = f"{index + 100 * (tag == 'val2017'):012}.jpg"
+            name = f"{index + num_apart * (tag == 'val2017'):012}.jpg"
             data = write(folder / tag / name, picture(index + 50 * (tag == "val2017")))
             images.append({"id": index, "file_name": name, "width": _WIDTH, "height": _HEIGHT})
             for number, (x0, y0, x1, y1) in enumerate(_BOXES[: 1 + index % 2]):
@@ -96,6 +111,17 @@ def _coco(folder: Path) -> list[Row]:
             folder / "annotations" / f"instances_{tag}.json",
             json.dumps({"images": images, "annotations": annotations, "categories": categories}),
         )
+    return rows
+
+
+def _coco_of_splits(folder: Path) -> list[Row]:
+    """Makes one folder of images, and a document of each split beside it."""
+    rows = _coco(folder)
+    (folder / "images").mkdir()
+    for image in folder.glob("*2017/*.jpg"):
+        image.rename(folder / "images" / image.name)
+    for document, name in (("instances_train2017", "train"), ("instances_val2017", "val")):
+        (folder / "annotations" / f"{document}.json").rename(folder / f"{name}.json")
     return rows
 
 
@@ -313,6 +339,10 @@ ANNOTATED = (
     Case("Hugging Face, metadata.jsonl", lambda f: _metadata(f, "jsonl"), label=("caption", "age")),
     Case("Hugging Face, Parquet of pictures", _parquet_of_hugging_face),
     Case("Kaggle, train.csv beside train/", _kaggle_pictures, label=("healthy", "rust")),
+    Case("train.csv and test.csv with labels", lambda f: _tables_of_splits(f, True), label=("label",)),
+    Case("a table of each split, one folder", lambda f: _tables_of_splits(f, False), label=("label",)),
+    Case("COCO, a document of each split", _coco_of_splits, label=_BOX_LABEL),
+    Case("COCO, same names in both splits", lambda f: _coco(f, 0), label=_BOX_LABEL),
     Case("Pascal VOC", _voc, label=_BOX_LABEL),
     Case("COCO", _coco, label=_BOX_LABEL),
     Case("YOLO", _yolo, label=_BOX_LABEL),
