@@ -105,6 +105,7 @@ def test_wrong_command_lines_end_with_2_and_one_message(args, message):
     assert f"error[SK-E200]: {message}\n  Try shardkit --help\n" in run.stderr
 
 
+@pytest.mark.full
 def test_an_option_that_names_data_is_not_forgotten_for_the_next():
     run = shardkit("convert", "a", "b", "--labels", "x", "--labels", "y")
     assert run.returncode == 2
