@@ -40,6 +40,7 @@ from shardkit.reading.order import (
     choose_num_lanes,
 )
 from shardkit.reading.reader import BatchReader
+from shardkit.storage.locations import redact
 
 _NUM_KEPT_BLOCKS = 16
 
@@ -173,7 +174,8 @@ class Split(Sequence[dict[str, Any]]):
             decodes_text: False gives text and decimals as the bytes that are stored.
 
         Raises:
-            UsageError: If the numbers do not fit together, or there is no such feature; says what would fit.
+            UsageError: If the numbers do not fit together, there is no such feature, or no batch is full; says what
+                would fit.
         """
         settings = {name: value for name, value in locals().items() if name != "self"}
         buckets = None if buckets is None else checked(buckets)
@@ -200,7 +202,7 @@ class Split(Sequence[dict[str, Any]]):
             found = self._in_buckets(buckets, num_threads)
             plans = BucketPlans(self._loader, self._blocks.num_examples, found, buckets, order, worker, turn)
             order, sizes, plan_epoch = plans.order, plans.sizes, plans.plan
-        return BatchReader(
+        reader = BatchReader(
             plan_epoch,
             chosen,
             dataset=self._dataset.manifest.shard_table.sha256,
@@ -214,6 +216,15 @@ class Split(Sequence[dict[str, Any]]):
             buckets=sizes,
             rebuild=partial(self.batches, **settings),
         )
+        is_too_small = self.num_examples < order.global_batch_size if buckets is None else not reader.num_steps
+        if self.num_examples and remainder == "drop" and is_too_small:
+            raise UsageError(
+                f"no batch of split {self.name!r} is full",
+                where=redact(self._dataset.url),
+                why=f"it has {self.num_examples:,} examples, and what fills no batch is left out",
+                next_step="Give a smaller batch, or remainder='pad'",
+            )
+        return reader
 
     def _plan(self, order: OrderOptions, worker: Worker, epoch: int) -> EpochPlan:
         return SplitPlan(self._loader, EpochOrder(self._blocks.num_examples, order, epoch), worker)

@@ -144,7 +144,7 @@ def test_tensorflow_reads_mixtures_and_what_functions_make(splits, mixture):
         assert tensors["words"].numpy().tolist() == batch["word"][even].tolist()
     padded = dataset(splits["train"].map(fill_black), **settings, remainder="pad")
     assert sum(int(b["mask"].numpy().sum()) for b in padded) == 500
-    with pytest.raises(UsageError, match="no batches"):
+    with pytest.raises(UsageError, match="no batch of split 'train' is full"):
         dataset(source, global_batch_size=501)
 
 

@@ -74,6 +74,19 @@ def assert_same(batch, expected):
     assert {n: b.tolist() for n, b in batch.present.items()} == {n: b.tolist() for n, b in expected.present.items()}
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"global_batch_size": NUM_ROWS + 1},
+        {"buckets": LengthBuckets(feature="tokens", tokens_per_batch=60 * NUM_ROWS * 4, boundaries=(60,))},
+    ],
+)
+def test_a_batch_that_the_split_does_not_fill_is_refused_and_not_left_out_in_silence(train, asked):
+    with pytest.raises(UsageError, match=r"no batch of split 'train' is full.* 400 examples"):
+        train.batches(**asked)
+    assert train.batches(**asked, remainder="pad").num_steps >= 1
+
+
 @pytest.mark.parametrize("num_threads", [0, 3])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_batches_hold_what_lies_at_the_positions_of_their_examples(train, num_threads, shuffle):

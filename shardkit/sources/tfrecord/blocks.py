@@ -38,6 +38,18 @@ _STREAM_ERRORS = (EOFError, zlib.error)
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)
 
 
+class CutOffError(DamagedFileError):
+    """The frames end within a record; all before it are whole.
+
+    Attributes:
+        offset: Where its frame starts in the uncompressed file.
+        data: What is there of it, or the first bytes of that.
+    """
+
+    offset = 0
+    data = b""
+
+
 class RecordBlock(NamedTuple):
     """Some records of a file.
 
@@ -153,7 +165,7 @@ def read_blocks(
             if length <= limit:
                 carry = data + frames.take(needed - len(data))
                 if len(carry) < needed:
-                    raise frames.cut_off(offset, length, len(carry))
+                    raise frames.cut_off(offset, length, carry)
                 continue
             carry = frames.skip(data, needed, offset)
             yield _too_large(data, offset, length)
@@ -248,7 +260,7 @@ class _Frames:
         while missing > 0:
             part = self.take(min(missing, MiB))
             if not part:
-                raise self.cut_off(offset, needed - HEADER_BYTES - FOOTER_BYTES, needed - missing)
+                raise self.cut_off(offset, needed - HEADER_BYTES - FOOTER_BYTES, data, needed - missing)
             missing -= len(part)
         return data[needed:]
 
@@ -259,7 +271,7 @@ class _Frames:
             DamagedFileError: If it is damaged, or longer than what is left.
         """
         if len(data) < HEADER_BYTES:
-            raise self.cut_off(offset, None, len(data))
+            raise self.cut_off(offset, None, data)
         if not is_record_header(data):
             what = "the length of a record is damaged" if offset else "the file holds no TFRecords"
             raise DamagedFileError(
@@ -268,14 +280,17 @@ class _Frames:
         length = int.from_bytes(data[:8], "little")
         left = self._stop - offset if self._stop else None
         if left is not None and HEADER_BYTES + length + FOOTER_BYTES > left:
-            raise self.cut_off(offset, length, left)
+            raise self.cut_off(offset, length, data, left)
         return length
 
-    def cut_off(self, offset: int, length: int | None, num_bytes: int) -> DamagedFileError:
-        """Returns the error for a frame of which only `num_bytes` are there."""
+    def cut_off(self, offset: int, length: int | None, data: bytes, num_bytes: int | None = None) -> CutOffError:
+        """Returns the error for a frame of which only `num_bytes` are there, those of `data` if not given."""
+        num_bytes = len(data) if num_bytes is None else num_bytes
         frame_bytes = None if length is None else f"{HEADER_BYTES + length + FOOTER_BYTES:,}"
         why = f"only {num_bytes:,} bytes are left" + (f", it has {frame_bytes}" if frame_bytes else "")
-        return DamagedFileError("a record is cut off", where=self._at(offset), why=why)
+        error = CutOffError("the last record is cut off", where=self._at(offset), why=why)
+        error.offset, error.data = offset, data
+        return error
 
     def _at(self, offset: int) -> str:
         return byte_place(self._file, offset, is_compressed=self._is_compressed)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
-from shardkit.features import Features
+from shardkit.features import Features, arrow_schema
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
     InputSplit,
@@ -26,6 +27,7 @@ from shardkit.sources.base import (
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.files.streams import guard_unchanged, read_exactly
 from shardkit.sources.tfrecord.blocks import (
+    CutOffError,
     Form,
     RecordBlock,
     byte_place,
@@ -122,7 +124,8 @@ class TfrecordSource(SourceSettings):
         Raises:
             BadInputError: At the first record that does not fit, unless bad rows are tolerated, or if the file changed
                 since it was listed.
-            DamagedFileError: If a length is damaged or a record cut off, so that what follows is lost.
+            DamagedFileError: If a length is damaged, so that what follows is lost, or the last record is cut off. Where
+                bad rows are tolerated, the latter is one in a plain file.
         """
         file = files[split.file_start]
         with guard_unchanged(file):
@@ -134,12 +137,22 @@ class TfrecordSource(SourceSettings):
                 blocks = read_blocks(
                     stream, file, form, options, start=split.start, stop=split.stop, block_bytes=self.batch_bytes
                 )
-                for block in blocks:
-                    identities = row_identities(file, split.start, first_row, len(block.starts))
-                    for rows in decoder.decode(block):
-                        rejected = [reader.reject(block, row, first_row, why) for row, why in rows.bad_values]
-                        yield RowBatch(rows.batch, identities[rows.rows], split.file_start, rows.num_rounded, rejected)
-                    first_row += len(block.starts)
+                try:
+                    for block in blocks:
+                        identities = row_identities(file, split.start, first_row, len(block.starts))
+                        for rows in decoder.decode(block):
+                            rejected = [reader.reject(block, row, first_row, why) for row, why in rows.bad_values]
+                            yield RowBatch(
+                                rows.batch, identities[rows.rows], split.file_start, rows.num_rounded, rejected
+                            )
+                        first_row += len(block.starts)
+                except CutOffError as error:
+                    if form != "plain" or not first_row or not options.tolerates_bad_rows:
+                        raise
+                    rejected = [reader.reject_rest(error, first_row)]
+                    nothing = pa.RecordBatch.from_pylist([], arrow_schema(features))
+                    identities = row_identities(file, split.start, first_row, 0)
+                    yield RowBatch(nothing, identities, split.file_start, {}, rejected)
 
     def _cuts(self, file: RawFile, options: SourceOptions) -> list[tuple[int, int]]:
         wanted = self.split_bytes or choose_split_bytes(file.num_bytes)
@@ -185,10 +198,7 @@ class _SplitReader:
         Raises:
             BadInputError: If bad rows are not tolerated.
         """
-        if self._rows_before is None:
-            start = self._split.start
-            self._rows_before = count_records(self._file, self._options, start, self._block_bytes) if start else 0
-        number = self._rows_before + first_row + row + 1
+        number = self._number(first_row + row)
         error = _bad_record(self._file, self._form, block, row, number, why)
         if not self._options.tolerates_bad_rows:
             raise error
@@ -199,6 +209,23 @@ class _SplitReader:
             first_byte=block.first_byte(row),
             raw=block.record(row),
         )
+
+    def reject_rest(self, error: CutOffError, num_rows: int) -> RejectedRow:
+        """Returns the rejected row of a record that is cut off behind so many rows of the split."""
+        return rejected_row(
+            error,
+            file_index=self._split.file_start,
+            position=f"row {self._number(num_rows)}",
+            first_byte=error.offset,
+            raw=error.data,
+        )
+
+    def _number(self, row: int) -> int:
+        """Returns the number in the file, from 1, of a 0-based row of the split."""
+        if self._rows_before is None:
+            start = self._split.start
+            self._rows_before = count_records(self._file, self._options, start, self._block_bytes) if start else 0
+        return self._rows_before + row + 1
 
 
 # Cached, so that `notes` does not read again after `infer`, nor one split of a file after another.

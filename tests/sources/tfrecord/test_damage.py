@@ -70,11 +70,27 @@ def test_every_cut_is_found(tmp_path, pack):
         if pack is bytes and length in ends:
             assert len(read(path)[1]) < 6
         else:
-            for tolerates in (False, True):
+            # Of a plain file the whole records are rows where bad ones are tolerated.
+            has_rows = pack is bytes and length > min(ends - {0})
+            for tolerates in (False,) if has_rows else (False, True):
                 assert (
                     "cut off" in fails(path, features=known, kind=BadInputError, tolerates_bad_rows=tolerates)
                     or length < 20
                 )
+
+
+@pytest.mark.parametrize("block_bytes", [10**6, 60])
+@pytest.mark.parametrize("num_left", [1, 11, 12, 20, 30])
+def test_of_a_file_that_is_cut_off_the_whole_records_are_rows(tmp_path, num_left, block_bytes):
+    frames = [frame(example(n=i, s="abc")) for i in range(6)]
+    start = sum(map(len, frames[:4]))
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(b"".join(frames)[: start + num_left])
+    assert f"the last record is cut off in a.tfrecord, byte {start}" in fails(path, kind=DamagedFileError)
+    _, rows, (bad,) = read(path, source=TfrecordSource(batch_bytes=block_bytes), tolerates_bad_rows=True)
+    assert [r["n"] for r in rows] == [0, 1, 2, 3]
+    assert (bad.position, bad.first_byte, bad.raw) == ("row 5", start, frames[4][:num_left])
+    assert f"the last record is cut off: only {num_left} bytes are left" in bad.reason
 
 
 def test_lengths_that_nobody_wrote(tmp_path):
