@@ -84,10 +84,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     FILE.py:function is called as function(features, statistics, label_spec) and returns a Keras 3 model whose inputs
     have the names of features.
     """
-    check_own_package("train")
-    for package in ("tensorflow", "keras", "tensorboard"):
-        if importlib.util.find_spec(package) is None:
-            raise missing_extra("train", package)
+    _check_packages()
     import msgspec
 
     from train.distribution.cluster import cluster_from_environment
@@ -99,6 +96,7 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     from train.options.step_plan import worker_counts
     from train.runs.request import make_plan
     from train.runs.run_folder import RunFolder, check_target
+    from train.runs.run_lock import run_lock
 
     options = read_options(typed | {"command": ("shardkit", *sys.argv[1:])})
     identity = own_identity(os.environ)
@@ -119,6 +117,8 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
             show_plan(request, folder, num_workers, 0 if placement is None else placement.num_commanded)
             return
         folder.open(resume=options.resume or not is_first)
+        if is_first and cluster.is_chief:
+            ctx.with_resource(run_lock(folder.path, say))
         if orders is None:
             import_quietly()
             from train.distribution.lost_peers import leaving_when_peers_are_lost, logging_about_peers
@@ -145,6 +145,13 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export, is_best=options.early_stopping is not None)
         ctx.exit(code)
+
+
+def _check_packages() -> None:
+    check_own_package("train")
+    for package in ("tensorflow", "keras", "tensorboard"):
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra("train", package)
 
 
 def request_of(options: TrainOptions, folder: RunFolder | None) -> Request:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from shardkit.adapters.tfdata import find_damage, first_line, parse_examples, shard_files, unreachable
 from shardkit.dataset.open import Dataset
-from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, UsageError
+from shardkit.errors import BadInputError, DamageError, OutOfSpaceError, ShardkitError, UsageError
 from shardkit.features import Features
 from shardkit.storage import files as storage
 from train.models.images import decode
@@ -23,6 +23,8 @@ _AUDIO = re.compile(r"wav|RIFF|header|audio|fmt|chunk", re.IGNORECASE)
 _DAMAGE = re.compile(r"shardkit-count|pars|unknown label|DecodeRaw|decode_raw|Feature:|record", re.IGNORECASE)
 # XLA and some libraries of GPUs say it in errors of another kind.
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|OOM when allocating|out of memory|OUT_OF_MEMORY", re.IGNORECASE)
+# A file of the run, not of the dataset.
+_CHECKPOINT = re.compile(r"[^\s;'\"]*checkpoints/step-\d+[\w.-]*")
 _NAMES = ("filename", "path", "name", "id")
 
 
@@ -70,6 +72,14 @@ def _explain(
     if isinstance(error, tf.errors.PermissionDeniedError):
         return UsageError(
             "permission denied", why=first_line(message), next_step="Choose a folder with --output that may be written"
+        )
+    if (checkpoint := _CHECKPOINT.search(message)) is not None:
+        return DamageError(
+            "a file of a checkpoint is missing or damaged",
+            where=checkpoint[0],
+            why=first_line(message),
+            state="The dataset was not looked at",
+            next_step="Run the same command with --resume: it goes on from the newest checkpoint that is whole",
         )
     if isinstance(error, tf.errors.DataLossError | tf.errors.NotFoundError):
         return find_damage(error, dataset, split)
