@@ -105,6 +105,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
         base: What the rows are appended to; None makes a dataset of them alone.
+        rebases: Whether they may go behind versions that other appends made since.
     """
 
     destination: str
@@ -120,6 +121,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     damaged_files: tuple[DamagedFile, ...] = ()
     exchange: str | None = None
     base: BaseVersion | None = None
+    rebases: bool = True
 
     @property
     def data_path(self) -> str:

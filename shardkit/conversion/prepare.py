@@ -217,6 +217,7 @@ def draft(
         transforms=transforms,
         damaged_files=damaged_files,
         base=None if base is None else base_version(base),
+        rebases=options.rebase,
     )
     return plan, inspected
 

@@ -176,6 +176,11 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
         "Add the files that a dataset does not have yet: its next version keeps all shards and gets more beside "
         "them, by the recipe that it holds.", OTHER, "run", is_common=True,
     )] = False  # fmt: skip
+    rebase: Annotated[bool, Option(
+        "--rebase/--no-rebase",
+        "Whether an append goes behind versions that other appends made meanwhile. Without, it ends with code 4.",
+        OTHER, "run",
+    )] = True  # fmt: skip
 
 
 def option_fields() -> tuple[OptionField, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from shardkit.conversion.commit.rebase import RUN_AGAIN
 from shardkit.conversion.commit.statistics_parts import read_statistics
 from shardkit.conversion.plan import BaseVersion, Plan
 from shardkit.dataset.append_info import AppendedTo
@@ -14,8 +15,6 @@ from shardkit.dataset.manifest import Created, InputRoot, Json, ShardInfo, Split
 from shardkit.dataset.open import Dataset, open_dataset
 from shardkit.errors import ConflictError, DamageError, UsageError
 from shardkit.statistics.collector import merge_parts, merge_statistics
-
-RUN_AGAIN = "Run the same command again: it appends to the newest version"
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):

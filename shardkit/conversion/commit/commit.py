@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from shardkit.conversion.commit.account import account
-from shardkit.conversion.commit.append_merge import RUN_AGAIN, Generation, after_base
+from shardkit.conversion.commit.append_merge import Generation, after_base
+from shardkit.conversion.commit.rebase import MAX_REBASES, RUN_AGAIN, fingerprint_behind, newest_base
 from shardkit.conversion.commit.statistics_parts import write_statistics
 from shardkit.conversion.exchange import has_mark, set_mark
 from shardkit.conversion.extract.extract import statistics_parts
 from shardkit.conversion.extracted import Extracted
 from shardkit.conversion.layout_math import Layout, SplitLayout
-from shardkit.conversion.plan import Plan, stored_recipe, write_whole
+from shardkit.conversion.plan import BaseVersion, Plan, stored_recipe, write_whole
 from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import extensions_of
 from shardkit.dataset.commit import commit_version
@@ -70,15 +71,47 @@ def commit_dataset(
         recipe=stored_recipe(plan.recipe),
         packed_statistics=packed_statistics,
     )
-    if plan.base is not None:
-        made = after_base(plan, plan.base, made)
+    needed = {s.path: s.num_bytes for s in ordered}
+    version = _commit(plan, made, needed) if plan.base is None else _append(plan, plan.base, made, needed)
+    return Committed(
+        version=version,
+        num_examples=sum(s.num_examples for s in splits),
+        num_bytes=sum(s.num_bytes for s in splits),
+    )
+
+
+def _append(plan: Plan, planned: BaseVersion, made: Generation, needed: Mapping[str, int]) -> int:
+    """Makes the version behind the newest one, again if another append is faster, and returns its number."""
+    for _ in range(MAX_REBASES):
+        base = newest_base(plan, planned)
+        try:
+            return _commit(plan, after_base(plan, base, made), needed, base)
+        except ConflictError as error:
+            error.state, error.next_step = "Nothing was appended; the other version is whole", RUN_AGAIN
+            if not plan.rebases or newest_base(plan, planned) == base:
+                raise
+    raise ConflictError(
+        "other appends were faster each time",
+        where=storage.redact(plan.destination),
+        why=f"{MAX_REBASES} versions were made meanwhile",
+        state="Nothing was appended",
+        next_step=RUN_AGAIN,
+    )
+
+
+def _commit(plan: Plan, made: Generation, needed: Mapping[str, int], base: BaseVersion | None = None) -> int:
+    """Makes the next version, and returns its number."""
+    if base is None:
+        refuse_existing(plan)
+        fingerprint, version = plan.fingerprint, max(list_versions(plan.destination), default=0) + 1
+    else:
+        fingerprint, version = fingerprint_behind(plan, base), base.version + 1
     extensions = extensions_of(made.base, write_statistics(plan, made.packed_statistics))
     table = encode_shard_table(made.shards)
-    version = _next_version(plan)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         name=_dataset_name(plan),
-        fingerprint=plan.fingerprint,
+        fingerprint=fingerprint,
         created=made.created,
         recipe=made.recipe,
         compression=plan.recipe.compression,
@@ -88,16 +121,8 @@ def commit_dataset(
         shard_table=describe_table(version, made.created.commit_id, table, len(made.shards)),
         extensions=extensions,
     )
-    needed = {s.path: s.num_bytes for s in ordered}
-    with _run_again_advice(plan):
-        commit_version(
-            plan.destination, version, manifest, table, needed, before_manifest=lambda: _refuse_if_stopped(plan)
-        )
-    return Committed(
-        version=version,
-        num_examples=sum(s.num_examples for s in splits),
-        num_bytes=sum(s.num_bytes for s in splits),
-    )
+    commit_version(plan.destination, version, manifest, table, needed, before_manifest=lambda: _refuse_if_stopped(plan))
+    return version
 
 
 def own_commit(plan: Plan) -> Committed | None:
@@ -140,7 +165,7 @@ def find_commit(plan: Plan) -> int | None:
     for version in reversed(list_versions(plan.destination) if attempts else []):
         with contextlib.suppress(DamageError):
             manifest = open_dataset(plan.destination, version).manifest
-            if manifest.fingerprint == plan.fingerprint and manifest.created.commit_id in attempts:
+            if manifest.created.commit_id in attempts:
                 return version
     return None
 
@@ -153,14 +178,7 @@ def refuse_existing(plan: Plan) -> None:
     """
     versions = list_versions(plan.destination)
     if plan.base is not None:
-        if versions[-1:] != [plan.base.version]:
-            raise ConflictError(
-                "the dataset changed meanwhile",
-                where=storage.redact(plan.destination),
-                why=f"version {plan.base.version} is no longer the newest",
-                state="Nothing was appended",
-                next_step=RUN_AGAIN,
-            )
+        newest_base(plan, plan.base)
         return
     if versions and not plan.overwrite:
         raise ConflictError(
@@ -205,16 +223,6 @@ def _packed_statistics(plan: Plan, split: str, extracted: Sequence[Extracted]) -
     return merge_parts(statistics_parts(plan, extracted, position), plan.features)
 
 
-@contextlib.contextmanager
-def _run_again_advice(plan: Plan) -> Iterator[None]:
-    try:
-        yield
-    except ConflictError as error:
-        if plan.base is not None:
-            error.state, error.next_step = "Nothing was appended; the other version is whole", RUN_AGAIN
-        raise
-
-
 def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
     for name, content in tfds_documents(_dataset_name(plan), plan.features, shards).items():
         local = plan.work_path("tmp", name)
@@ -224,11 +232,6 @@ def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
 
 def _dataset_name(plan: Plan) -> str:
     return plan.destination.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _next_version(plan: Plan) -> int:
-    refuse_existing(plan)
-    return max(list_versions(plan.destination), default=0) + 1
 
 
 def _refuse_if_stopped(plan: Plan) -> None:

@@ -115,6 +115,18 @@ def leave_out_known(listing: Listing, base: Dataset) -> Listing:
     )
 
 
+def first_known(base: Manifest, files: Sequence[RawFile], root: str) -> str | None:
+    """Returns the name of the first file that a dataset has, or may have, None if it has none of them."""
+    known = _Known(base)
+    for file in files:
+        try:
+            if known.has(file, root):
+                return file.name
+        except UsageError:
+            return file.name
+    return None
+
+
 def source_features(base: Manifest) -> Features:
     """Returns the features of a dataset's source, before any transformation."""
     held = recipe_of(base, base.name).source_features

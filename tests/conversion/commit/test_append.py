@@ -273,22 +273,43 @@ def test_old_versions_go_and_what_the_new_one_needs_stays(convert, data):
     }
 
 
-def test_the_slower_of_two_is_told_to_run_again_and_appends_to_the_other(convert, data):
+def planned(dataset, inputs, **options):
+    asked = ConvertRequest(inputs=(str(inputs),), destination=dataset.url, append=True, **options)
+    return prepare(asked).plan
+
+
+def test_the_slower_of_two_goes_behind_the_faster(convert, data):
     first = convert(data, splits=SPLITS)
-
-    def planned(name):
-        return prepare(ConvertRequest(inputs=(str(data / name),), destination=first.url, append=True)).plan
-
     more(data)
-    slow, fast = planned("b.csv"), planned("later/c.csv")
-    run_plan(fast)
-    with pytest.raises(ConflictError) as caught:
+    slow, fast = planned(first, data / "b.csv"), planned(first, data / "later/c.csv")
+    between = run_plan(fast)
+    dataset = run_plan(slow)
+    assert dataset.version == 3
+    assert split_of(dataset) == split_of(convert(data, "whole", splits=SPLITS))
+    assert appended_to(dataset.manifest).version == 2
+    assert dataset.manifest.fingerprint not in (slow.fingerprint, between.manifest.fingerprint)
+    inputs = [i.name for i in dataset.manifest.accounting.inputs]
+    assert inputs[-1] == "b.csv"
+    assert len(set(inputs)) == len(inputs)
+
+
+@pytest.mark.parametrize("meanwhile", ["the same file", "overwritten", "no rebase"])
+def test_the_slower_of_two_is_told_to_run_again(convert, data, meanwhile):
+    first = convert(data, splits=SPLITS)
+    more(data)
+    slow = planned(first, data / "b.csv", rebase=meanwhile != "no rebase")
+    if meanwhile == "overwritten":
+        convert(data / "later", splits=SPLITS, overwrite=True)
+    else:
+        run_plan(planned(first, data if meanwhile == "the same file" else data / "later/c.csv"))
+    with pytest.raises(ConflictError, match="the dataset changed meanwhile") as caught:
         run_plan(slow)
     assert "Run the same command again" in str(caught.value)
     assert list_versions(first.url) == [1, 2]
-    dataset = run_plan(planned("b.csv"))
-    assert dataset.version == 3
-    assert split_of(dataset) == split_of(convert(data, "whole", splits=SPLITS))
+    if meanwhile == "no rebase":
+        dataset = run_plan(planned(first, data / "b.csv", rebase=False))
+        assert dataset.version == 3
+        assert split_of(dataset) == split_of(convert(data, "whole", splits=SPLITS))
 
 
 @pytest.mark.parametrize("options", [{"dedup": ()}, {"stratify": "word", "splits": SPLITS}])

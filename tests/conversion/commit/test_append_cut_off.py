@@ -62,8 +62,8 @@ def run(inputs, destination, *options):
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def start(point, name, inputs, destination):
-    argv = [sys.executable, "-c", HALTED, point, name, *command(inputs, destination, "--append")]
+def start(point, name, inputs, destination, *options):
+    argv = [sys.executable, "-c", HALTED, point, name, *command(inputs, destination, "--append", *options)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(argv, text=True, start_new_session=True, **pipes)
 
@@ -110,10 +110,24 @@ def test_an_append_that_was_killed_behind_its_commit_is_done(data, tmp_path):
     assert verify_dataset(open_dataset(str(destination))).is_whole
 
 
-def test_of_two_that_meet_at_the_commit_one_wins_and_no_row_is_lost(data, tmp_path):
+def test_two_that_meet_at_the_commit_both_succeed(data, tmp_path):
     destination = tmp_path / "out"
     write(data / "c.csv", 4_000, 500)
     slow = start("wait", MANIFEST, data / "b.csv", destination)
+    assert slow.stdout.readline() == "waiting\n"
+    fast = run(data / "c.csv", destination, "--append")
+    assert fast.returncode == 0, fast.stderr
+    _, stderr = slow.communicate(timeout=60)
+    assert slow.returncode == 0, stderr
+    dataset = open_dataset(str(destination))
+    assert (dataset.version, dataset.manifest.accounting.num_examples) == (3, 4_500)
+    assert all(verify_dataset(open_dataset(str(destination), v)).is_whole for v in (1, 2, 3))
+
+
+def test_of_two_without_rebase_that_meet_at_the_commit_one_wins_and_no_row_is_lost(data, tmp_path):
+    destination = tmp_path / "out"
+    write(data / "c.csv", 4_000, 500)
+    slow = start("wait", MANIFEST, data / "b.csv", destination, "--no-rebase")
     assert slow.stdout.readline() == "waiting\n"
     fast = run(data / "c.csv", destination, "--append")
     assert fast.returncode == 0, fast.stderr
