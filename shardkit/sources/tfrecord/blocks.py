@@ -288,7 +288,7 @@ class _Frames:
         num_bytes = len(data) if num_bytes is None else num_bytes
         frame_bytes = None if length is None else f"{HEADER_BYTES + length + FOOTER_BYTES:,}"
         why = f"only {num_bytes:,} bytes are left" + (f", it has {frame_bytes}" if frame_bytes else "")
-        error = CutOffError("the last record is cut off", where=self._at(offset), why=why)
+        error = CutOffError("a record is cut off", where=self._at(offset), why=why)
         error.offset, error.data = offset, data
         return error
 
