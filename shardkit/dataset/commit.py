@@ -94,13 +94,22 @@ def counts(sign_at: float | None, now: float | None) -> bool:
     return sign_at is None or now is None or sign_at > now - SIGN_S
 
 
+def marks_that_count(times: Mapping[str, float | None], table_name: str) -> set[str]:
+    """Returns the marks of cleanings that may be at work.
+
+    Args:
+        times: When the files in `manifests/` were written, by name.
+        table_name: Of the table that was put just now.
+    """
+    now = times.get(table_name)
+    return {name for name, at in times.items() if is_mark(name) and counts(at, now)}
+
+
 def _living_marks(root: str, table_path: str) -> set[str]:
-    """Returns the marks of cleanings that may be at work."""
-    files = {f.path.rpartition("/")[2]: f for f in storage.list_files(storage.join(root, MANIFESTS_DIR))}
-    own = files.get(table_path.rpartition("/")[2])
-    now = None if own is None else own.modified_at
-    marks = {name for name, file in files.items() if is_mark(name) and counts(file.modified_at, now)}
-    return {name for name in marks if not _is_of_dead(files[name].path)}
+    folder = storage.join(root, MANIFESTS_DIR)
+    times = {f.path.rpartition("/")[2]: f.modified_at for f in storage.list_files(folder)}
+    marks = marks_that_count(times, table_path.rpartition("/")[2])
+    return {name for name in marks if not _is_of_dead(storage.join(folder, name))}
 
 
 def _is_of_dead(path: str) -> bool:

@@ -1,0 +1,214 @@
+"""The actors of the model: conversions, appends and cleanings of different hosts.
+
+The functions of shardkit that decide in a real one decide here. A planted bug changes one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from shardkit.cleaning.decide import Found, Group, Inventory, Version, commits_near, names_after, plan_cleaning
+from shardkit.dataset.commit import is_shard_table, marks_that_count
+from shardkit.dataset.manifest import parse_manifest_name
+from tests.model.explore import JUMP_S, Request
+
+Steps = Generator[Request, Any, str]
+
+
+class Content(NamedTuple):
+    """What a manifest holds."""
+
+    writer: str
+    table: str
+    names: frozenset[str]
+    base: int
+    is_append: bool
+
+
+def manifest(version: int) -> str:
+    return f"manifests/{version:08d}.json"
+
+
+def table(version: int, writer: str) -> str:
+    return f"manifests/{version:08d}-{writer * 16}.shards.parquet"
+
+
+def shards(fingerprint: str, number: int = 1) -> tuple[str, ...]:
+    return tuple(f"data/{fingerprint * 32}/train-0000{i}-of-0000{number}.tfrecord.gz" for i in range(number))
+
+
+def versions_in(listing: tuple[tuple[str, float], ...]) -> list[int]:
+    numbers = (parse_manifest_name(path.rpartition("/")[2]) for path, _ in listing)
+    return sorted(number for number in numbers if number is not None)
+
+
+def convert(
+    writer: str, fingerprint: str, *, is_append: bool = False, overwrites: bool = False, number: int = 1, bug: str = ""
+) -> Steps:
+    """A conversion, by `shardkit.dataset.commit.commit_version` and `shardkit.conversion.commit`.
+
+    An append goes behind the newest version if appends alone made those behind its base.
+    """
+    own = shards(fingerprint, number)
+    planned = max(versions_in((yield "list", "manifests/")), default=0)
+    if bool(planned) != (is_append or overwrites):
+        return "there is a dataset, or none to append to"
+    for path in own:
+        # What a dead conversion left is kept, however old it is.
+        if (yield "read", path) is None:
+            yield "put", path, path
+    for _ in range(2):
+        base, names = yield from _base(planned, is_append, bug)
+        if base is None:
+            return "the dataset changed"
+        content = _content(writer, base, names | set(own), is_append, bug)
+        if bug == "manifest before table":
+            yield "create", manifest(base + 1), content
+        put_at = yield from _put_table(content.table, bug)
+        if bug != "no look at the files":
+            found = yield "list", f"data/{fingerprint * 32}/"
+            if (yield "read", content.table) is None or {path for path, _ in found} < set(own):
+                return "a file is gone"
+        done = yield _commit(base + 1, content, put_at, bug)
+        if done == "late":
+            return "it took too long"
+        if done or bug in ("taken is success", "overwrites"):
+            return f"version {base + 1}"
+        if not is_append:
+            return "another was faster"
+    return "others were faster each time"
+
+
+def _base(planned: int, is_append: bool, bug: str) -> Generator[Request, Any, tuple[int | None, frozenset[str]]]:
+    """Returns the version to go behind, None if that may not be, and what of it the next version takes."""
+    newest = max(versions_in((yield "list", "manifests/")), default=0)
+    if not is_append:
+        return newest, frozenset()
+    version = planned if bug == "rebase with the old rows" else newest
+    names: frozenset[str] | None = None
+    while version >= planned:
+        content = yield "read", manifest(version)
+        if content is None or (version > planned and not content.is_append):
+            return None, frozenset()
+        names = content.names - {content.table} if names is None else names
+        version = content.base if version > planned else 0
+    return newest, frozenset(names or ())
+
+
+def _content(writer: str, base: int, names: frozenset[str], is_append: bool, bug: str) -> Content:
+    path = table(base + 1, "0" if bug == "tables of one name" else writer)
+    return Content(writer, path, names | {path}, base, is_append)
+
+
+def _put_table(path: str, bug: str) -> Generator[Request, Any, float]:
+    """Puts a table when no cleaning is at work, and returns when that was."""
+    while True:
+        put_at = yield ("time",)
+        # A table of another attempt with the same contents was taken over with its age.
+        if bug != "tables of one name" or (yield "read", path) is None:
+            yield "create", path, "table"
+        times = {p.rpartition("/")[2]: at for p, at in (yield "list", "manifests/")}
+        marks = marks_that_count(times, path.rpartition("/")[2])
+        if not marks or bug in ("no look for marks", "tables of one name"):
+            return float(put_at)
+        yield "delete", path
+        yield "wait", tuple(sorted(f"manifests/{name}" for name in marks))
+
+
+def _commit(version: int, content: Content, put_at: float, bug: str) -> Request:
+    if bug == "overwrites":
+        return "put", manifest(version), content
+    request = ("create", manifest(version), content)
+    return request if bug == "no look at the clock" else ("if young", put_at, request)
+
+
+def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = "") -> Steps:
+    """A cleaning of all that no version names, however young, by `shardkit.cleaning`."""
+    number = 10**15 * second
+    mark = f"manifests/.cleaning-{number:016d}"
+    now = yield ("time",)
+    if bug not in ("no mark", "tables of one name"):
+        yield "create", mark, number
+    files = yield from _files()
+    loaded = yield from _versions()
+    groups, names, ever = _plan(files, loaded, now, keep_versions, bug)
+    known, at = {v.version for v in loaded}, {f.path: f for f in files}
+    for group in groups:
+        if group.version is not None:
+            yield "delete", group.files[0].path
+            continue
+        for file in group.files:
+            passed = yield ("time",)
+            if passed != now and bug not in ("mark not renewed", "no mark", "tables of one name"):
+                number += 1
+                yield "create", f"manifests/.cleaning-{number:016d}", number
+                yield "delete", mark
+                mark, now = f"manifests/.cleaning-{number:016d}", passed
+            if bug != "no second look":
+                for found in (yield from _versions()):
+                    if found.version not in known:
+                        known |= {found.version}
+                        names, ever = names | found.names | {manifest(found.version)}, ever | found.names
+                if (yield from _has_changed(group, at, names, ever, now, bug)):
+                    break
+            if file.path not in names:
+                request = ("delete", file.path)
+                is_guarded = bug not in ("mark not renewed", "no mark", "tables of one name")
+                if (yield ("if young", now, request) if is_guarded else request) == "late":
+                    break
+                del at[file.path]
+    yield "delete", mark
+    return "cleaned"
+
+
+def _has_changed(
+    group: Group, at: dict[str, Found], names: frozenset[str], ever: frozenset[str], now: float, bug: str
+) -> Generator[Request, Any, bool]:
+    if not group.folder.startswith("data/"):
+        return any(file.path in names for file in group.files)
+    beside = yield from _files("manifests/")
+    if commits_near(beside, ever, now) and bug not in ("no look for tables", "tables of one name"):
+        return True
+    there = yield from _files(f"{group.folder}/")
+    return any(at.get(file.path) != file for file in there if file.path not in names)
+
+
+@lru_cache(1000)
+def _plan(
+    files: tuple[Found, ...], versions: tuple[Version, ...], now: float, keep_versions: int | None, bug: str
+) -> tuple[tuple[Group, ...], frozenset[str], frozenset[str]]:
+    """Returns the groups that go, what the versions that stay take, and what all take."""
+    inventory = Inventory(files=files, versions=versions)
+    # The rules for young tables did not exist before each had its own name.
+    moment = now + 10 * JUMP_S if bug == "tables of one name" else now
+    looked_at = inventory
+    if bug == "no look for tables":
+        tables = [file for file in files if is_shard_table(file.path.rpartition("/")[2])]
+        looked_at = Inventory(files=tuple(file for file in files if file not in tables), versions=versions)
+    plan = plan_cleaning(looked_at, now=moment, older_than_s=0.0, keep_versions=keep_versions)
+    dropped = [group.version for group in plan.groups if group.version is not None]
+    groups = plan.groups
+    if bug == "data before manifests":
+        groups = tuple(sorted(groups, key=lambda group: group.version is not None))
+    return groups, names_after(inventory, dropped), names_after(inventory, ())
+
+
+def _files(prefix: str = "") -> Generator[Request, Any, tuple[Found, ...]]:
+    folders = (prefix,) if prefix else ("data/", "manifests/")
+    found: list[Found] = []
+    for folder in folders:
+        found += [Found(path=path, num_bytes=1, modified_at=at) for path, at in (yield "list", folder)]
+    return tuple(found)
+
+
+def _versions() -> Generator[Request, Any, tuple[Version, ...]]:
+    loaded = []
+    listing = yield "list", "manifests/"
+    times = dict(listing)
+    for number in versions_in(listing):
+        content = yield "read", manifest(number)
+        if content is not None:
+            loaded.append(Version(version=number, names=content.names, modified_at=times[manifest(number)]))
+    return tuple(loaded)

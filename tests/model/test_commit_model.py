@@ -1,0 +1,127 @@
+"""No order of the steps of conversions, appends and cleanings on several hosts breaks a version; planted bugs do."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from tests.model.actors import Content, clean, convert, manifest, shards, table
+from tests.model.explore import Explored, Stored, explore
+
+pytestmark = pytest.mark.full
+
+
+def version_of(version, fingerprint, *, at=0.0, number=1, base=0, names=frozenset()):
+    """Returns the files of a version that was committed before."""
+    own = frozenset(shards(fingerprint, number)) | names
+    path = table(version, fingerprint)
+    content = Content(fingerprint, path, own | {path}, base, is_append=False)
+    files = {manifest(version): Stored(content, at), path: Stored("table", at)}
+    return files | {name: Stored(name, at) for name in own}
+
+
+def check(files: Mapping[str, Stored], ends: tuple[str | None, ...]) -> str | None:
+    """Returns what is wrong: a version names a file that is gone, or what was told to a user is not so."""
+    versions = {path: f.content for path, f in files.items() if path.endswith(".json")}
+    for path, content in versions.items():
+        gone = sorted(name for name in content.names if name not in files)
+        if gone:
+            return f"{path} names {gone[0]}, which is gone"
+    told = [(writer, end) for writer, end in zip(WRITERS, ends, strict=False) if end and end.startswith("version ")]
+    for writer, end in told:
+        # A version may be dropped behind a newer one, by a cleaning that is told to.
+        path = manifest(int(end.removeprefix("version ")))
+        if path in versions and versions[path].writer != writer:
+            return f"{writer} was told that it made {path}, which is another one"
+        if path not in versions and not any(other > path for other in versions):
+            return f"{writer} was told that it made {path}, which is not there"
+    if len({end for _, end in told}) < len(told):
+        return "two were told that they made the same version"
+    newest = versions[max(versions)].names if versions else frozenset()
+    # An overwrite behind an append leaves its rows out.
+    appended = [f.content for f in files.values() if isinstance(f.content, Content) and f.content.is_append]
+    is_kept = all(content.is_append for content in versions.values() if content.base)
+    lost = [c.writer for c in appended if is_kept and not set(shards(c.writer)) <= newest]
+    return f"the rows of {lost[0]} are not in the newest version" if lost else None
+
+
+WRITERS = "abc"
+APPENDERS = "bc"
+DEAD = {shards("a", 2)[0]: Stored(shards("a", 2)[0], 0.0)}
+ONE = version_of(1, "e")
+TWO = ONE | version_of(2, "f", at=1.0, base=1)
+NEW = partial(convert, "a", "a", number=2)
+AGAIN = partial(convert, "a", "e", overwrites=True)
+OTHER = partial(convert, "a", "a", overwrites=True)
+APPEND, APPEND_TOO = (partial(convert, w, w, is_append=True) for w in APPENDERS)
+IDLE = None
+
+# By name: the actors, the first of them a conversion (or none), and what lies there before.
+SCENES = {
+    "a conversion goes on with what a dead one left": ([NEW, clean], DEAD),
+    "two conversions": ([NEW, partial(convert, "b", "b")], DEAD),
+    "two appends": ([IDLE, APPEND, APPEND_TOO], ONE),
+    "an append": ([IDLE, APPEND, clean], ONE),
+    "an overwrite by what a dropped version had": ([AGAIN, partial(clean, keep_versions=1)], TWO),
+    "an append and an overwrite": ([OTHER, APPEND], ONE),
+    "two appends and a cleaning": ([IDLE, APPEND, APPEND_TOO, clean], ONE),
+    "two cleanings": ([NEW, clean, partial(clean, second=True)], DEAD),
+}
+
+
+def explored(scene: str, *, bug: str = "", crashes: int = 1, jumps: int = 1) -> Explored:
+    actors, files = SCENES[scene]
+    made = [idle if actor is IDLE else partial(actor, bug=bug) for actor in actors]
+    return explore(made, files, check, crashes=crashes, jumps=jumps)
+
+
+def idle():
+    return "idle"
+    yield
+
+
+LARGE = ("two appends and a cleaning", "two cleanings")
+
+
+def assert_holds(scene, crashes, jumps):
+    found = explored(scene, crashes=crashes, jumps=jumps)
+    assert found.broken is None, "\n".join((found.broken, *found.history))
+    return found
+
+
+@pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
+def test_no_order_of_steps_breaks_a_version(scene):
+    assert assert_holds(scene, crashes=1, jumps=1).num_states > 500
+
+
+def test_no_order_of_the_steps_of_three_breaks_a_version():
+    assert assert_holds("two appends and a cleaning", crashes=0, jumps=0).num_states > 5_000
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("scene", SCENES)
+def test_no_order_of_more_steps_breaks_a_version(scene):
+    assert_holds(scene, *((1, 0) if scene in LARGE else (2, 2)))
+
+
+BUGS = {
+    # As all commits and cleanings were before: no marks, a table that is taken over, and no rule for young ones.
+    "tables of one name": "an append",
+    "manifest before table": "two conversions",
+    "no look for marks": "a conversion goes on with what a dead one left",
+    "no look at the files": "a conversion goes on with what a dead one left",
+    "no look at the clock": "an append",
+    "overwrites": "two conversions",
+    "taken is success": "two conversions",
+    "rebase with the old rows": "two appends",
+    "no second look": "a conversion goes on with what a dead one left",
+    "no mark": "a conversion goes on with what a dead one left",
+    "no look for tables": "a conversion goes on with what a dead one left",
+    "mark not renewed": "a conversion goes on with what a dead one left",
+    "data before manifests": "an overwrite by what a dropped version had",
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug):
+    assert explored(BUGS[bug], bug=bug).broken is not None
