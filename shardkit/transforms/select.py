@@ -12,7 +12,7 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, feature_from_arrow
 from shardkit.messages import printable, shown
-from shardkit.transforms.duckdb_session import reason_of, session
+from shardkit.transforms.duckdb_session import interruptible, reason_of, session
 from shardkit.transforms.sql_checks import OPTION, TABLE, Item, Part, Statement, parse_statement
 from shardkit.transforms.steps import (
     RowError,
@@ -197,8 +197,12 @@ def _query(batch: pa.RecordBatch, statement: Statement, sql: str) -> pa.Table:
     names = [statement.row_column, *statement.inputs]
     columns = [numbers, *(batch.column(name) for name in statement.inputs)]
     connection = session()
-    connection.register(TABLE, pa.RecordBatch.from_arrays(columns, names=names))
-    try:
-        return connection.execute(sql).to_arrow_table()
-    finally:
-        connection.unregister(TABLE)
+
+    def query() -> pa.Table:
+        connection.register(TABLE, pa.RecordBatch.from_arrays(columns, names=names))
+        try:
+            return connection.execute(sql).to_arrow_table()
+        finally:
+            connection.unregister(TABLE)
+
+    return interruptible(connection, query)
