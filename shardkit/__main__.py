@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from shardkit.runtime.standard_streams import begin_again_with_utf8, open_closed_streams
+
 
 def main() -> NoReturn:
     """Runs the command line as the whole process."""
     stop_at_once_on_signals()
+    open_closed_streams()
+    begin_again_with_utf8()
     from shardkit.cli import script
 
     script()

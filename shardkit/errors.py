@@ -62,7 +62,8 @@ class ShardkitError(Exception):
     def to_dict(self) -> dict[str, str | None]:
         """Returns the parts and the class name, so that an error can cross a process border."""
         return {
-            "type": type(self).__name__,
+            # A class of another module is known on the other side by the one here that it is of.
+            "type": next(c.__name__ for c in type(self).__mro__ if c.__module__ == __name__),
             "what": self.what,
             "where": self.where,
             "why": self.why,
@@ -119,6 +120,13 @@ class BadInputError(ShardkitError):
 
 class DamagedFileError(BadInputError):
     """An input file of which not even the rows can be counted."""
+
+
+class UnsafeInputError(BadInputError):
+    """An input file as no honest tool makes it."""
+
+    code = "SK-E700"
+    exit_code = 7
 
 
 class NoRowsError(BadInputError):

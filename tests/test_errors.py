@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.errors import BadInputError, ShardkitError, StorageError, UsageError, missing_extra
+from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, StorageError, UsageError, missing_extra
 
 FAMILY = ShardkitError.__subclasses__()
 PART = st.none() | st.text(min_size=1)
@@ -62,3 +62,12 @@ def test_a_missing_extra_says_what_to_install():
     error = missing_extra("train", "tensorflow")
     assert isinstance(error, UsageError)
     assert str(error).endswith("Run: pip install 'shardkit[train]'.")
+
+
+def test_an_error_of_another_module_crosses_as_the_one_that_it_is_of():
+    class CutOffError(DamagedFileError):
+        pass
+
+    copy = ShardkitError.from_dict(CutOffError("it is cut off", where="a.bin").to_dict())
+    assert type(copy) is DamagedFileError
+    assert (copy.what, copy.where, copy.exit_code) == ("it is cut off", "a.bin", 3)

@@ -164,6 +164,8 @@ def _refused_by_system(error: OSError) -> ShardkitError:
     if isinstance(error, PermissionError):
         step = "Choose another place, or allow the user of this command to read and write there"
         return UsageError("the operating system refused", where=where, why=why, next_step=step)
+    if error.errno == errno.ENAMETOOLONG:
+        return UsageError("a name is too long", where=where, why=why, next_step="Choose a shorter name")
     step = "Check that its disk is there and works, then run the same command again"
     return StorageError("the operating system refused", where=where, why=why, next_step=step)
 

@@ -65,8 +65,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return QuotedRecords(self.delimiter, self.has_quotes)
 
 
-# Planning asks for it several times, and so does reading in the same process.
-@functools.lru_cache(maxsize=8192)
+# Planning asks for that of every file several times, and so does reading in the same process.
+@functools.lru_cache(maxsize=65536)
 def read_dialect(file: RawFile, options: SourceOptions) -> Dialect | None:
     """Returns how a file is written, None if it holds nothing but blank lines.
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.errors import BadInputError, DamagedFileError, UnsafeInputError
 from shardkit.file_types import COMPRESSED_PATTERN, compression_of, has_image_suffix
 from shardkit.messages import printable, shown
 from shardkit.sources.base import ArchiveMember, RawFile, SourceOptions, place
@@ -106,7 +106,7 @@ def _zip_members(file: RawFile, *, is_sure: bool) -> Members | None:
         return None
     for entry in entries:
         if (unsafe := unsafe_name(entry.name)) is not None:
-            raise _refused("ZIP", file, f"{shown(entry.name)}: {unsafe}")
+            raise _refused("ZIP", file, f"{shown(entry.name)}: {unsafe}", UnsafeInputError)
     found = [_zip_member(file, e) for e in entries if not _is_hidden(e.name)]
     return _checked(file, sorted(map(_with_compression, found), key=_name_of), "ZIP")
 
@@ -195,13 +195,15 @@ class _Found:
             self._is_judged = True
         self._num_looked_at += 1
         if self._refusal is None and member.refusal is not None:
-            self._refusal = _refused("tar", self._file, f"{shown(member.name)} is refused: {member.refusal}")
+            kind = BadInputError if unsafe_name(member.name) is None else UnsafeInputError
+            self._refusal = _refused("tar", self._file, f"{shown(member.name)} is refused: {member.refusal}", kind)
         if self._is_judged:
             self._check()
         if _is_hidden(member.name):
             return
         if len(self._files) == MAX_MEMBERS:
-            raise _refused("tar", self._file, f"it has more than the {MAX_MEMBERS:,} members that are read")
+            why = f"it has more than the {MAX_MEMBERS:,} members that are read"
+            raise _refused("tar", self._file, why, UnsafeInputError)
         if not self._is_judged:
             self._names.append(member.name)
         if self._refusal is None:
@@ -271,8 +273,8 @@ def _name_of(file: RawFile) -> str:
     return file.name
 
 
-def _refused(kind: str, file: RawFile, why: str) -> BadInputError:
-    return BadInputError(
+def _refused(kind: str, file: RawFile, why: str, error: type[BadInputError] = BadInputError) -> BadInputError:
+    return error(
         f"the {kind} archive is refused",
         where=place(file),
         why=why,

@@ -136,6 +136,8 @@ class QuotedRecords(NamedTuple):
         quotes: Positions = np.flatnonzero(values == _QUOTE) if self.has_quotes else np.zeros(0, np.int64)
         # Few quotes stand between other characters, so that only then the fields are looked at.
         quotes = quotes[(quotes > 0) & (quotes < len(values) - 1)]
+        if not len(quotes):
+            return quotes
         edges = np.frombuffer(f"{self.delimiter}\r\n".encode(), np.uint8)
         blanks = np.setdiff1d(np.frombuffer(b" \t", np.uint8), edges)
         behind = quotes + 1

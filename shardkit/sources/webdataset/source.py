@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UnsafeInputError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
@@ -27,7 +27,7 @@ from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.files.streams import guard_unchanged, open_stream, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
-from shardkit.sources.files.tar_stream import TarDamageError, TarStream
+from shardkit.sources.files.tar_stream import TarDamageError, TarStream, unsafe_name
 from shardkit.sources.webdataset.columns import build_batch, extension_of, infer_columns, required_extensions
 from shardkit.sources.webdataset.samples import MAX_EXTENSIONS, Sample, SeenKeys, read_samples
 from shardkit.units import MiB
@@ -251,7 +251,8 @@ def _refuse(sample: Sample, row: int, file: RawFile, problem: str) -> BadInputEr
         next_step = "Declare the column in a --schema file, with dtype and nullable = true, or correct the file"
     elif f"more than {MAX_EXTENSIONS}" in problem:
         next_step = "Rename the members, or read the archive as a folder of files with another --format"
-    return BadInputError(
+    kind = BadInputError if unsafe_name(sample.key) is None else UnsafeInputError
+    return kind(
         "the sample cannot be used",
         where=f"{place(file)}, sample {shown(sample.key)} (row {row + 1})",
         why=problem,

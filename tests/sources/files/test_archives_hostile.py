@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 
-from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, ShardkitError, UnsafeInputError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.files.streams import open_raw, read_head
@@ -45,7 +45,7 @@ def test_unsafe_names_are_refused(tmp_path, unsafe):
             continue
         path = write(tmp_path, name, pack([("a.csv", b"a\n1\n"), (unsafe, b"a\n1\n"), ("b.csv", b"a\n1\n")]))
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(BadInputError, match="unsafe member name"):
+        with pytest.raises(UnsafeInputError, match="unsafe member name"):
             list_inputs([str(path)])
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -312,7 +312,7 @@ def test_a_member_that_cannot_be_opened_does_not_hide_the_others(tmp_path):
 def test_an_archive_that_is_refused_is_named_even_if_nothing_is_left(tmp_path):
     tolerant = SourceOptions(tolerates_bad_rows=True)
     hostile = write(tmp_path, "in/a.tar", tar_of([("x/b.csv", b"a\n1\n"), ("../c.csv", b"a\n1\n")]))
-    with pytest.raises(BadInputError, match="leads out of the archive"):
+    with pytest.raises(UnsafeInputError, match="leads out of the archive"):
         list_inputs([str(hostile)], tolerant)
     write(tmp_path, "in/b.csv", b"a\n1\n")
     listing = list_inputs([str(tmp_path / "in")], tolerant)

@@ -1,0 +1,50 @@
+"""Commands where a standard stream is closed, or the locale is of ASCII."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shardkit.dataset.open import list_versions
+
+pytestmark = pytest.mark.full
+
+
+def run(folder, line, **environment):
+    return subprocess.run(
+        ["sh", "-c", line.replace("shardkit", f"'{sys.executable}' -P -m shardkit")],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_closed_stream_changes_neither_the_dataset_nor_the_exit_code(tmp_path, closed):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    done = run(tmp_path, f"shardkit convert a.csv out {closed}")
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert list_versions(str(tmp_path / "out")) == [1]
+    assert (tmp_path / "a.csv").read_text() == "a,b\n1,2\n"
+    assert run(tmp_path, f"shardkit convert missing.csv other {closed}").returncode == 2
+
+
+def test_names_are_utf_8_in_a_locale_of_ascii(tmp_path):
+    (tmp_path / "größe.csv").write_text("länge,b\n1,2\n")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run(tmp_path, "shardkit convert größe.csv öut", **ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert list_versions(str(tmp_path / "öut")) == [1]
+    shown = run(tmp_path, "shardkit inspect öut", **ascii_only)
+    assert shown.returncode == 0, shown.stderr
+    assert b"l\\xe4nge" in shown.stdout
+    assert shown.stdout.isascii()
+
+
+def test_a_name_that_is_too_long_is_a_usage_error(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    done = run(tmp_path, f"shardkit convert a.csv {'x' * 256}")
+    assert done.returncode == 2
+    assert b"a name is too long" in done.stderr
