@@ -133,14 +133,16 @@ def own_commit(plan: Plan) -> Committed | None:
     Raises:
         StorageError: If the store kept failing.
     """
-    for version in reversed(list_versions(plan.destination)):
+    first = 0 if plan.base is None else plan.base.version
+    for version in (v for v in reversed(list_versions(plan.destination)) if v > first):
         with contextlib.suppress(DamageError):
             manifest = open_dataset(plan.destination, version).manifest
             if manifest.created.commit_id == plan.created.commit_id:
                 num_bytes = sum(s.num_bytes for s in manifest.splits)
                 num_examples = sum(s.num_examples for s in manifest.splits)
                 return Committed(version=version, num_examples=num_examples, num_bytes=num_bytes)
-            if manifest.created.at < plan.created.at:
+            # An older append may have gone behind this one.
+            if manifest.created.at < plan.created.at and plan.base is None:
                 return None
     return None
 

@@ -15,6 +15,7 @@ from PIL import Image
 import shardkit
 from shardkit.cleaning.decide import plan_cleaning
 from shardkit.cleaning.inventory import take_inventory
+from shardkit.conversion.commit.commit import own_commit
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.conversion.prepare import prepare
 from shardkit.conversion.request import ConvertRequest
@@ -341,3 +342,16 @@ def test_uncompressed_shards_and_transformed_rows_are_appended_to(convert, tmp_p
     found = sorted((r["number"], r["t"]) for r in read_rows(dataset, "train"))
     assert found == [(1.0, "t1"), (2.0, "t2"), (3.0, "t3"), (4.0, "t4"), (5.0, "t5")]
     assert verify_dataset(dataset).is_whole
+
+
+def test_an_attempt_knows_its_version_behind_which_an_older_append_went(convert, data):
+    first = convert(data, splits=SPLITS)
+    more(data)
+    older = planned(first, data / "b.csv")
+    later = msgspec.structs.replace(older.created, at="2999-01-01T00:00:00Z", commit_id="7" * 32)
+    newer = msgspec.structs.replace(planned(first, data / "later/c.csv"), created=later)
+    run_plan(newer)
+    run_plan(older)
+    assert list_versions(first.url) == [1, 2, 3]
+    assert own_commit(newer).version == 2
+    assert own_commit(older).version == 3
