@@ -23,7 +23,7 @@ _MIN_SHARE = 0.75
 _LISTED_CLASSES = 8
 _LISTED_FOLDERS = 3
 _MANY_FOLDERS = 100
-_MANY_OTHERS = 6
+_MANY_OTHERS = 10
 _MASKS = re.compile(r"(?:^|[^a-z])masks?(?:$|[^a-z])", re.IGNORECASE)
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "pictures", "photos"})
 _DOCUMENT_SUFFIXES = frozenset({"", ".txt"})
@@ -249,7 +249,9 @@ def are_class_documents(files: Sequence[RawFile]) -> bool:
     if len(texts) < max(_MIN_DOCUMENTS, 0.9 * len(data)) or any(f.num_bytes > _MAX_DOCUMENT_BYTES for f in texts):
         return False
     by_folder = Counter(file.name.rpartition("/")[0] for file in texts)
-    texts = [file for file in texts if by_folder[file.name.rpartition("/")[0]] > 1]
+    # A folder that holds class folders is none itself, such as train of train/pos, train/neg and train/urls_pos.txt.
+    around = {"/".join(parts[:level]) for parts in (f.split("/") for f in by_folder) for level in range(len(parts))}
+    texts = [f for f in texts if by_folder[f.name.rpartition("/")[0]] > 1 and f.name.rpartition("/")[0] not in around]
     if len(set(map(_class_name, texts))) < 2 or len(texts) < _MIN_SHARE * len(data):
         return False
     if len(texts) < len(data):

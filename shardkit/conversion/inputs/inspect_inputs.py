@@ -25,7 +25,7 @@ from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
-from shardkit.sources.class_folders import check_class_folders
+from shardkit.sources.class_folders import are_class_documents, check_class_folders
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.formats import FORMATS, format_named
@@ -117,7 +117,9 @@ def inspect_inputs(
         listed = tuple(file for file in listed if file.name not in passed)
     # What is appended goes by the recipe.
     has_split_names = (
-        options.has_split_names if leave_out is not None else _tell_splits(listed, is_checked=not has_split_options)
+        options.has_split_names
+        if leave_out is not None
+        else _tell_splits(listed, options, is_checked=not has_split_options)
     )
     options = msgspec.structs.replace(options, format=source.format, has_split_names=has_split_names)
     check_source_options(options)
@@ -220,8 +222,11 @@ def _read_plan(
     return source.infer(files, options), source.notes(files, options), tuple(source.split(files, options))
 
 
-def _tell_splits(files: tuple[RawFile, ...], *, is_checked: bool) -> bool:
+def _tell_splits(files: tuple[RawFile, ...], options: SourceOptions, *, is_checked: bool) -> bool:
     if is_checked:
+        if options.format == "text" and not options.no_labels:
+            # It names all files that are in the way, of which those without a split are some.
+            are_class_documents(files)
         check_all_tell_splits(files)
     return bool(splits_in_names(files))
 

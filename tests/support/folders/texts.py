@@ -25,13 +25,25 @@ def _language_model(folder: Path) -> list[Row]:
     return truth
 
 
-def _reviews(folder: Path) -> list[Row]:
+def _reviews(folder: Path, number: int = 4) -> list[Row]:
     rows = []
     for split in ("train", "test"):
         for label in ("pos", "neg"):
-            for index in range(4):
+            for index in range(number):
                 content = f"A {label} review, {split} {index}.<br /><br />It was long."
                 rows.append((split, write(folder / split / label / f"{index}_{index}.txt", content), label))
+    return rows
+
+
+def _reviews_as_downloaded(folder: Path) -> list[Row]:
+    rows = _reviews(folder, 30)
+    for split in ("train", "test"):
+        for label in ("pos", "neg"):
+            write(folder / split / f"urls_{label}.txt", "http://www.imdb.com/title/tt0453418/usercomments\n" * 4)
+        write(folder / split / "labeledBow.feat", "9 0:9 1:1 2:4\n7 0:7 3:1 5:4\n")
+    write(folder / "imdb.vocab", "the\nand\na\nof\n")
+    write(folder / "imdbEr.txt", "0.0490972013402\n0.201363575849\n")
+    write(folder / "README", "Large Movie Review Dataset v1.0\n")
     return rows
 
 
@@ -68,5 +80,21 @@ TEXTS = (
     ),
     Case("train, valid and test .txt", _language_model, key="text"),
     Case("aclImdb", _reviews, key="text"),
+    Case("aclImdb as downloaded", _reviews_as_downloaded, refusal=("libsvm", "--format text")),
+    Case(
+        "aclImdb as downloaded, texts",
+        _reviews_as_downloaded,
+        ("--format", "text"),
+        refusal=("--exclude imdb.vocab", "--exclude imdbEr.txt", "--exclude test/urls_neg.txt"),
+    ),
+    Case(
+        "aclImdb as downloaded, what is advised",
+        _reviews_as_downloaded,
+        (
+            *("--format", "text", "--exclude", "imdb.vocab", "--exclude", "imdbEr.txt"),
+            *(f"--exclude={split}/urls_{label}.txt" for split in ("train", "test") for label in ("neg", "pos")),
+        ),
+        key="text",
+    ),
     Case("20 newsgroups", _newsgroups, key="text"),
 )
