@@ -5,11 +5,11 @@ from shardkit.runtime.early_signals import stop_at_once_on_signals
 if __name__ == "__main__":
     stop_at_once_on_signals()
 
+import codecs
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
-
-from shardkit.runtime.standard_streams import begin_again_with_utf8, open_closed_streams
 
 
 def main() -> NoReturn:
@@ -20,6 +20,36 @@ def main() -> NoReturn:
     from shardkit.cli import script
 
     script()
+
+
+def open_closed_streams() -> None:
+    """Opens the null device for each standard stream that is closed, as by `>&-`.
+
+    Otherwise the first file that is opened becomes stdout, and what is printed goes into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one. Workers inherit it.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def begin_again_with_utf8() -> None:
+    """Starts the process again where Python takes the names of files for ASCII, as with LC_ALL=C and PYTHONUTF8=0.
+
+    The names of files are then UTF-8. Output stays in the encoding of the locale.
+    """
+    is_ascii = codecs.lookup(sys.getfilesystemencoding()).name == "ascii"
+    # An interpreter that ignores its environment, as with -I, would start again for ever.
+    if is_ascii and os.environ.get("PYTHONUTF8") != "1":
+        # Workers inherit both variables.
+        os.environ.setdefault("PYTHONIOENCODING", f"{sys.stdout.encoding}:backslashreplace")
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 if __name__ == "__main__":

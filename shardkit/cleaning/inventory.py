@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shlex
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from shardkit.conversion.shards.tfds import tfds_documents
 from shardkit.dataset.append_info import statistics_file
 from shardkit.dataset.commit import is_mark
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, is_indexed, manifest_path, parse_manifest_name
-from shardkit.dataset.open import Dataset, list_versions, open_dataset
+from shardkit.dataset.open import Dataset, give_up_command, list_versions, open_dataset
 from shardkit.doctor.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.storage import files as storage
@@ -94,13 +93,14 @@ def find_versions(root: str) -> list[int]:
     names = storage.list_names(storage.join(root, MANIFESTS_DIR))
     odd = [n for n in names if n.endswith(".json") and not n.startswith(".") and parse_manifest_name(n) is None]
     if odd:
-        raise _unsafe(root, f"{MANIFESTS_DIR}/{odd[0]}", "it is no manifest of this shardkit's")
+        raise _unsafe(root, f"{MANIFESTS_DIR}/{odd[0]}", "it is no manifest of this shardkit", "Move it away")
     versions = list_versions(root)
     behind = max(versions, default=0) + 1
     if storage.exists(storage.join(root, manifest_path(behind))):
         versions = list_versions(root)
         if behind not in versions:
-            raise _unsafe(root, manifest_path(behind), "it is there, but the store does not list it")
+            why = "the store does not list it, though it exists"
+            raise _unsafe(root, manifest_path(behind), why, "Run the same command again later")
     return versions
 
 
@@ -118,8 +118,12 @@ def load_version(root: str, number: int, file: Found | None) -> Version:
     try:
         dataset = open_dataset(root, number)
         names = frozenset(_names_of(dataset))
-    except (DamageError, UsageError, UnsafeError) as error:
-        raise _unsafe(root, manifest_path(number), error.what) from error
+    except DamageError as error:
+        step = f"Make that version whole again, or give it up: {give_up_command(root)}"
+        raise _unsafe(root, manifest_path(number), error.what, step) from error
+    except (UsageError, UnsafeError) as error:
+        step = error.next_step or "Move its manifest away if the version is given up"
+        raise _unsafe(root, manifest_path(number), error.what, step) from error
     return Version(
         version=number,
         names=names,
@@ -243,12 +247,11 @@ def _relative(path: str, root: str) -> str:
     return path.removeprefix(root.rstrip("/") + "/")
 
 
-def _unsafe(root: str, path: str, why: str) -> UnsafeError:
+def _unsafe(root: str, path: str, why: str, next_step: str) -> UnsafeError:
     return UnsafeError(
         "it is unknown which files are needed",
         where=storage.redact(storage.join(root, path)),
         why=why,
         state="Nothing was removed",
-        next_step="Make that version whole again, or give it up: "
-        f"shardkit clean {shlex.quote(storage.redact(root))} --drop-broken-version --delete",
+        next_step=next_step,
     )

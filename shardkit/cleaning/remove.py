@@ -68,7 +68,7 @@ def remove(
         inventory: What lay there.
         root: Of the dataset, normalized.
         work_root: Where conversions keep intermediate files.
-        mark: That was put before the inventory was taken; None where nothing lies in the dataset.
+        mark: That was put before the inventory was taken; None if the dataset does not exist.
         delete: Deletes a file of the dataset.
 
     Raises:

@@ -78,6 +78,7 @@ def command(
 
 def _print_report(report: VerifyReport, location: str, seconds: float, *, is_indexed: bool, is_decoded: bool) -> None:
     from shardkit.cli.shell.errors import visible
+    from shardkit.dataset.open import give_up_command
     from shardkit.units import format_count, format_duration, format_number, format_size
 
     shown: dict[str, int] = {}
@@ -118,7 +119,7 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
         f"anew.\nHow it was made: shardkit inspect {location} --json"
     )
     if not report.num_read_shards:
-        click.echo(f"Or give this version up: shardkit clean {location} --drop-broken-version --delete")
+        click.echo(f"Or give this version up: {give_up_command(location)}")
 
 
 def _print_json(dataset: Dataset, report: VerifyReport, seconds: float) -> None:

@@ -61,7 +61,8 @@ class Dataset:
         try:
             return storage.read_decoded(path, lambda raw: decode_shard_table(raw, self.manifest, where))
         except FileNotFoundError as error:
-            raise DamageError("the shard table is missing", where=where, next_step=self.check_step) from error
+            step = f"{self.check_step}. Or give the version up: {give_up_command(self.url)}"
+            raise DamageError("the shard table is missing", where=where, next_step=step) from error
         except DamageError as error:
             error.next_step = error.next_step or self.check_step
             raise
@@ -126,8 +127,8 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
     older = [v for v in versions if v < chosen]
     hint = "To make it anew,"
     if older:
-        drop = f"shardkit clean {shlex.quote(storage.redact(root))} --drop-broken-version --delete"
-        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}, or make it the newest: {drop}. Or"
+        newest = f"make it the newest: {give_up_command(root)}"
+        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}, or {newest}. Or"
     try:
         manifest = storage.read_decoded(path, lambda raw: decode_manifest(raw, where))
     except (DamageError, UnsafeError) as error:
@@ -135,6 +136,11 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
     except OSError as error:
         _raise_unreadable("the manifest", error, where, f"{hint} {_RENEW}")
     return Dataset(root, chosen, manifest)
+
+
+def give_up_command(url: str) -> str:
+    """Returns the command that removes the manifests of versions that cannot be read, for messages."""
+    return f"shardkit clean {shlex.quote(storage.redact(url))} --drop-broken-version --delete"
 
 
 def _raise_unreadable(what: str, error: OSError, where: str, next_step: str) -> NoReturn:

@@ -57,8 +57,8 @@ def session() -> duckdb.DuckDBPyConnection:
 def interruptible(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Result]) -> _Result:
     """Returns what a query gives; a signal ends it at once.
 
-    DuckDB looks for signals between its vectors only, and makes an error of its own of them. So the query of a main
-    thread runs in another one, and the main thread waits.
+    DuckDB checks for signals only between vectors, and turns them into errors of DuckDB. So a helper thread runs the
+    query while the main thread waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return query()

@@ -25,6 +25,6 @@ def test_a_conversion_of_many_processes_is_killed_in_one_of_them(local):
     fault = Fault(("kill-before",), names=("link",), path="/data/")
     outcome = disturb(local.with_workers(NUM_WORKERS), SCENARIOS["next"], (fault,), interfere=read)
     assert (outcome.state, outcome.wrongs) == ("old", ()), outcome.story
-    # Another worker may come to its own fault before it is told of the first.
+    # A second worker may reach its fault before the first one's death stops it.
     assert 1 <= outcome.num_faults <= NUM_WORKERS
     assert pids["planner"] != pids["writer"]

@@ -1,9 +1,9 @@
 """Explores every interleaving of some actors over a store, up to a number of crashes and of jumps of the clock.
 
 An actor is a generator. It yields requests to the store and gets the answers. One request is one step. Between two
-steps of an actor any other actor may do any number of its own, an actor may die, or so much time may pass that no sign
-counts any more. States with the same store, whose actors stand at the same place with the same variables, are explored
-once.
+steps of an actor, other actors may take any number of steps, an actor may die, or so much time may pass that no sign
+counts any more. Two states are the same if their stores, the positions of their actors and all variables are equal.
+Each state is explored once.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def check(files: Mapping[str, Stored], ends: tuple[str | None, ...]) -> str | No
             return f"{path} names {gone[0]}, which is gone"
     told = [(writer, end) for writer, end in zip(WRITERS, ends, strict=False) if end and end.startswith("version ")]
     for writer, end in told:
-        # A version may be dropped behind a newer one, by a cleaning that is told to.
+        # A cleaning with keep_versions may drop a version that has a newer one.
         path = manifest(int(end.removeprefix("version ")))
         if path in versions and versions[path].writer != writer:
             return f"{writer} was told that it made {path}, which is another one"

@@ -43,6 +43,13 @@ def test_names_are_utf_8_in_a_locale_of_ascii(tmp_path):
     assert shown.stdout.isascii()
 
 
+def test_an_interpreter_that_stays_with_ascii_is_not_started_for_ever(tmp_path):
+    command = [sys.executable, "-X", "utf8=0", "-P", "-m", "shardkit", "--version"]
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, env=ascii_only, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_name_that_is_too_long_is_a_usage_error(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     done = run(tmp_path, f"shardkit convert a.csv {'x' * 256}")

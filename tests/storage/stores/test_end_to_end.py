@@ -64,7 +64,7 @@ def test_from_raw_files_in_a_store_to_predictions(server, table, tmp_path):
     succeed("convert", f"{base}/raw", url, *options)
     succeed("convert", table, tmp_path / "set", *options)
     remote, local = objects_below(url), objects_below(str(tmp_path / "set"))
-    # Each attempt at a commit has a shard table of its own.
+    # The names of shard tables differ between attempts at a commit.
     assert {name for name in remote if ".shards." not in name} == {name for name in local if ".shards." not in name}
     assert len(remote) == len(local)
     assert shards_of(remote) == shards_of(local)
