@@ -19,7 +19,7 @@ from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_n
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_notes, engine_rows
-from shardkit.cli.shell.supervised import announce_work_folder, is_begun_again, is_supervised
+from shardkit.cli.shell.supervised import announce_step, announce_work_folder, is_begun_again, is_supervised
 from shardkit.cli.shell.tables import print_columns
 from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_behind_commit
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
@@ -40,6 +40,7 @@ from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.append_info import own_inputs
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
+from shardkit.runtime.bounded import steps_bounded
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB, format_count, format_number
@@ -77,7 +78,7 @@ def convert(
     if options.append:
         tidy_after_append(options)
     try:
-        with planning(display), _explained(options):
+        with _planning(display, options):
             prepared = prepare(options)
     except NothingNew as nothing:
         show_nothing_new(Console(highlight=False), nothing, options.destination)
@@ -97,6 +98,12 @@ def convert(
         raise explain_full_disk(plan, error).with_state(_state_of(plan)) from error
     with stop_behind_commit(made.committed.version):
         _show(console, made, plan, options.destination, started)
+
+
+@contextlib.contextmanager
+def _planning(display: Display, options: ConvertRequest) -> Iterator[None]:
+    with planning(display), _explained(options), steps_bounded(options.max_row_seconds, announce_step):
+        yield
 
 
 def _show(console: Console, made: _Made, plan: Plan, destination: str, started: float) -> None:
@@ -253,7 +260,7 @@ def _dry_run(
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
         try:
-            with planning(display), _explained(options):
+            with _planning(display, options):
                 prepared = prepare(options)
         except NothingNew as nothing:
             show_nothing_new(Console(highlight=False), nothing, options.destination)

@@ -133,7 +133,7 @@ class ConvertRequest(RecipeOptions, frozen=True, kw_only=True, forbid_unknown_fi
         RUN, "run", minimum=1, is_common=True,
     )] = None  # fmt: skip
     max_memory: Annotated[int | None, Option(
-        "--max-memory", "What a process may ask for; nine tenths of what is free, 2GiB at least, if not given.",
+        "--max-memory", "What a process may ask for; a quarter of what is free, from 1GiB to 8GiB, if not given.",
         RUN, "run", form=Size(),
     )] = None  # fmt: skip
     work_dir: Annotated[str | None, Option(

@@ -102,7 +102,7 @@ class GzipStream:
 
     def readinto(self, buffer: memoryview, /) -> int:
         """Fills a buffer as far as it can, and returns how many bytes that were; 0 at the end."""
-        found = self.read(len(buffer))
+        found = self.read(min(len(buffer), _PIECE_BYTES))
         buffer[: len(found)] = found
         return len(found)
 

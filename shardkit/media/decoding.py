@@ -55,6 +55,9 @@ def _decode_image(data: bytes, max_pixels: int) -> None:
             if frame and num_pixels > max_pixels:
                 break
             image.load()
+    except MemoryError:
+        # The row needs more memory than a process may take; its bytes may be sound.
+        raise
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         raise DecodingError(f"it cannot be decoded: {reason_of(error)}") from error

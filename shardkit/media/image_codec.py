@@ -116,6 +116,9 @@ def rewrite(data: bytes, options: ImageOptions) -> EncodedImage:
         raise ImageError("the image cannot be used", str(error), data) from error
     try:
         encoded = _rewrite(data, header, options)
+    except MemoryError:
+        # The row needs more memory than a process may take; its bytes may be sound.
+        raise
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         raise ImageError("the image cannot be decoded and written anew", reason_of(error), data) from error
@@ -152,6 +155,9 @@ def open_upright(data: bytes, max_pixels: int, reduced: Callable[[int, int], tup
         image = _upright(image, orientation)
         is_plain = image.mode in _PLAIN_MODES["jpeg"] and "transparency" not in image.info
         return image if is_plain else _for_jpeg(_converted(image))
+    except MemoryError:
+        # The row needs more memory than a process may take; its bytes may be sound.
+        raise
     except Exception as error:
         # Decoders raise all kinds of errors at damaged data.
         raise ImageError("the image cannot be decoded", reason_of(error), data) from error

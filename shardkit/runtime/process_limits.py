@@ -10,15 +10,16 @@ import signal
 import sys
 from pathlib import Path
 
-from shardkit.units import GiB
+from shardkit.units import GiB, format_size
 
 EXIT_NO_MEMORY = 71  # EX_OSERR of <sysexits.h>.
 
 _PR_SET_PDEATHSIG = 1
-_MIN_MEMORY_BYTES = 2 * GiB
-_SHARE = 0.9
+_MIN_MEMORY_BYTES, _MAX_MEMORY_BYTES = GiB, 8 * GiB
+_FREE_FRACTION = 4
 
 _is_replaceable = False
+_allowed_bytes: int | None = None
 
 
 def die_with_parent() -> None:
@@ -35,18 +36,25 @@ def limit_memory(num_bytes: int | None = None) -> None:
     A row that needs more then fails with an error, before the system ends whatever process it likes.
 
     Args:
-        num_bytes: The limit; None takes nine tenths of what is free now, 2 GiB at least.
+        num_bytes: The limit; None takes a quarter of what is free now, 1 GiB at least and 8 GiB at most.
     """
+    global _allowed_bytes
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if num_bytes is None:
         free = free_bytes()
         if free is None or soft != resource.RLIM_INFINITY:
             return
-        num_bytes = max(_MIN_MEMORY_BYTES, int(free * _SHARE))
+        num_bytes = min(max(_MIN_MEMORY_BYTES, free // _FREE_FRACTION), _MAX_MEMORY_BYTES)
     if hard != resource.RLIM_INFINITY:
         num_bytes = min(num_bytes, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, hard))
+        _allowed_bytes = num_bytes
+
+
+def memory_told() -> str | None:
+    """Returns what `limit_memory` allows, as a clause for a message; None where it was not called."""
+    return None if _allowed_bytes is None else f"--max-memory allows {format_size(_allowed_bytes)} a process"
 
 
 def ask_for_memory_late() -> None:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from shardkit.errors import BadInputError
 from shardkit.features import Features
+from shardkit.messages import printable
+from shardkit.runtime.bounded import bounded
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
 from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
 from shardkit.transforms.images import ImageStep, image_step
@@ -151,9 +153,11 @@ def _steps(features: Features, options: TransformOptions, source: SourceOptions)
     if options.drop_null:
         steps.append(drop_null_step(now(), options.drop_null))
     if options.map_path is not None:
-        steps.append(MapStep(now(), options))
+        with bounded(f"--map {printable(options.map_path)}"):
+            steps.append(MapStep(now(), options))
     if options.select is not None:
-        steps.append(select_step(now(), options.select))
+        with bounded("--select"):
+            steps.append(select_step(now(), options.select))
     if options.unicode_form:
         steps.append(unicode_step(now(), options.unicode_form))
     if options.lower:

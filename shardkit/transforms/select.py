@@ -177,6 +177,8 @@ def _ask(batch: pa.RecordBatch, statement: Statement, *, is_planning: bool = Fal
     )
     try:
         return _query(batch, statement, statement.sql or "")
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError(f"{OPTION}: {reason_of(error)}") from error
     except of_values as error:
         if is_planning:
             raise _fails(error) from error

@@ -20,6 +20,7 @@ import click
 
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
 from shardkit.runtime.early_signals import stopped_sentence
+from shardkit.runtime.process_limits import memory_told
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 EXIT_BUG = 70
@@ -151,7 +152,14 @@ def _translate(error: BaseException) -> ShardkitError | None:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         return missing_extra(*extra) if extra else None
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
-        return OutOfSpaceError("there is not enough memory", next_step="Free some, then run the same command again")
+        told = memory_told()
+        step = "Free some, then run the same command again"
+        return OutOfSpaceError(
+            "there is not enough memory",
+            where=next(iter(getattr(error, "__notes__", ())), None),
+            why=told,
+            next_step=step if told is None else "Run the same command again with a larger --max-memory",
+        )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")
     if isinstance(error, OSError) and error.errno and error.filename is not None:

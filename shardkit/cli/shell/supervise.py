@@ -19,11 +19,13 @@ from types import FrameType
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from shardkit.cli.shell.errors import explain, show
-from shardkit.cli.shell.supervised import EXIT_LOST_WORKER, announce_end, begin_below
+from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, begin_below
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
-from shardkit.errors import StorageError
+from shardkit.errors import BadInputError, StorageError
+from shardkit.runtime.bounded import PLANNING_TIMES, BoundedStep
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 
@@ -40,12 +42,14 @@ _GRACE_SECONDS = 3.0
 class _End(NamedTuple):
     """How the process below ended: its exit code, negative for a signal; where it hung; whether it said so.
 
-    A user's function, or a library that it calls, may end the process as if all were well.
+    A user's function, or a library that it calls, may end the process as if all were well. `late` is the step of the
+    planning that passed its deadline.
     """
 
     code: int
     hung: Mapping[int, Place] = {}
     was_announced: bool = False
+    late: BoundedStep | None = None
 
 
 def supervised(run: Callable[[], int]) -> int:
@@ -64,6 +68,8 @@ def supervised(run: Callable[[], int]) -> int:
         folder = child.folder or folder
         if child.asked_to_stop or end.was_announced:
             return end.code if end.code >= 0 else 128 - end.code
+        if end.late is not None:
+            return _give_up_planning(end.late)
         left = _what_is_left(folder)
         is_new = folder is not None and _suspect_attempts(folder, end, number)
         ends_without_trace = 0 if is_new or left != before else ends_without_trace + 1
@@ -80,6 +86,8 @@ class _Child:
     def __init__(self, run: Callable[[], int], number: int) -> None:
         self.folder: Path | None = None
         self.asked_to_stop = False
+        self._steps: dict[int, BoundedStep] = {}
+        self._has_announced_end = False
         self._read, write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -97,28 +105,41 @@ class _Child:
         previous = {number: signal.signal(number, self._hand_on) for number in numbers}
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
         hung: Mapping[int, Place] = {}
+        late: BoundedStep | None = None
         try:
             text = b""
-            told: list[bytes] = []
             while True:
                 ready, _, _ = select.select([self._read], [], [], _POLL_SECONDS)
                 if ready:
                     found = os.read(self._read, 4096)
                     if not found:
                         break
-                    text += found
-                    *told, _ = text.split(b"\0")
-                    self.folder = next((Path(os.fsdecode(path)) for path in told if path), None)
-                elif not hung:
-                    hung = self._hung()
-                    if hung:
+                    *messages, text = (text + found).split(END_OF_MESSAGE)
+                    for message in messages:
+                        self._heed(msgspec.json.decode(message, type=Message))
+                elif not hung and late is None:
+                    hung, late = self._hung(), self._late()
+                    if hung or late is not None:
                         self._signal(signal.SIGKILL)
             _, status = os.waitpid(self._pid, 0)
         finally:
             os.close(self._read)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        return _End(os.waitstatus_to_exitcode(status), hung, b"" in told)
+        return _End(os.waitstatus_to_exitcode(status), hung, self._has_announced_end, late)
+
+    def _heed(self, message: Message) -> None:
+        self._has_announced_end |= message.is_end
+        if message.folder is not None:
+            self.folder = Path(os.fsdecode(message.folder))
+        if message.step is not None:
+            self._steps[message.step.number] = message.step
+            if message.step.deadline is None:
+                del self._steps[message.step.number]
+
+    def _late(self) -> BoundedStep | None:
+        now = time.monotonic()
+        return next((s for s in self._steps.values() if s.deadline is not None and s.deadline < now), None)
 
     def _hung(self) -> Mapping[int, Place]:
         if self.folder is None:
@@ -199,6 +220,17 @@ def _sentence(end: _End) -> str:
         return f"the conversion ended with {signal.Signals(-end.code).name}"
     except ValueError:
         return f"the conversion ended with signal {-end.code}"
+
+
+def _give_up_planning(step: BoundedStep) -> int:
+    error = BadInputError(
+        "planning was held up",
+        why=f"{step.what} took longer than {step.seconds:g} s, {PLANNING_TIMES} times --max-row-seconds",
+        state="Nothing was committed",
+        next_step="Make it faster, or allow more with --max-row-seconds",
+    )
+    show(explain(error), error)
+    return error.exit_code
 
 
 def _give_up(end: _End, folder: Path | None) -> int:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+
+from shardkit.runtime.bounded import BoundedStep
+
 EXIT_LOST_WORKER = 75  # EX_TEMPFAIL of <sysexits.h>.
+END_OF_MESSAGE = b"\n"
+_MAX_LETTERS = 500
 
 _channel: int | None = None
 _is_begun_again = False
@@ -27,16 +33,36 @@ def is_begun_again() -> bool:
     return _is_begun_again
 
 
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process says to the one above.
+
+    Attributes:
+        folder: The folder where it works.
+        step: A step of the planning that began or ended.
+        is_end: Whether it ends because it wants to, with the exit code of the command.
+    """
+
+    folder: bytes | None = None
+    step: BoundedStep | None = None
+    is_end: bool = False
+
+
 def announce_work_folder(path: str | Path) -> None:
     """Tells the process above where this one works."""
-    _tell(os.fsencode(path))
+    _tell(Message(folder=os.fsencode(path)))
+
+
+def announce_step(step: BoundedStep) -> None:
+    """Tells the process above of a step of the planning."""
+    # A write to a pipe is whole up to 4 KiB.
+    _tell(Message(step=step._replace(what=step.what[:_MAX_LETTERS])))
 
 
 def announce_end() -> None:
     """Tells the process above that this one ends because it wants to, and that its exit code is the command's."""
-    _tell(b"")
+    _tell(Message(is_end=True))
 
 
-def _tell(message: bytes) -> None:
+def _tell(message: Message) -> None:
     if _channel is not None:
-        os.write(_channel, message + b"\0")
+        os.write(_channel, msgspec.json.encode(message) + END_OF_MESSAGE)

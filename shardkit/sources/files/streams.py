@@ -292,7 +292,7 @@ class _JoinedStreams:
         return b""
 
     def readinto(self, buffer: memoryview, /) -> int:
-        found = self.read(len(buffer))
+        found = self.read(min(len(buffer), COMPRESSED_BYTES))
         buffer[: len(found)] = found
         return len(found)
 
@@ -315,6 +315,9 @@ def _translated(file: RawFile) -> Iterator[None]:
     try:
         yield
     except ShardkitError:
+        raise
+    except MemoryError as error:
+        error.add_note(place(file))  # The message at the end of a command names it.
         raise
     except _TRANSLATED as error:
         raise _translation(error, file) from error

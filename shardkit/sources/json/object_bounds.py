@@ -149,7 +149,8 @@ def iter_elements(
         held, offset, state = held[used:], offset + used, after
         if len(held) > max_record_bytes and len(begun := held.lstrip(_SPACES + b",")) > max_record_bytes:
             raise RecordTooLongError(offset + len(held) - len(begun), begun[:_SHOWN_BYTES])
-        wanted = block_bytes if len(held) < block_bytes else 2 * len(held)
+        most = max(max_record_bytes, len(held)) + block_bytes
+        wanted = block_bytes if len(held) < block_bytes else min(2 * len(held), most)
 
 
 def _check_end(rest: bytes, offset: int, state: State) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shardkit.errors import UsageError
 from shardkit.messages import shown
+from shardkit.runtime.bounded import bounded
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.files.expansion_limit import largest_expansion
@@ -24,6 +25,7 @@ _INTEGER = re.compile(
 )
 _ROWID_NAMES = ("_rowid_", "rowid", "oid")
 _NAMED_TABLES = 20
+_FETCHED_ROWS = 64
 _TYPES = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "blob": pa.binary()}
 
 
@@ -143,7 +145,14 @@ def execute(connection: sqlite3.Connection, rows: Rows, sql: str, file: RawFile)
         yield from connection.execute(sql)
         return
     with query_errors(rows, file), only_queries(connection):
-        yield from connection.execute(sql)
+        what = f"{rows.title} of {place(file)}"
+        with bounded(what):
+            cursor = connection.execute(sql)
+            found = cursor.fetchmany(_FETCHED_ROWS)
+        while found:
+            yield from found
+            with bounded(what):
+                found = cursor.fetchmany(_FETCHED_ROWS)
 
 
 def _list(connection: sqlite3.Connection) -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ NEWLINE, RETURN = 0x0A, 0x0D
 
 _SEARCH_BYTES = 64 * 1024
 _SHOWN_BYTES = 1024
+_GROWN_BYTES = 1024 * 1024
 
 
 class TextBlock(NamedTuple):
@@ -131,11 +132,33 @@ def iter_blocks(
             yield TextBlock(view[:end], offset, at_end)
         if at_end:
             return
+        if not end:
+            view.release()
+            buffer = larger(buffer, num_held, max(block_bytes, max_record_bytes + 1))
+            continue
         rest = bytes(view[end:num_held])
-        # A new one where a record needs more room, or where a view of the old one is still in use.
-        buffer = buffer if end else bytearray(2 * len(buffer))
         num_held, offset = len(rest), offset + end
         buffer[:num_held] = rest
+
+
+def larger(buffer: bytearray, num_held: int, most: int) -> bytearray:
+    """Returns a buffer with the same first bytes and twice the room; no more than `most`, unless it has that already.
+
+    Args:
+        buffer: Not used any more afterwards.
+        num_held: How many bytes count.
+        most: The room for the longest record.
+    """
+    added = min(len(buffer), max(0, most - len(buffer)))
+    try:
+        # The system moves large blocks without a copy.
+        for start in range(0, added, _GROWN_BYTES):
+            buffer += bytes(min(_GROWN_BYTES, added - start))
+    except BufferError:  # A view of it is still in use.
+        grown = bytearray(len(buffer) + added)
+        grown[:num_held] = memoryview(buffer)[:num_held]
+        return grown
+    return buffer
 
 
 def as_array(data: Text) -> npt.NDArray[np.uint8]:

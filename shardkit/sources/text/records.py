@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shardkit.sources.base import MAX_RAW_BYTES, RawFile
 from shardkit.sources.files.streams import ByteStream, open_raw
-from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions
+from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, larger
 from shardkit.storage import files as storage
 from shardkit.units import KiB
 
@@ -197,10 +197,7 @@ class _Reader:
         self.offset, self.num_held = self.offset + num_bytes, len(rest)
 
     def grow(self, num_bytes: int) -> None:
-        # A new buffer, because a view of the old one may still be in use.
-        larger = bytearray(max(len(self.buffer), min(2 * len(self.buffer), num_bytes)))
-        larger[: self.num_held] = self.view(self.num_held)
-        self.buffer = larger
+        self.buffer = larger(self.buffer, self.num_held, num_bytes)
 
 
 def _skip_record(reader: _Reader, rule: TextRule) -> TextPart:

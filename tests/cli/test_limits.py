@@ -1,0 +1,123 @@
+"""The limits of memory and time hold while a conversion is planned, and their errors name the options."""
+
+import gzip
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from shardkit.dataset.open import list_versions
+from shardkit.units import MiB
+
+pytestmark = pytest.mark.full
+
+FUNCTIONS = """
+import re
+
+def eat(batch):
+    eaten = []
+    while True:
+        eaten.append(bytearray(50_000_000))
+
+def spin(batch):
+    re.match(r"(a+)+$", "a" * 60 + "b")
+"""
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+
+
+@pytest.fixture
+def convert(tmp_path):
+    """Runs `convert`; returns its exit code, what it wrote to stderr, and the most memory of a process in bytes."""
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    (tmp_path / "rows.csv").write_text("id,x\n" + "".join(f"{i},{i / 8}\n" for i in range(100)))
+
+    def run(source, *options):
+        command = [sys.executable, "-m", "shardkit", "convert", source, "out", *options]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            said = process.stderr.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert list_versions(str(tmp_path / "out")) == []
+        assert "Nothing was committed" in said or process.returncode == 6
+        return process.returncode, said, usage.ru_maxrss * 1024
+
+    return run
+
+
+def write_bomb(path, begin, end):
+    """Writes a gzip file of one value of 768 MiB between `begin` and `end`."""
+    member = gzip.compress(b"x" * (16 * MiB))
+    path.write_bytes(gzip.compress(begin) + 48 * member + gzip.compress(end))
+
+
+@pytest.mark.fresh_start
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [
+        ("bomb.csv.gz", b"a,b\n1,", b"\n2,y\n"),
+        ("bomb.jsonl.gz", b'{"a": 1, "b": "', b'"}\n{"a": 2, "b": "y"}\n'),
+        ("bomb.txt.gz", b"", b"\nhello\n"),
+    ],
+)
+def test_a_value_that_inflates_without_end_takes_little_more_than_the_longest_record(
+    tmp_path, convert, name, begin, end
+):
+    write_bomb(tmp_path / name, begin, end)
+    code, said, peak_bytes = convert(name, "--max-expansion", "2000", "--max-record-size", "256MiB")
+    assert code == 3
+    assert f" in {name}" in said
+    assert "256 MiB that a record may have" in said
+    assert peak_bytes < 700 * MiB
+
+
+@pytest.mark.fresh_start
+def test_too_little_memory_while_planning_names_the_file_and_the_option(tmp_path, convert):
+    write_bomb(tmp_path / "bomb.csv.gz", b"a,b\n1,", b"\n2,y\n")
+    code, said, peak_bytes = convert("bomb.csv.gz", "--max-expansion", "2000", "--max-memory", "256MiB")
+    assert code == 6
+    assert "there is not enough memory in bomb.csv.gz: --max-memory allows 256 MiB a process" in said
+    assert peak_bytes < 400 * MiB
+
+
+def test_a_map_that_eats_memory_while_planning_is_ended_by_max_memory(convert):
+    code, said, _ = convert("rows.csv", "--map", "functions.py:eat", "--max-memory", "800MiB")
+    assert code == 6
+    assert "--max-memory allows 800 MiB a process" in said
+
+
+def test_a_statement_that_needs_too_much_memory_costs_the_row(convert):
+    pytest.importorskip("duckdb")
+    statement = "SELECT id, CASE WHEN id = 40 THEN list_sum(range(200000000)) ELSE 1 END AS y FROM rows"
+    code, said, _ = convert("rows.csv", "--select", statement, "--max-memory", "600MiB")
+    assert code == 3
+    assert "rows.csv, row 41" in said
+    assert "ran out of memory (see --max-memory)" in said
+
+
+def test_an_image_that_needs_too_much_memory_is_named(tmp_path, convert):
+    from PIL import Image
+
+    Image.new("RGB", (7_900, 7_900)).save(tmp_path / "large.png")
+    code, said, _ = convert("large.png", "--image-size", "64x64", "--max-memory", "400MiB")
+    assert code == 3
+    assert "large.png" in said
+    assert "ran out of memory (see --max-memory)" in said
+
+
+@pytest.mark.parametrize("condition", ["", " WHERE x < 0"])
+def test_a_view_without_end_is_ended_by_max_row_seconds(tmp_path, convert, condition):
+    with sqlite3.connect(tmp_path / "rows.db") as connection:
+        connection.execute(f"CREATE VIEW endless AS {ENDLESS}{condition}")
+    connection.close()
+    code, said, _ = convert("rows.db", "--table", "endless", "--max-row-seconds", "0.2")
+    assert code == 3
+    assert "table 'endless' of rows.db took longer than 2 s, 10 times --max-row-seconds" in said
+
+
+def test_a_map_without_end_is_ended_by_max_row_seconds_though_it_never_lets_go(convert):
+    # A regular expression holds Python's global lock until it is done, which would take years here.
+    code, said, _ = convert("rows.csv", "--map", "functions.py:spin", "--max-row-seconds", "0.5")
+    assert code == 3
+    assert "functions.py:spin took longer than 5 s" in said
