@@ -226,6 +226,20 @@ def settle(source: Source, files: tuple[RawFile, ...], options: SourceOptions) -
     return options if decided is None else cast(SourceOptions, decided(files, options))
 
 
+def read_together(
+    source: Source, indices: Sequence[int], files: tuple[RawFile, ...], features: Features, options: SourceOptions
+) -> RowBatch | None:
+    """Returns the rows of small whole files at once; None if the source cannot, or each must be read alone.
+
+    The rows and their order are those of reading one file after the other.
+
+    Raises:
+        BadInputError, UsageError: What reading one of them alone would raise.
+    """
+    together = getattr(source, "read_together", None)
+    return None if together is None else cast("RowBatch | None", together(indices, files, features, options))
+
+
 def place(file: RawFile, *, line: int | None = None, row: int | None = None) -> str:
     """Returns where something is, such as `a.csv, line 17`."""
     name = printable(file.name)

@@ -16,9 +16,19 @@ from shardkit.conversion.rows.crash_records import CrashRecord, crashed_rows, lo
 from shardkit.conversion.rows.first_rows import part_of, read_split
 from shardkit.conversion.rows.small_files import join_batches
 from shardkit.conversion.rows.unknown_splits import without_unknown_splits
-from shardkit.errors import BadInputError, DamagedFileError
+from shardkit.errors import BadInputError, DamagedFileError, UsageError
 from shardkit.features import Features
-from shardkit.sources.base import MAX_RAW_BYTES, InputSplit, RejectedRow, RowBatch, place, reason_of, rejected_row
+from shardkit.sources import source_for
+from shardkit.sources.base import (
+    MAX_RAW_BYTES,
+    InputSplit,
+    RejectedRow,
+    RowBatch,
+    place,
+    read_together,
+    reason_of,
+    rejected_row,
+)
 from shardkit.sources.files.streams import read_head
 from shardkit.transforms.pipeline import Applied, apply
 from shardkit.transforms.row_origin import origin_of, place_of, raw_row
@@ -101,6 +111,10 @@ def _read(
     damage: dict[int, str],
 ) -> Iterator[RowBatch]:
     if split.parts:
+        rows = None if crash_record.is_by_file or crash_record.files else _read_together(plan, split, features, attempt)
+        if rows is not None:
+            yield rows
+            return
         yield from join_batches(_read_parts(plan, split, crash_record, features, attempt, damage))
         return
     seconds = plan.recipe.max_row_seconds
@@ -120,6 +134,20 @@ def _read(
             continue
         alone = msgspec.structs.replace(split, file_start=index, file_stop=index + 1)
         yield from _watched(read_split(alone, plan.files, features, plan.recipe.source), attempt, seconds, index)
+
+
+def _read_together(plan: Plan, split: InputSplit, features: Features, attempt: Attempt) -> RowBatch | None:
+    if any(part.max_rows for part in split.parts):
+        return None
+    source = source_for(plan.recipe.source.format or "")
+    indices = [part.file_start for part in split.parts]
+    attempt.begin(READING, plan.recipe.max_row_seconds * _READ_TIMES, 0)
+    try:
+        return read_together(source, indices, plan.files, features, plan.recipe.source)
+    except (BadInputError, UsageError):
+        return None  # Reading one after the other tells which.
+    finally:
+        attempt.rest()
 
 
 def _read_parts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -48,6 +48,7 @@ from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
 from shardkit.sources.text.rejected_records import BatchMaker, error_at
 from shardkit.sources.text.splits import read_blocks, split_file
+from shardkit.sources.text.together import read_small_texts, rows_of
 from shardkit.sources.text.type_inference import (
     Evidence,
     column_notes,
@@ -198,6 +199,30 @@ class CsvSource(SourceSettings):
             if split.stop and start >= split.stop:
                 return
             yield from map(folders.fill, self._read_rows(split, file, dialect, folders.stored, options))
+
+    def read_together(
+        self, indices: Sequence[int], files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> RowBatch | None:
+        """Returns the rows of small whole files of the same columns at once; None if each must be read alone."""
+        options = self._with_format(options)
+        dialects = {index: dialect for index in indices if (dialect := read_dialect(files[index], options)) is not None}
+        if len({(d.columns, d.delimiter, d.has_quotes) for d in dialects.values()}) != 1:
+            return None
+        dialect = next(iter(dialects.values()))
+        if sorted(_kept(dialect, options)) != sorted(f.name for f in features):
+            return None
+        # A quote may hold line ends, and may stay open.
+        texts = read_small_texts(
+            list(dialects), files, lambda index, data: None if b'"' in data else dialects[index].data_start
+        )
+        if texts is None:
+            return None
+        parser = CsvParser(dialect, features, options.null_values, options.max_field_bytes, options.leading_zeros)
+        try:
+            batch, num_rounded = parser.parse(b"".join(text.data for text in texts))
+        except RECORD_ERRORS:
+            return None
+        return rows_of(batch, num_rounded, texts, files)
 
     def _read_rows(
         self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from shardkit.sources.text.blocks import Lines
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.rejected_records import BatchMaker, error_at
 from shardkit.sources.text.splits import read_blocks, split_file
+from shardkit.sources.text.together import read_small_texts, rows_of
 from shardkit.sources.text_heads import BOM, check_is_text
 from shardkit.units import KiB
 
@@ -95,6 +96,16 @@ class JsonLinesSource(SourceSettings):
                 return
             rows = self._read_rows(split, start, file, folders.stored, beginning.modes, options)
             yield from map(folders.fill, rows)
+
+    def read_together(
+        self, indices: Sequence[int], files: tuple[RawFile, ...], features: Features, options: SourceOptions
+    ) -> RowBatch | None:
+        """Returns the rows of small whole files at once; None if each must be read alone."""
+        texts = read_small_texts(indices, files, lambda _, data: len(BOM) if data.startswith(BOM) else 0)
+        # A file of which a column is written in another way has values that do not fit this decoder.
+        decoder, _ = readers(features, {}, options)
+        parsed = None if texts is None else try_decode(decoder, b"".join(text.data for text in texts))
+        return None if texts is None or parsed is None else rows_of(*parsed, texts, files)
 
     def _read_rows(
         self,

@@ -133,7 +133,8 @@ class QuotedRecords(NamedTuple):
         Blanks may follow.
         """
         values = as_array(data)
-        quotes: Positions = np.flatnonzero(values == _QUOTE) if self.has_quotes else np.zeros(0, np.int64)
+        has_quotes = self.has_quotes and not (isinstance(data, bytes) and b'"' not in data)
+        quotes: Positions = np.flatnonzero(values == _QUOTE) if has_quotes else np.zeros(0, np.int64)
         # Few quotes stand between other characters, so that only then the fields are looked at.
         quotes = quotes[(quotes > 0) & (quotes < len(values) - 1)]
         if not len(quotes):
@@ -199,7 +200,7 @@ class QuotedRecords(NamedTuple):
         # A bit a byte, set from an opening quote up to the closing one; None without quotes. Quotes alternate if every
         # other one stands at the start of a field, or right behind the one that it doubles; else some are mere text,
         # and each is looked at.
-        if not self.has_quotes:
+        if not self.has_quotes or (isinstance(data, bytes) and b'"' not in data):
             return None
         values = as_array(data)
         inside: Words | None = None

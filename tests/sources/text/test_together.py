@@ -1,0 +1,119 @@
+"""Small files that are parsed in one go give what they give one after the other."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.errors import BadInputError, UsageError
+from shardkit.features import make_feature
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
+from shardkit.sources.csv.source import CsvSource
+from shardkit.sources.json.lines_source import JsonLinesSource
+from tests.support.files.csv_makers import PROPERTY
+
+FEATURES = (
+    make_feature("a", "int64", nullable=True),
+    make_feature("b", "string", nullable=True),
+    make_feature("x", "float32", nullable=True),
+)
+CSV_LINES = ["1,x,0.5", "2,,0.1", ",y,", "", " ", '3,"q",2', '4,"q\nr",2', '5,"open,2', "6,z", "s,z,1"]
+CSV_LINES += ["7,\0,1", "8,é,1e60"]
+JSON_LINES = [
+    '{"a": 1, "b": "x", "x": 0.5}',
+    '{"b": "y", "a": 2}',
+    "{}",
+    "",
+    " ",
+    '{"a": "3"}',
+    '{"x": "0.1"}',
+    '{"a": 1, "a": 2}',
+    "[]",
+    '{"x": 0.1}',
+    '{"a": 1',
+    '{"b": 5}',
+]
+
+
+def texts(lines, headers):
+    """Draws the contents of some small files."""
+    line_ends = st.sampled_from(["\n", "\r\n"])
+    body = st.lists(st.sampled_from(lines[:4]) | st.sampled_from(lines), max_size=4)
+    one = st.builds(
+        lambda mark, header, rows, end, is_ended: mark + end.join([*header, *rows]) + (end if is_ended else ""),
+        st.sampled_from(["", "", "\ufeff"]),
+        st.sampled_from(headers),
+        body,
+        line_ends,
+        st.booleans(),
+    )
+    return st.lists(one, min_size=1, max_size=6)
+
+
+def write_all(folder, contents, suffix):
+    """Writes the files; returns them as a source gets them."""
+    for path in folder.iterdir():
+        path.unlink()
+    for number, content in enumerate(contents):
+        (folder / f"{number}{suffix}").write_text(content, newline="")
+    return list_inputs((str(folder),), SourceOptions(format="csv")).files
+
+
+def one_by_one(source, files, options):
+    """Returns the batches of the files with identities and files of the rows; None if one cannot be read whole."""
+    found = []
+    try:
+        for split in source.split(files, options):
+            found += source.read(split, files, FEATURES, options)
+    except (BadInputError, UsageError):
+        return None
+    return (
+        pa.Table.from_batches([rows.batch for rows in found]),
+        np.concatenate([rows.identities for rows in found]).tolist(),
+        [rows.file_indices for rows in found for _ in range(rows.batch.num_rows)],
+        sum(rows.num_rounded.get("x", 0) for rows in found),
+    )
+
+
+def at_once(source, files, options):
+    """Returns the same of one go, None where the source leaves the files to be read one by one."""
+    try:
+        rows = source.read_together(range(len(files)), files, FEATURES, options)
+    except (BadInputError, UsageError):
+        return None
+    if rows is None:
+        return None
+    table = pa.Table.from_batches([rows.batch])
+    return table, rows.identities.tolist(), rows.file_indices.tolist(), rows.num_rounded.get("x", 0)
+
+
+@PROPERTY
+@given(texts(CSV_LINES, [["a,b,x"], ["a,b,x"], ["b,a,x"], ["a;b;x"]]))
+def test_csv_files_together_are_the_files_one_by_one(tmp_path, contents):
+    options = SourceOptions(format="csv")
+    files = write_all(tmp_path, contents, ".csv")
+    together = at_once(CsvSource(), files, options)
+    assert together is None or together == one_by_one(CsvSource(), files, options)
+
+
+@PROPERTY
+@given(texts(JSON_LINES, [[]]))
+def test_json_lines_together_are_the_files_one_by_one(tmp_path, contents):
+    options = SourceOptions(format="jsonl")
+    files = write_all(tmp_path, contents, ".jsonl")
+    together = at_once(JsonLinesSource(), files, options)
+    assert together is None or together == one_by_one(JsonLinesSource(), files, options)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines", "suffix"),
+    [(CsvSource(), ["a,b,x", "1,x,0.5", "", "2,,0.1"], ".csv"), (JsonLinesSource(), JSON_LINES[:4], ".jsonl")],
+)
+def test_plain_small_files_are_read_in_one_go(tmp_path, source, lines, suffix):
+    files = write_all(tmp_path, ["\n".join(lines), "\r\n".join(lines) + "\r\n"], suffix)
+    options = SourceOptions(format=source.format)
+    together = at_once(source, files, options)
+    assert together is not None
+    assert together == one_by_one(source, files, options)
