@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
-import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
-from shardkit.features import Features, make_feature
+from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
     InputSplit,
@@ -28,9 +25,9 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
-from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.columns.union_notes import union_notes
-from shardkit.sources.csv.bad_records import is_utf8, parse_good_records
+from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import (
     Dialect,
     check_alike,
@@ -40,21 +37,19 @@ from shardkit.sources.csv.dialect import (
     read_first_line,
 )
 from shardkit.sources.csv.header import FirstRows, have_header, header_notes, made_names
-from shardkit.sources.csv.leading_zeros import OddValue, find_line, untyped_notes
-from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser, is_blank, with_blanks
+from shardkit.sources.csv.heads import attempt, find_odd_values, read_csv_head, read_evidence
+from shardkit.sources.csv.leading_zeros import untyped_notes
+from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser
 from shardkit.sources.files.streams import guard_unchanged
-from shardkit.sources.text.blocks import TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
 from shardkit.sources.text.quoting import QuotedRecords
-from shardkit.sources.text.rejected_records import BatchMaker, error_at
+from shardkit.sources.text.rejected_records import BatchMaker
 from shardkit.sources.text.splits import read_blocks, split_file
 from shardkit.sources.text.together import read_small_texts, rows_of
 from shardkit.sources.text.type_inference import (
     Evidence,
     column_notes,
     decide,
-    examine,
-    find_untyped_value,
     unite,
 )
 from shardkit.storage import files as storage
@@ -62,7 +57,6 @@ from shardkit.storage import files as storage
 _T = TypeVar("_T")
 _REMOTE_THREADS = 32
 _LISTED_COLUMNS = 5
-_FEW_ROWS = 10
 _FIRST_LINES = 16
 
 
@@ -85,7 +79,7 @@ class CsvSource(SourceSettings):
             return options
         options = self._with_format(options)
         filled = sample_files([f for f in files if f.num_bytes], _FIRST_LINES)
-        lines = _undamaged(_on_threads(filled, lambda i: _attempt(_read_first_rows, filled[i], options)), options)
+        lines = _undamaged(_on_threads(filled, lambda i: attempt(_read_first_rows, filled[i], options)), options)
         found = [rows for rows in lines if rows is not None]
         if not found or (not options.no_header and have_header(found)):
             return options
@@ -119,7 +113,7 @@ class CsvSource(SourceSettings):
         if not columns:
             raise BadInputError("no column is left", where=place(written[0][0]))
         sampled = sample_files(written)
-        found = _on_threads([f for f, _ in sampled], lambda i: _attempt(_read_evidence, *sampled[i], options))
+        found = _on_threads([f for f, _ in sampled], lambda i: attempt(read_evidence, *sampled[i], options))
         heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
         features = tuple(decide(name, unite(e[name] for e in heads if name in e)) for name in columns)
         return with_folder_columns(features, files, options.drop_columns)
@@ -148,7 +142,7 @@ class CsvSource(SourceSettings):
             )
         if options.columns is None and not options.has_header:
             # A line that all files begin with is their header.
-            rows = _attempt(_read_first_rows, written[0][0], self._with_format(options)) if len(written) == 1 else None
+            rows = attempt(_read_first_rows, written[0][0], self._with_format(options)) if len(written) == 1 else None
             notes += header_notes(written[0][0], written[0][1].columns, rows if isinstance(rows, FirstRows) else None)
         if options.columns == (names := made_names(len(options.columns or ()))):
             called = (
@@ -158,11 +152,11 @@ class CsvSource(SourceSettings):
                 f"{printable(written[0][0].name)} has no header line: its {called}; --columns A,B,... names them, "
                 "--header takes the first line"
             )
-        head = _attempt(_read_head, *written[0], options)
+        head = attempt(read_csv_head, *written[0], options)
         if isinstance(head, DamagedFileError):
             return tuple(notes)
         kept = {name: head.columns[name] for name in _kept(written[0][1], options)}
-        odd_values = _find_odd_values(sample_files(written), list(kept), options)
+        odd_values = find_odd_values(sample_files(written), list(kept), options)
         return (
             *notes,
             *column_notes(kept, head.evidence, options.null_values),
@@ -258,7 +252,7 @@ class CsvSource(SourceSettings):
         if options.columns is not None:
             check_columns(options.columns, "--columns", "Give each column one name")
         filled = [f for f in files if f.num_bytes]
-        dialects = _undamaged(_on_threads(filled, lambda i: _attempt(read_dialect, filled[i], options)), options)
+        dialects = _undamaged(_on_threads(filled, lambda i: attempt(read_dialect, filled[i], options)), options)
         written = [(f, d) for f, d in zip(filled, dialects, strict=True) if d is not None]
         if not written:
             raise NoRowsError(
@@ -276,7 +270,7 @@ def _read_first_rows(file: RawFile, options: SourceOptions) -> FirstRows | None:
     dialect = read_dialect(file, options) if cells else None
     if dialect is None:
         return None
-    head = _read_head(file, dialect, options)
+    head = read_csv_head(file, dialect, options)
     return FirstRows(file, cells, [head.columns[name][1:] for name in dialect.columns])
 
 
@@ -301,109 +295,6 @@ def _check_header(columns: tuple[str, ...], features: Features, file: RawFile) -
 def _named(evidence: dict[str, Evidence], dialect: Dialect) -> dict[str, Evidence]:
     # A name that was made up tells nothing.
     return {name: found for name, found in evidence.items() if name not in dialect.unnamed}
-
-
-class _Head(NamedTuple):
-    columns: dict[str, pa.Array]
-    evidence: dict[str, Evidence]
-
-
-# Cached: it is asked for the features, and for the notes on columns of text.
-@functools.lru_cache(maxsize=64)
-def _read_evidence(file: RawFile, dialect: Dialect, options: SourceOptions) -> dict[str, Evidence]:
-    return _read_head(file, dialect, options).evidence
-
-
-def _find_odd_values(
-    written: list[tuple[RawFile, Dialect]], columns: list[str], options: SourceOptions
-) -> list[OddValue]:
-    # The file of each column in which it turns into text, with the evidence of the files before.
-    turned: dict[str, tuple[int, Evidence]] = {}
-    seen: dict[str, Evidence] = dict.fromkeys(columns, Evidence())
-    for index, (file, dialect) in enumerate(written):
-        evidence = _attempt(_read_evidence, file, dialect, options)
-        if isinstance(evidence, DamagedFileError):
-            continue
-        for name in (name for name in columns if name in evidence):
-            both = unite((seen[name], evidence[name]))
-            if name not in turned and both.kinds and decide(name, both).dtype == "string":
-                turned[name] = index, seen[name]
-            seen[name] = both
-    found = []
-    for name, (index, before) in turned.items():
-        if seen[name].num_leading_zeros:
-            continue
-        file, dialect = written[index]
-        values = _read_head(file, dialect, options).columns[name]
-        # One wrong date makes text of all dates, so the first few are asked.
-        if seen[name].kinds == {"text"} and examine(values[:_FEW_ROWS]).kinds <= {"text"}:
-            continue
-        odd = find_untyped_value(values, with_blanks(options.null_values), before if before.kinds else None)
-        if odd is not None:
-            block = _read_block(file, dialect, options)
-            line = None if block is None else find_line(bytes(block.data), dialect, name, odd.value)
-            found.append(OddValue(name, odd, file, line))
-    return found
-
-
-def _read_block(file: RawFile, dialect: Dialect, options: SourceOptions) -> TextBlock | None:
-    start = dialect.data_start
-    blocks = read_blocks(file, dialect.rule, options, start=start, stop=0, block_bytes=HEAD_BYTES, is_head=True)
-    return next(blocks, None)
-
-
-def _read_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> _Head:
-    block = _read_block(file, dialect, options)
-    data, nulls = b"" if block is None else bytes(block.data), options.null_values
-    empty = pa.array([], pa.string())
-    nothing = _Head(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
-    if block is None or is_blank(data):
-        return nothing
-    try:
-        if is_utf8(data) and not (options.tolerates_bad_rows and b"\0" in data):
-            return _examine_head(data, dialect, nulls)
-    except pa.ArrowInvalid:
-        # There is not one row with the right number of fields.
-        pass
-    features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
-    bad = parse_good_records(block, data, dialect, features, nulls).bad
-    if bad and not options.tolerates_bad_rows:
-        raise error_at(bad[0].problem, file, dialect.first_line + bad[0].num_lines)
-    bounds = zip([0, *(b.stop for b in bad)], [*(b.start for b in bad), len(data)], strict=True)
-    good = b"".join(data[start:stop] for start, stop in bounds)
-    return nothing if is_blank(good) else _examine_head(good, dialect, nulls)
-
-
-@functools.lru_cache(maxsize=1)
-def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> _Head:
-    # Cached: it is asked twice for the first file, for the features and for the notes.
-    table = pacsv.read_csv(
-        pa.BufferReader(data),
-        pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
-        # Rows that do not fit say nothing about types; reading reports them.
-        pacsv.ParseOptions(
-            delimiter=dialect.delimiter,
-            quote_char='"' if dialect.has_quotes else False,
-            newlines_in_values=dialect.has_quotes,
-            invalid_row_handler=lambda _: "skip",
-        ),
-        pacsv.ConvertOptions(
-            column_types=dict.fromkeys(dialect.columns, pa.string()),
-            null_values=["", *with_blanks(null_values)],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    ).slice(0, HEAD_ROWS)
-    empty = pa.array([], pa.string())
-    columns = {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
-    return _Head(columns, {name: examine(values, with_blanks(null_values)) for name, values in columns.items()})
-
-
-def _attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileError:
-    try:
-        return work(*arguments)
-    except DamagedFileError as error:
-        return error
 
 
 def _undamaged(found: list[_T | DamagedFileError], options: SourceOptions) -> list[_T | None]:
