@@ -6,10 +6,10 @@ and rows are made when they are asked for. The blocks of a shard are checked whe
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
@@ -48,8 +48,6 @@ _GROUP_SHARDS = 65_536
 _GROUP_BLOCKS = 2**18
 _KEPT_BYTES = 256 * MiB
 _MIN_KEPT_GROUPS = 2
-# Path, SHA-256 and split of a row in memory.
-_SHARD_BYTES = 200
 _ROWS_AT_ONCE = 1024
 # Names that are certainly safe, as far as RE2 can tell; the others are looked at one by one.
 _PLAIN_PATH = r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*$"
@@ -127,11 +125,10 @@ class _RowGroups:
         file = pq.ParquetFile(pa.BufferReader(self._buffer), pre_buffer=False)
         self.schema = file.schema_arrow
         self._metadata = file.metadata
-        groups = [self._metadata.row_group(i) for i in range(self._metadata.num_row_groups)]
-        self._ends = list(itertools.accumulate(g.num_rows for g in groups))
-        largest = max((_num_bytes(g) for g in groups), default=0)
-        num_kept = max(_MIN_KEPT_GROUPS, _KEPT_BYTES // max(1, largest))
-        self._group = functools.lru_cache(num_kept)(self._read_group)
+        # Nothing else of a row group: Arrow's accessors of columns end the process where a footer is damaged.
+        num_rows = (self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups))
+        self._ends = list(itertools.accumulate(num_rows))
+        self._group = _KeptGroups(self._read_group)
 
     @property
     def num_rows(self) -> int:
@@ -192,6 +189,28 @@ class _RowGroups:
         return pq.ParquetFile(pa.BufferReader(self._buffer), metadata=self._metadata, pre_buffer=False)
 
 
+class _KeptGroups:
+    """Reads row groups, and keeps those that were read last."""
+
+    def __init__(self, read: Callable[[int], pa.Table]) -> None:
+        self._read = read
+        self._groups: dict[int, pa.Table] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, index: int) -> pa.Table:
+        with self._lock:
+            found = self._groups.pop(index, None)
+            if found is not None:
+                self._groups[index] = found
+                return found
+        group = self._read(index)
+        with self._lock:
+            self._groups[index] = group
+            while len(self._groups) > _MIN_KEPT_GROUPS and sum(g.nbytes for g in self._groups.values()) > _KEPT_BYTES:
+                del self._groups[next(iter(self._groups))]
+        return group
+
+
 def unstored_table(shards: Sequence[ShardInfo], where: str) -> ShardTable:
     """Returns the table of shards that no manifest lists; their names may be any."""
     return _again(encode_shard_table(shards), where, 0, len(shards))
@@ -236,12 +255,6 @@ def _again(raw: bytes, where: str, start: int, stop: int) -> ShardTable:
 
 def _unreadable(where: str, error: Exception) -> DamageError:
     return DamageError("the shard table cannot be read", where=where, why=str(error))
-
-
-def _num_bytes(group: pq.RowGroupMetaData) -> int:
-    # Size in memory; the stored size may be a hundredth of it.
-    num_values = sum(group.column(i).num_values for i in range(group.num_columns))
-    return 8 * int(num_values) + _SHARD_BYTES * int(group.num_rows)
 
 
 def _table_of(shards: Sequence[ShardInfo]) -> pa.Table:

@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import hashlib
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -19,6 +21,7 @@ from shardkit.reading.order import EpochOrder, OrderOptions, Worker, choose_num_
 from shardkit.units import MiB
 from tests.dataset.test_manifest import make_manifest, make_shard
 from tests.support.examples import draws
+from tests.support.paths import ROOT
 
 NUM_SHARDS, NUM_WORKERS = 50_000, 1024
 
@@ -170,3 +173,27 @@ def test_blocks_that_do_not_add_up_are_noticed_when_they_are_read():
         _ = found[0]
     with pytest.raises(DamageError, match="do not add up"):
         found.block_examples()
+
+
+_DAMAGES = """
+from shardkit.dataset.shard_table import decode_shard_table
+from shardkit.errors import ShardkitError
+from tests.dataset.test_manifest import SHARDS, TABLE, make_manifest
+
+num_refused = 0
+for place in range(len(TABLE) - 1800, len(TABLE)):
+    table = TABLE[:place] + bytes([TABLE[place] ^ 0x54]) + TABLE[place + 1 :]
+    try:
+        decode_shard_table(table, make_manifest(SHARDS, table), "here")
+    except ShardkitError:
+        num_refused += 1
+print(num_refused)
+"""
+
+
+@pytest.mark.full
+def test_a_damaged_footer_never_ends_the_process():
+    # Arrow throws where nothing can catch it: the process would be aborted.
+    found = subprocess.run([sys.executable, "-c", _DAMAGES], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-1000:]
+    assert int(found.stdout) > 100
