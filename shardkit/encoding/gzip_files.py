@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -40,13 +41,13 @@ def inflate_file(data: Buffer, num_uncompressed_bytes: int, where: str) -> bytes
     # A size from the index must be possible before it is allocated.
     if not 0 <= num_uncompressed_bytes <= num_bytes * _MAX_EXPANSION:
         raise DamageError("a file cannot be inflated", where=where, why=f"{why}, more than gzip can hold")
-    content: bytes | bytearray
-    try:
-        # libdeflate is the fastest, and reads one member only.
-        content = deflate.gzip_decompress(data, num_uncompressed_bytes)
-    except deflate.DeflateError:
-        content = b""
-    if len(content) != num_uncompressed_bytes:
+    content: bytes | bytearray = b""
+    # libdeflate takes 0 for an unknown size, and goes by the one that the file states.
+    if num_uncompressed_bytes:
+        with contextlib.suppress(deflate.DeflateError):
+            # It is the fastest, and reads one member only.
+            content = deflate.gzip_decompress(data, num_uncompressed_bytes)
+    if not content or len(content) != num_uncompressed_bytes:
         content = _inflate_members(data, num_uncompressed_bytes, where, why)
     return content
 
