@@ -16,6 +16,7 @@ import msgspec
 
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
 from shardkit.storage import files as storage
 
@@ -60,7 +61,7 @@ def reported(plan_path: str, work_dir: str | None = None) -> Iterator[None]:
 def read_failure(plan: Plan) -> Failure | None:
     """Returns the first error that a worker left, None if none did; one that a retry may mend only if no other came."""
     for name in FAILURE_FILES:
-        with suppress(FileNotFoundError, msgspec.DecodeError):
+        with suppress(FileNotFoundError, *DECODE_ERRORS):
             return msgspec.json.decode(plan.work_path(name).read_bytes(), type=Failure)
     return None
 

@@ -29,6 +29,7 @@ from shardkit.conversion.shards.layout import LAYOUT_FILE
 from shardkit.conversion.shards.write import forget_written
 from shardkit.dataset.manifest import MANIFESTS_DIR
 from shardkit.dataset.open import list_versions, open_dataset
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ConflictError, DamageError, ShardkitError
 from shardkit.storage import files as storage
 from shardkit.units import KiB
@@ -203,6 +204,6 @@ def _is_current(plan: Plan, path: Path) -> bool:
     try:
         extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
         split = plan.input_splits[extracted.input_split_index]
-    except (OSError, msgspec.DecodeError, IndexError):
+    except (OSError, *DECODE_ERRORS, IndexError):
         return False
     return extracted.versions == input_versions(plan, split) and is_whole(plan, extracted)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from shardkit.dataset.documents import Accounting, Count, Document, check_relative_path
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import DamageError, ShardkitError, UsageError, suggest
 from shardkit.features import Feature
 
@@ -275,7 +276,7 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
     """
     try:
         version = msgspec.json.decode(raw, type=_VersionOnly).format_version
-    except (msgspec.DecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
     if version > FORMAT_VERSION:
         raise UsageError(
@@ -288,7 +289,7 @@ def decode_manifest(raw: bytes, where: str) -> Manifest:
         document = msgspec.json.decode(raw, type=dict[str, Any])
         stated = document.pop("sha256", None)
         manifest = msgspec.convert(document, Manifest)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, ShardkitError) as error:
+    except (*DECODE_ERRORS, ShardkitError) as error:
         raise DamageError("the manifest cannot be read", where=where, why=str(error)) from error
     for path in (manifest.shard_table.path, *(f.path for f in manifest.accounting.rejected_files)):
         check_relative_path(path, where)

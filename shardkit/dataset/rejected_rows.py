@@ -17,6 +17,8 @@ from zlib_ng import zlib_ng
 
 from shardkit.dataset.documents import RejectedFile
 from shardkit.dataset.open import Dataset
+from shardkit.decode_errors import DECODE_ERRORS
+from shardkit.encoding.gzip_files import DAMAGED
 from shardkit.errors import DamageError
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
@@ -25,6 +27,9 @@ from shardkit.units import MiB
 MAX_FILE_BYTES = 64 * MiB
 _LEVEL = 2
 _GZIP_WINDOW = 31
+# A record holds at most 1 MiB of a row.
+_MAX_LINE_BYTES = 16 * MiB
+_UNREADABLE = (OSError, EOFError, DAMAGED, *DECODE_ERRORS)
 
 
 class RejectedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,9 +83,17 @@ def read_rejected(dataset: Dataset) -> Iterator[RejectedRecord]:
         problem, content = check_file(dataset, info)
         if problem is not None:
             raise DamageError(problem, where=info.path, next_step="Run: shardkit verify")
-        with igzip.open(io.BytesIO(content)) as lines:
-            for line in lines:
-                yield msgspec.json.decode(line, type=RejectedRecord)
+        try:
+            yield from _records(content)
+        except _UNREADABLE as error:
+            raise DamageError("a file of rejected rows cannot be read", where=info.path, why=str(error)) from error
+
+
+def _records(content: bytes) -> Iterator[RejectedRecord]:
+    with igzip.open(io.BytesIO(content)) as lines:
+        # A longer line is cut, and is no JSON then.
+        while line := lines.readline(_MAX_LINE_BYTES):
+            yield msgspec.json.decode(line, type=RejectedRecord)
 
 
 def check_file(dataset: Dataset, info: RejectedFile) -> tuple[str | None, bytes]:

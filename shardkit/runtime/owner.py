@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from shardkit.decode_errors import DECODE_ERRORS
+
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """A process.
@@ -51,7 +53,7 @@ def decode_owner(raw: bytes) -> Owner | None:
     """Returns the process that `raw` names, None if it names none."""
     try:
         return msgspec.json.decode(raw, type=Owner)
-    except msgspec.DecodeError:
+    except DECODE_ERRORS:
         return None
 
 

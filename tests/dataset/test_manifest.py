@@ -381,3 +381,13 @@ def test_asking_for_what_is_not_there_names_what_is():
         MANIFEST.split("val")
     with pytest.raises(UsageError, match=r"no feature 'agee'\. It has: age, name\. Did you mean 'age'\?$"):
         MANIFEST.feature("agee")
+
+
+_DEEP = b"[" * 5000 + b"7" + b"]" * 5000
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"abc", b"a\xffc"), (b'"seed"', b'"s\xe3ed"'), (b"7", _DEEP)])
+def test_bytes_that_are_no_json_are_damage(old, new):
+    raw = encode_manifest(MANIFEST).replace(old, new)
+    with pytest.raises(DamageError, match="the manifest cannot be read"):
+        decode_manifest(raw, "here")

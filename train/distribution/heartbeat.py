@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardkit.decode_errors import DECODE_ERRORS
 from train.distribution.worker_identity import own_identity
 
 # A worker with long steps may be silent for a few of them.
@@ -137,7 +138,7 @@ class Watch:
         """Reads the newest sign."""
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=Pulse)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *DECODE_ERRORS):
             return  # There is none yet, or it is just being written.
         if found.count != self.pulse.count:
             self.pulse, self._changed_s = found, now_s

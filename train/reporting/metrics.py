@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from shardkit.decode_errors import DECODE_ERRORS
+
 
 class EpochMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `metrics.jsonl`.
@@ -139,6 +141,6 @@ def decode_lines(raw: bytes) -> list[EpochMetrics]:
                 for name in part or ():
                     part[name] = math.nan if part[name] is None else part[name]
             lines.append(msgspec.convert(values, EpochMetrics))
-        except (msgspec.DecodeError, AttributeError):
+        except (*DECODE_ERRORS, AttributeError):
             continue
     return lines

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ConflictError, DamageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.units import format_number
@@ -149,7 +150,7 @@ class RunFolder:
             return msgspec.json.decode(self.record_path.read_bytes(), type=RunRecord)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             raise DamageError(
                 "the record of the run cannot be read",
                 where=str(self.record_path),

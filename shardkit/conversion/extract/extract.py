@@ -22,6 +22,7 @@ from shardkit.conversion.rows.read_rows import read_rows
 from shardkit.conversion.splits.assign import assign_rows
 from shardkit.conversion.splits.duplicates import find_duplicates, find_unsampled
 from shardkit.conversion.splits.stratify import StratumPositions
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.encoder import encode_batch
 from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import row_keys
@@ -201,7 +202,7 @@ def find_extracted(plan: Plan, input_split_index: int) -> Extracted | None:
     path = plan.work_path("extract", f"{input_split_index}.msgpack")
     try:
         extracted = msgspec.msgpack.decode(path.read_bytes(), type=Extracted)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *DECODE_ERRORS):
         return None
     if extracted.versions != input_versions(plan, plan.input_splits[input_split_index]):
         return None

@@ -26,6 +26,7 @@ from shardkit.conversion.splits.duplicates import (
 )
 from shardkit.conversion.splits.ranks import mark_sample, mark_sorted, sample_draws, sort_keys, store_keys
 from shardkit.conversion.splits.stratify import StrataWriter, mark_strata
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import DamagedFileError, StorageError
 from shardkit.hashing import UInt64s
 from shardkit.sources.base import InputSplit, RowBatch
@@ -115,7 +116,7 @@ def find_first_pass(plan: Plan, input_split_index: int) -> FirstPassResult | Non
     path = first_pass_path(plan, input_split_index, "msgpack")
     try:
         first_pass = msgspec.msgpack.decode(path.read_bytes(), type=FirstPassResult)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *DECODE_ERRORS):
         return None
     if first_pass.versions != input_versions(plan, plan.input_splits[input_split_index]):
         return None

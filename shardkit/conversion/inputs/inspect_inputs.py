@@ -19,6 +19,7 @@ from shardkit._version import __version__
 from shardkit.conversion.inputs.option_checks import check_source_options
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import format_of, has_image_suffix, suffix_of
@@ -191,7 +192,7 @@ def _remembered(key: str, work_root: str) -> InspectedInputs | None:
     for path in Path(work_root).glob(f"*/{_name_of(key)}"):
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=InspectedInputs)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *DECODE_ERRORS):
             continue
     return None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, Shape, make_feature
 from shardkit.storage import files as storage
@@ -89,7 +90,7 @@ def load_schema(path: str, *, is_recipe: bool = False) -> Schema:
         if is_recipe:
             content = {"features": content.get("features", {})}
         document = msgspec.convert(content, _Document)
-    except (msgspec.ValidationError, msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (*DECODE_ERRORS, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             "the schema file cannot be used",
             where=path,

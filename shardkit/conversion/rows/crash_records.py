@@ -13,6 +13,7 @@ import msgspec
 
 from shardkit.conversion.plan import Plan, input_versions, write_whole
 from shardkit.conversion.rows.attempts import READING, TRANSFORMING, Place
+from shardkit.decode_errors import DECODE_ERRORS
 
 CUT_INTO = 64
 _HASTE = 20
@@ -152,7 +153,7 @@ def load_crash_record(plan: Plan, input_split_index: int) -> CrashRecord:
     try:
         raw = plan.work_path("isolated", f"{input_split_index}.verdict").read_bytes()
         crash_record = msgspec.msgpack.decode(raw, type=CrashRecord)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *DECODE_ERRORS):
         return CrashRecord(versions=versions)
     return crash_record if crash_record.versions == versions else CrashRecord(versions=versions)
 

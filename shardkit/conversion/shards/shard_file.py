@@ -16,6 +16,7 @@ from shardkit.conversion.extract.runs import write_all
 from shardkit.conversion.layout_math import Int64s, SplitLayout, shard_file_name
 from shardkit.conversion.plan import Plan, write_whole
 from shardkit.dataset.manifest import ShardInfo
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.codec import FILE_SUFFIX, GZIP_HEADER, Compression, crc32_combine, gzip_trailer
 from shardkit.encoding.kernel import crc32c
 from shardkit.encoding.tfrecord import index_lines
@@ -133,7 +134,7 @@ def find_shard(plan: Plan, split: SplitLayout, shard_index: int) -> ShardInfo | 
     try:
         raw = _shard_record(plan, split, shard_index).read_bytes()
         shard = msgspec.msgpack.decode(raw, type=ShardInfo)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *DECODE_ERRORS):
         return None
     return shard if is_right(plan, shard) else None
 

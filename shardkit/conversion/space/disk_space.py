@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from shardkit.conversion.extract.extract import find_extracted
 from shardkit.conversion.extract.runs import KEY_RANGE_BITS, RUN_BYTES, read_run_entries
 from shardkit.conversion.extracted import run_names
@@ -20,6 +18,7 @@ from shardkit.conversion.plan import Plan
 from shardkit.conversion.shards.layout import load_layout
 from shardkit.conversion.space.size_sample import Sample, compressed_fractions, least_share, measure_sample
 from shardkit.conversion.space.sizes import manifest_bytes, spool_bytes, table_bytes
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.codec import BLOCK_BYTES
 from shardkit.errors import OutOfSpaceError
 from shardkit.storage import files as storage
@@ -199,7 +198,7 @@ def space_needs(plan: Plan, sizes: Sizes) -> tuple[Need, ...]:
 def _are_shards_written(plan: Plan) -> bool:
     try:
         num_shards = sum(split.num_shards for split in load_layout(plan).splits)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *DECODE_ERRORS):
         return False
     return len(list(plan.work_path("shards").glob("*.msgpack"))) == num_shards
 

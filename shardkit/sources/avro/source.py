@@ -12,6 +12,7 @@ from typing import ClassVar, cast
 import msgspec
 import pyarrow as pa
 
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.features import Features
 from shardkit.sources.avro.batches import BatchReader
 from shardkit.sources.avro.container import (
@@ -66,7 +67,7 @@ class _AvroFile(Container):
     def _schema(self) -> AvroSchema:
         try:
             schema = msgspec.json.decode(self._header.schema)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except DECODE_ERRORS as error:
             raise ValueError(f"its schema is no JSON, {error}") from error
         return read_schema(schema, place(self._file), self._options.drop_columns)
 

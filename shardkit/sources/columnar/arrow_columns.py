@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import UsageError
 from shardkit.messages import printable, shown
 
@@ -195,7 +196,7 @@ def _is_file(type_: pa.DataType) -> bool:
 def _features_of(described: bytes) -> dict[str, Any]:
     try:
         features = msgspec.json.decode(described)["info"]["features"]
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (*DECODE_ERRORS, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}
 

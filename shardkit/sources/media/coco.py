@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from shardkit.messages import shown
@@ -80,7 +81,7 @@ def read_coco(file: RawFile) -> LabelTable:
         )
     try:
         document = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8), type=_Document)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise BadInputError(
             "the file is no COCO document of boxes", where=place(file), why=str(error), next_step=_CORRECT
         ) from error

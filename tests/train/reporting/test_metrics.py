@@ -114,3 +114,7 @@ def test_the_first_unit_of_each_worker_counts_nowhere() -> None:
     assert meter.waiting_share == pytest.approx(0.25)
     assert meter.step_ms == pytest.approx(100)
     assert meter.examples_per_s is not None
+
+
+def test_a_line_that_is_no_text_is_left_out() -> None:
+    assert decode_lines(b'{"epoch": "\xff"}\n[\n') == []
