@@ -9,7 +9,8 @@ any dealing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.dataset.manifest import FeatureStatistics, Quantiles
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import DamageError
 from shardkit.features import Feature, Features
 from shardkit.statistics.frequencies import Frequencies, FrequenciesPart
@@ -60,7 +62,7 @@ class StatisticsCollector:
         """
         try:
             columns = _DECODER.decode(part)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             raise DamageError("a part of the statistics cannot be read", why=str(error)) from error
         names = [f.name for f in self.features]
         if [c.name for c in columns] != names:
@@ -81,12 +83,10 @@ def merge_parts(parts: Iterable[bytes], features: Features) -> bytes:
     """Returns one part in place of all, merged in the given order, of which `merge_statistics` makes the same.
 
     Raises:
-        DamageError: If a part cannot be read or is of other features.
+        DamageError: If a part cannot be read, contradicts itself or is of other features.
     """
-    total = StatisticsCollector(features)
-    for part in parts:
-        total.merge(part)
-    return total.to_bytes()
+    with _refusing_contradictions():
+        return _merged(parts, features).to_bytes()
 
 
 def merge_statistics(parts: Iterable[bytes], features: Features) -> dict[str, FeatureStatistics]:
@@ -97,12 +97,26 @@ def merge_statistics(parts: Iterable[bytes], features: Features) -> dict[str, Fe
     counted exactly; nothing else.
 
     Raises:
-        DamageError: If a part cannot be read or is of other features.
+        DamageError: If a part cannot be read, contradicts itself or is of other features.
     """
+    with _refusing_contradictions():
+        return _merged(parts, features).finish()
+
+
+def _merged(parts: Iterable[bytes], features: Features) -> StatisticsCollector:
     total = StatisticsCollector(features)
     for part in parts:
         total.merge(part)
-    return total.finish()
+    return total
+
+
+@contextmanager
+def _refusing_contradictions() -> Iterator[None]:
+    # Parts may come from the file of a version, whose numbers need not fit together.
+    try:
+        yield
+    except (ArithmeticError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
+        raise DamageError("a part of the statistics contradicts itself", why=str(error)) from error
 
 
 def combine_statistics(splits: Sequence[FeatureStatistics]) -> FeatureStatistics:

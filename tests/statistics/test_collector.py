@@ -333,3 +333,20 @@ def test_statistics_survive_the_manifest():
     feature = make_feature("x", "uint64")
     found = statistics_of(feature, [[2**64 - 1, 0]])
     assert msgspec.json.decode(msgspec.json.encode(found), type=FeatureStatistics) == found
+
+
+def test_parts_that_contradict_themselves_are_damage():
+    feature = make_feature("a", "int64")
+    (column,) = msgspec.msgpack.decode(collect((feature,), [batch_of(feature, [1, 2, 2])]))
+    moments, frequencies = column[7], column[9]
+    wrong = [
+        [*column[:7], [*moments[:6], -1e9], *column[8:]],
+        [*column[:7], [*moments[:4], "three", *moments[5:]], *column[8:]],
+        [*column[:9], [frequencies[0], bytes(8), *frequencies[2:]], *column[10:]],
+    ]
+    for one in wrong:
+        with pytest.raises(DamageError, match="contradicts itself"):
+            merge_statistics([msgspec.msgpack.encode([one])], (feature,))
+    part = msgspec.msgpack.encode([column]).replace(b"\xa1a", b"\xa1\xff", 1)
+    with pytest.raises(DamageError, match="cannot be read"):
+        merge_statistics([part], (feature,))

@@ -17,13 +17,16 @@ from shardkit.dataset.append_info import StatisticsFile, statistics_file
 from shardkit.dataset.block_loader import BlockLoader
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.split_blocks import SplitBlocks
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import DamageError
 from shardkit.statistics.collector import StatisticsCollector
 from shardkit.storage import files as storage
+from shardkit.units import format_size
 
 _NAME_DIGITS = 16
 _SIZE_BYTES = 8
+_MAX_BYTES = 2**31
 _DECODER = msgspec.msgpack.Decoder(dict[str, bytes])
 
 
@@ -65,9 +68,11 @@ def _decode(raw: bytes, sha256: str) -> dict[str, bytes]:
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise DamageError("what was counted for the statistics is damaged")
     size = int.from_bytes(raw[:_SIZE_BYTES], "little")
+    if size > _MAX_BYTES:
+        raise DamageError("what was counted for the statistics cannot be read", why=f"it claims {format_size(size)}")
     try:
         return _DECODER.decode(pa.decompress(raw[_SIZE_BYTES:], size, codec="zstd", asbytes=True))
-    except (pa.ArrowException, OSError, msgspec.DecodeError) as error:
+    except (pa.ArrowException, OSError, MemoryError, *DECODE_ERRORS) as error:
         raise DamageError("what was counted for the statistics cannot be read", why=str(error)) from error
 
 
