@@ -126,6 +126,8 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     if hint is not None:
         blank += hint.end()
         text = text[hint.end() :]
+        if not text:
+            return None
         options = msgspec.structs.replace(options, delimiter=options.delimiter or hint["delimiter"].decode())
     delimiter = _delimiter(text, is_whole, options, place(file))
     rule = QuotedRecords(delimiter, options.quote != "none")

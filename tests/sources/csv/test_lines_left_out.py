@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.csv.source import CsvSource
@@ -31,6 +31,12 @@ def rows_of(path, source=None, **options):
 def test_the_hint_of_excel_names_the_delimiter_and_is_no_header(tmp_path, hint):
     path = write(tmp_path, hint + "a;b\n1;2\n3;4\n")
     assert rows_of(path) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+@pytest.mark.parametrize("text", ["sep=;\n", "\ufeffsep=,\r\n\r\n"])
+def test_a_file_of_the_hint_alone_has_no_rows(tmp_path, text):
+    with pytest.raises(NoRowsError):
+        rows_of(write(tmp_path, text))
 
 
 def test_an_option_wins_over_the_hint(tmp_path):
