@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardkit.errors import UsageError, missing_extra
 from shardkit.messages import printable
@@ -23,9 +22,7 @@ _SETTINGS = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-_INTERRUPTIONS, _INTERRUPTION_S = 10, 0.05
 _local = threading.local()
-_Result = TypeVar("_Result")
 
 
 class FunctionInfo(NamedTuple):
@@ -52,38 +49,6 @@ def session() -> duckdb.DuckDBPyConnection:
     if found is None:
         found = _local.session = _open()
     return found
-
-
-def interruptible(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Result]) -> _Result:
-    """Returns what a query gives; a signal ends it at once.
-
-    DuckDB checks for signals only between vectors, and turns them into errors of DuckDB. So a helper thread runs the
-    query while the main thread waits.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return query()
-    found: list[_Result] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(query())
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    try:
-        thread.start()
-        thread.join()
-    except BaseException:
-        # Python must not end while the thread is on its way out of DuckDB, which may only be on its way in.
-        for _ in range(_INTERRUPTIONS):
-            connection.interrupt()
-            thread.join(_INTERRUPTION_S)
-        raise
-    if failed:
-        raise failed[0]
-    return found[0]
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,7 +12,8 @@ import pyarrow as pa
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, feature_from_arrow
 from shardkit.messages import printable, shown
-from shardkit.transforms.duckdb_session import interruptible, reason_of, session
+from shardkit.runtime.interruptible import interruptible
+from shardkit.transforms.duckdb_session import reason_of, session
 from shardkit.transforms.sql_checks import OPTION, TABLE, Item, Part, Statement, parse_statement
 from shardkit.transforms.steps import (
     RowError,
@@ -207,4 +208,4 @@ def _query(batch: pa.RecordBatch, statement: Statement, sql: str) -> pa.Table:
         finally:
             connection.unregister(TABLE)
 
-    return interruptible(connection, query)
+    return interruptible(query, connection.interrupt)

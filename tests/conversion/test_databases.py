@@ -6,6 +6,8 @@ import io
 import os
 import re
 import shutil
+import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -228,6 +230,47 @@ def test_an_attempt_that_was_cut_off_goes_on_with_the_same_rows(server, password
     assert anew.files[0].num_bytes > first.files[0].num_bytes
     remove_work_folder(anew)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT pg_sleep(60), 1 AS id", "SELECT i, pg_sleep(0.01) IS NULL AS is_null FROM generate_series(1, 9999) i"],
+)
+def test_a_signal_ends_a_query_here_and_in_the_server(server, password, tmp_path, query, number, code) -> None:
+    others = "state = 'active' AND pid <> pg_backend_pid() AND query LIKE '%pg_sleep%'"
+    command = [sys.executable, "-m", "shardkit", "convert", URL, str(tmp_path / "out"), "--query", query]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while server.run(f"SELECT count(*) FROM pg_stat_activity WHERE {others}").split()[2] != "1":
+        assert time.monotonic() < end
+    sent = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    took = time.monotonic() - sent
+    left = server.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+    assert process.returncode == code, err
+    assert took < 3
+    assert "(0 rows)" in left
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.full
+def test_a_signal_ends_the_wait_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    pytest.importorskip("adbc_driver_postgresql")
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"postgresql://bob@127.0.0.1:{deaf.getsockname()[1]}/postgres"
+        command = [sys.executable, "-m", "shardkit", "convert", url, str(tmp_path / "out"), "--table", "t"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        connection, _ = deaf.accept()
+        assert connection.recv(1)
+        sent = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        assert time.monotonic() - sent < 3
+        connection.close()
+    assert process.returncode == 143, err
 
 
 @pytest.mark.full

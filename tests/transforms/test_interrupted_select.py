@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from shardkit.transforms.duckdb_session import interruptible, session
+from shardkit.runtime.interruptible import interruptible
+from shardkit.transforms.duckdb_session import session
 
 SLOW = "SELECT sum(a.range * b.range % 7) FROM range(10000000) a, range(1000000) b"
 
@@ -36,12 +37,12 @@ def test_a_signal_ends_a_statement(request):
     threading.Thread(target=send).start()
     start = time.monotonic()
     with pytest.raises(Stopped):
-        interruptible(connection, query)
+        interruptible(query, connection.interrupt)
     assert time.monotonic() - start < 10
 
 
 def test_results_and_errors_of_a_statement_come_back():
     connection = session()
-    assert interruptible(connection, lambda: connection.execute("SELECT 7").fetchall()) == [(7,)]
+    assert interruptible(lambda: connection.execute("SELECT 7").fetchall(), connection.interrupt) == [(7,)]
     with pytest.raises(ZeroDivisionError):
-        interruptible(connection, lambda: 1 // 0)
+        interruptible(lambda: 1 // 0, connection.interrupt)

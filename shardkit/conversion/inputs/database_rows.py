@@ -21,6 +21,7 @@ import xxhash
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.request import ConvertRequest
 from shardkit.errors import StorageError, UsageError, missing_extra
+from shardkit.runtime.interruptible import interruptible
 from shardkit.storage import files as storage
 
 ROWS_FOLDER = "queries"
@@ -168,15 +169,27 @@ def _read(url: str, statement: str, path: Path) -> None:
     except ImportError as error:
         raise missing_extra("postgres", "adbc-driver-postgresql") from error
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
+    cursors: list[dbapi.Cursor] = []
+
+    def stream() -> None:
         with dbapi.connect(url) as connection, connection.cursor() as cursor:
+            cursors.append(cursor)
             cursor.execute(_READ_ONLY)
             cursor.execute(statement)
             reader = cursor.fetch_record_batch()
             with storage.translate_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(reader.schema, _batches(reader, url), temporary)
-                temporary.replace(path)
+
+    def cancel() -> None:
+        for cursor in cursors:
+            with contextlib.suppress(Error):
+                cursor.adbc_cancel()
+
+    try:
+        interruptible(stream, cancel)
+        with storage.translate_os_errors(path):
+            temporary.replace(path)
     except Error as error:
         raise _server_error(url, error) from error
     finally:
