@@ -45,7 +45,7 @@ COMMANDS = {
 
 _COMPLETE_VARIABLE = "_SHARDKIT_COMPLETE"
 _LIBRARIES = ("apache-beam", "keras", "numpy", "pyarrow", "tensorflow")
-_SECONDS_TO_STOP = 0.7
+_SECONDS_TO_STOP = 0.5
 
 
 def print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shardkit.errors import ShardkitError
+from shardkit.errors import ShardkitError, StorageError
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 
 PREFIX = ".shardkit-doctor-"
 _THREADS = 8
+# After a signal, a store that has not answered for so long is given up.
+_PATIENCE_S = 0.5
 
 
 class Scratch:
@@ -32,6 +34,7 @@ class Scratch:
         self._lock = threading.Lock()
         self._made = _missing_folders(root)
         self._is_written = False
+        self._num_removed = 0
 
     def path(self, name: str) -> str:
         """Returns where a file goes; it is removed in the end."""
@@ -53,14 +56,40 @@ class Scratch:
         if self._is_written:
             if not storage.is_local(self.url):
                 paths = [storage.join(self.url, name) for name in self._names]
-                with ThreadPoolExecutor(_THREADS) as threads:
+                with worker_threads(_THREADS, "shardkit-doctor") as threads:
                     for _ in threads.map(storage.delete_file, paths):
-                        pass
+                        self._num_removed += 1
             storage.remove_folder(self.url)
         with suppress(OSError):
             for folder in self._made:
                 folder.rmdir()
         return self._is_written
+
+    def remove_while_answered(self) -> bool:
+        """Does the same as `remove`, as long as the store answers.
+
+        Raises:
+            StorageError, UsageError: If the store does not let go of it, or does not answer soon.
+        """
+        if storage.is_local(self.url):
+            return self.remove()
+        found: list[bool | ShardkitError] = []
+
+        def work() -> None:
+            try:
+                found.append(self.remove())
+            except ShardkitError as error:
+                found.append(error)
+
+        thread, seen = threading.Thread(target=work, daemon=True), -1
+        thread.start()
+        while thread.is_alive() and seen < self._num_removed:
+            seen = self._num_removed
+            thread.join(_PATIENCE_S)
+        answer = found[0] if found else StorageError("the store does not answer", where=storage.redact(self.url))
+        if isinstance(answer, ShardkitError):
+            raise answer
+        return answer
 
     def left(self) -> list[str]:
         """Returns the names that the store still lists."""
@@ -79,7 +108,9 @@ def scratch_folder(root: str) -> Iterator[Scratch]:
         yield scratch
     except BaseException as error:
         try:
-            state = "All that the doctor wrote is removed again" if scratch.remove() else "Nothing was written"
+            is_stopped = isinstance(error, KeyboardInterrupt)
+            is_removed = scratch.remove_while_answered() if is_stopped else scratch.remove()
+            state = "All that the doctor wrote is removed again" if is_removed else "Nothing was written"
         except ShardkitError:
             state = f"Files of the doctor could not be removed: delete {storage.redact(scratch.url)}"
         if isinstance(error, ShardkitError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -15,6 +14,7 @@ from shardkit.encoding.tfrecord import HEADER_BYTES
 from shardkit.errors import BadInputError, UnsafeError, UsageError
 from shardkit.file_types import compression_of, is_manifest_name
 from shardkit.messages import printable
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import RawFile
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.listing import expand_inputs
@@ -175,7 +175,7 @@ def _unzipped_head(head: bytes) -> bytes:
 def _map(function: Callable[[RawFile], T], files: Sequence[RawFile]) -> list[T]:
     if all(storage.is_local(f.path) for f in files):
         return [function(f) for f in files]
-    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
         return list(threads.map(function, files))
 
 

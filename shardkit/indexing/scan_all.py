@@ -11,8 +11,9 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, NamedTuple, TypeVar
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from shardkit.features import Features
 from shardkit.indexing.listing import IndexOptions, Listed
 from shardkit.indexing.scan import NOTHING_WRITTEN, Scan, ScannedFile, StatisticsPart, statistics_key
 from shardkit.messages import shown
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import RawFile
 from shardkit.sources.tfrecord.feature_shapes import FileShape, Seen, check_alike, features_of, never_filled
 from shardkit.statistics.collector import StatisticsCollector
@@ -213,12 +215,13 @@ class _Pool:
         self._stop = threading.Event()
 
     def __enter__(self) -> _Pool:
-        self._threads = ThreadPoolExecutor(self._num_threads, thread_name_prefix="shardkit-index")
+        self._exit = ExitStack()
+        self._threads = self._exit.enter_context(worker_threads(self._num_threads, "shardkit-index"))
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._stop.set()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._exit.__exit__(*exception)
 
     def report(self, num_bytes: int) -> None:
         """Takes note of bytes that were read."""

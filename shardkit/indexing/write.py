@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import msgspec
@@ -33,6 +32,7 @@ from shardkit.errors import ConflictError, DamageError, UnsafeError, UsageError
 from shardkit.indexing.listing import IndexOptions, Listed
 from shardkit.indexing.scan import ScannedFile
 from shardkit.indexing.scan_all import ScanResult
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 
 _OF_A_CONVERSION = re.compile(rf"{DATA_DIR}/[0-9a-f]{{32}}/")
@@ -154,11 +154,8 @@ def is_unchanged(
                 progress(files[name].num_bytes)
             return same
 
-        with ThreadPoolExecutor(num_threads) as threads:
-            try:
-                return all(threads.map(is_same, shards))
-            finally:
-                threads.shutdown(wait=False, cancel_futures=True)
+        with worker_threads(num_threads, "shardkit-index") as threads:
+            return all(threads.map(is_same, shards))
     return False
 
 

@@ -87,7 +87,9 @@ class WorkerThreads(Executor):
 
 @contextmanager
 def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
-    """Yields threads that are waited for at the end, unless the generator around this is dropped or closed.
+    """Yields threads that are waited for at the end.
+
+    They are not where the generator around this is dropped or closed, or a signal came: a store may not answer them.
 
     Raises:
         SystemExit: When the interpreter ends, in a thread that still asks for what they do: it ends without a word.
@@ -96,7 +98,7 @@ def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
     is_waited_for = True
     try:
         yield threads
-    except GeneratorExit:
+    except (GeneratorExit, KeyboardInterrupt):
         is_waited_for = False
         raise
     except Exception as error:

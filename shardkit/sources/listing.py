@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
@@ -211,7 +211,7 @@ def _name_of(file: RawFile) -> str:
 def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:
     if all(storage.is_local(f.path) for f in files):
         return [_look(f, options) for f in files]
-    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
         return list(threads.map(lambda f: _look(f, options), files))
 
 

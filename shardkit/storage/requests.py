@@ -37,7 +37,7 @@ DEADLINE_VARIABLE = "SHARDKIT_STORAGE_DEADLINE"
 _FIRST_PAUSE_S = 0.1
 _SHORTEST_S = 1.0
 _LONGEST_PAUSE_S = 10.0
-_POLL_S = 0.5
+_POLL_S = 0.25
 _Answer = TypeVar("_Answer")
 # Stores that have answered, by process and protocol.
 _known: set[tuple[int, str]] = set()
@@ -141,6 +141,7 @@ def call(
         Exception: Whatever the client's library raises.
     """
     client = client_of(path, is_written=is_written)
+    stop_event = current_stop_event()
     arguments = args or (path,)
     if client.async_impl and (request := getattr(client, f"_{method}", None)) is not None:
         answer = asyncio.run_coroutine_threadsafe(_limited(request, timeout_s, *arguments, **options), client.loop)
@@ -152,7 +153,7 @@ def call(
     end = time.monotonic() + timeout_s + _POLL_S
     try:
         found: Any = TimeoutError()
-        while time.monotonic() < end and not is_over():
+        while time.monotonic() < end and not is_over() and not stop_event.is_set():
             if wait([answer], _POLL_S).done:
                 found = answer.result()
                 break
@@ -160,7 +161,7 @@ def call(
         raise StorageError("a request was given up", where=redact(path)) from error
     finally:
         answer.cancel()
-    if isinstance(found, TimeoutError) and is_over():
+    if isinstance(found, TimeoutError) and (is_over() or stop_event.is_set()):
         raise StorageError("a request was given up", where=redact(path))
     if isinstance(found, TimeoutError):
         raise StorageError(

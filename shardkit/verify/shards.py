@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
@@ -35,6 +34,7 @@ from shardkit.encoding.kernel_reference import WHOLE
 from shardkit.encoding.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, index_lines, iter_records
 from shardkit.errors import DamageError
 from shardkit.features import Features, make_feature
+from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
 from shardkit.verify.documents import count_other_files, find_problems
@@ -133,7 +133,7 @@ def _check_shards(
                 return
             results[index] = _ShardReader(dataset, shard, decoders, path_of_hash, report).check()
 
-    with ThreadPoolExecutor(max(1, min(num_threads, len(shards)))) as pool:
+    with worker_threads(max(1, min(num_threads, len(shards))), "shardkit-verify") as pool:
         try:
             for future in [pool.submit(work) for _ in range(num_threads)]:
                 future.result()

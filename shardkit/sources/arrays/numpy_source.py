@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
@@ -16,6 +15,7 @@ from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.file_types import COMPRESSED_PATTERN, suffix_of
 from shardkit.messages import shown
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
 from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
@@ -287,5 +287,5 @@ def _stem(name: str) -> str:
 def _on_threads(files: list[RawFile], work: Callable[[RawFile], _T]) -> list[_T]:
     if len(files) < 2 or all(storage.is_local(f.path) for f in files):
         return [work(f) for f in files]
-    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
         return list(threads.map(work, files))

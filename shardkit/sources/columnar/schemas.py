@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +13,7 @@ import pyarrow as pa
 from shardkit.errors import BadInputError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
 from shardkit.messages import shown
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import (
     BATCH_BYTES,
     InputSplit,
@@ -134,7 +134,7 @@ def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> li
     """Returns the result of a function for each file; many at a time where the files are remote."""
     if len(files) < 2 or all(storage.is_local(f.path) for f in files):
         return [function(f) for f in files]
-    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
         return list(threads.map(function, files))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -13,6 +12,7 @@ import msgspec
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import (
     InputSplit,
     RawFile,
@@ -309,5 +309,5 @@ def _on_threads(files: list[RawFile], work: Callable[[int], _T]) -> list[_T]:
     # Stores answer slowly, so many are asked at once; local files gain nothing from that.
     if len(files) < 2 or all(storage.is_local(f.path) for f in files):
         return [work(i) for i in range(len(files))]
-    with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+    with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
         return list(threads.map(work, range(len(files))))

@@ -10,7 +10,6 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardkit.errors import StorageError
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import RawFile, place
 from shardkit.sources.files.streams import (
     changed,
@@ -69,7 +69,7 @@ def read_whole_files(files: Sequence[RawFile]) -> WholeFiles:
     elif _are_local(files):
         _read_local(files, targets, are_whole=True)
     else:
-        with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
             for _ in threads.map(_fill, files, targets):
                 pass
     return WholeFiles(data, offsets)
@@ -93,7 +93,7 @@ def read_heads(files: Sequence[RawFile], num_bytes: int) -> Iterator[bytes]:
             for head, count in zip(heads, _read_local(some, heads, are_whole=False), strict=True):
                 yield bytes(head) if count == len(head) else bytes(head[:count])
     else:
-        with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
             yield from threads.map(_read, files, [num_bytes] * len(files))
 
 

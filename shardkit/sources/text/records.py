@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import MAX_RAW_BYTES, RawFile
 from shardkit.sources.files.streams import ByteStream, open_raw
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Positions, larger
@@ -154,7 +154,7 @@ def find_cuts(file: RawFile, rule: TextRule, split_bytes: int) -> list[int]:
     if storage.is_local(file.path) or len(wanted) < 2:
         found = [_find_cut(file, rule, start, split_bytes) for start in wanted]
     else:
-        with ThreadPoolExecutor(_REMOTE_THREADS) as threads:
+        with worker_threads(_REMOTE_THREADS, "shardkit-remote") as threads:
             found = list(threads.map(lambda start: _find_cut(file, rule, start, split_bytes), wanted))
     return sorted({cut for cut in found if cut is not None and cut < file.num_bytes})
 

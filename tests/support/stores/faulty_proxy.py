@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -188,6 +189,41 @@ class ShowsParts(Fault):
         return answer
 
 
+class Hangs(Fault):
+    """Requests of a kind are taken and never answered, from one of them on.
+
+    Attributes:
+        asked: Set when one is not answered.
+
+    Args:
+        is_meant: Tells the requests.
+        first: Which of them is the first without an answer, from 1 on.
+    """
+
+    def __init__(self, is_meant, first=1):
+        super().__init__()
+        self.asked = threading.Event()
+        self.is_meant, self.first = is_meant, first
+        self.end = threading.Event()
+
+    def answer(self, request, ask):
+        if self.is_meant(request):
+            self.count()
+            if self.num_times >= self.first:
+                self.asked.set()
+                self.end.wait()
+        return ask(request)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        # A client that was stopped takes no answer.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def proxied(upstream: str, fault: Fault) -> Iterator[str]:
     """Starts a proxy with a fault before a server and yields its address."""
@@ -235,13 +271,14 @@ def proxied(upstream: str, fault: Fault) -> Iterator[str]:
         def log_message(self, *args):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
+        if isinstance(fault, Hangs):
+            fault.end.set()
         server.shutdown()
         server.server_close()
         thread.join()
