@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
 
@@ -50,8 +49,6 @@ LARGE_BYTES = 40 * MiB
 _LARGE_CREATE_BYTES, _LARGE_ROUNDS, _LARGE_WRITERS = 6 * MiB, 2, 2
 _RANGED_BYTES, _NUM_RANDOM_RANGES = 1 * MiB, 40
 _BARRIER_S = 120.0
-# After a signal, how long writers that are at work may take.
-_WRITERS_S = 0.4
 
 Rounds = Callable[[], Iterator[int]]
 
@@ -158,19 +155,15 @@ def _race(path: str, contents: Sequence[bytes]) -> Race:
         return storage.try_create(path, content)
 
     with worker_threads(len(contents), "shardkit-doctor") as writers:
-        answers = [writers.submit(write, content) for content in contents]
         try:
-            won = [answer.result() for answer in answers]
+            answers = list(writers.map(write, contents))
         except BaseException:
             # Ctrl-C may come when some of them wait for others that are never sent off.
             barrier.abort()
-            # What is removed now must not be written afterwards.
-            writers.stop_event.set()
-            wait(answers, _WRITERS_S)
             raise
     found = _read(path)
     owner = None if found is None else contents.index(found) if found in contents else -1
-    return Race(len(contents), tuple(i for i, has_won in enumerate(won) if has_won), owner)
+    return Race(len(contents), tuple(i for i, has_won in enumerate(answers) if has_won), owner)
 
 
 def _check_files(scratch: Scratch, rounds: Rounds) -> list[Finding]:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 # How long the end of the interpreter waits. Only users' functions and a disk that hangs take longer.
 _EXIT_S = 10.0
 _EXIT_POLL_S = 0.005
+# How long threads are waited for after a signal; requests to stores notice the end in half of that.
+_INTERRUPT_S = 0.5
 
 
 class _Task(NamedTuple):
@@ -81,6 +83,13 @@ class WorkerThreads(Executor):
             for thread in self._threads:
                 thread.join()
 
+    def end_within(self, seconds: float) -> None:
+        """Ends the threads after the tasks that have begun, and waits for them at most some time."""
+        self.shutdown(wait=False, cancel_futures=True)
+        end = monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - monotonic()))
+
     def __del__(self) -> None:
         self.shutdown(wait=False, cancel_futures=True)
 
@@ -89,7 +98,8 @@ class WorkerThreads(Executor):
 def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
     """Yields threads that are waited for at the end.
 
-    They are not where the generator around this is dropped or closed, or a signal came: a store may not answer them.
+    They are not where the generator around this is dropped or closed. After a signal they are waited for a moment only:
+    a store may not answer them.
 
     Raises:
         SystemExit: When the interpreter ends, in a thread that still asks for what they do: it ends without a word.
@@ -98,8 +108,12 @@ def worker_threads(num_threads: int, name: str) -> Iterator[WorkerThreads]:
     is_waited_for = True
     try:
         yield threads
-    except (GeneratorExit, KeyboardInterrupt):
+    except GeneratorExit:
         is_waited_for = False
+        raise
+    except KeyboardInterrupt:
+        is_waited_for = False
+        threads.end_within(_INTERRUPT_S)
         raise
     except Exception as error:
         if _is_exiting and threading.current_thread() is not threading.main_thread():
