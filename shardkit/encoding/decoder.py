@@ -16,10 +16,14 @@ from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64
 from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import DamageError
 from shardkit.features import Feature, Features
+from shardkit.units import GiB
 
 Frames = bytes | bytearray | memoryview
 
 _KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64, "little_endian_bytes": FLOAT64}
+# Of the values that a fixed shape has room for in memory: more than so many bytes, and more than so many times the
+# bytes of the records, hold nothing but zeros.
+_ROOM_BYTES, _ROOM_TIMES = GiB, 16
 _STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64()}
 
 
@@ -33,6 +37,7 @@ class RecordDecoder:
     def __init__(self, features: Features) -> None:
         self._features = features
         self._specs = [_spec_of(f) for f in features]
+        self._widest = max((_width_of(f) for f in features), default=0)
         self._columns = [_Column(f) for f in features]
         self._schema = pa.schema([pa.field(f.name, f.arrow_type, nullable=True) for f in features])
 
@@ -76,6 +81,7 @@ class RecordDecoder:
         Returns:
             For each feature what `kernel_reference.Decoded` describes.
         """
+        self._check_room(len(starts), int(lengths.sum()), locate)
         columns, problems = decode(frames, starts, lengths, self._specs)
         for i in problems.tolist():
             record = bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]])
@@ -97,6 +103,8 @@ class RecordDecoder:
         Returns:
             For each feature what `kernel_reference.decode_pieces` describes.
         """
+        num_records = sum(stop - first for _, first, stop in pieces)
+        self._check_room(num_records, sum(int(at[2][first:stop].sum()) for at, first, stop in pieces), locate)
         columns, problems = decode_pieces(pieces, self._specs, gives_objects)
         for i in problems.tolist():
             raise DamageError(self._problem_of(_record_at(pieces, i)), where=locate(i))
@@ -110,9 +118,25 @@ class RecordDecoder:
             starts: Where each record's own bytes start.
             lengths: Bytes of each record, without framing.
         """
+        try:
+            self._check_room(len(starts), int(lengths.sum()), str)
+        except DamageError as error:
+            return [(i, error.what) for i in range(len(starts))]
         _, problems = decode(frames, starts, lengths, self._specs, refuse_others=True)
         records = [bytes(memoryview(frames)[starts[i] : starts[i] + lengths[i]]) for i in problems]
         return list(zip(problems.tolist(), map(self._problem_of, records), strict=True))
+
+    def _check_room(self, num_records: int, num_bytes: int, locate: Callable[[int], str]) -> None:
+        """Refuses a shape before memory is allocated for it: a hostile manifest may state any."""
+        if num_records * self._widest <= max(_ROOM_BYTES, _ROOM_TIMES * num_bytes):
+            return
+        feature = max(self._features, key=_width_of)
+        raise DamageError(
+            f"feature {feature.name!r} has room for {feature.num_values:,} values in a record, far more than there are",
+            where=locate(0),
+            why=f"{num_records:,} records have {num_bytes:,} bytes",
+            next_step="Make the dataset again with the shape that its values have, or without the feature",
+        )
 
     def _problem_of(self, record: bytes) -> str:
         try:
@@ -155,6 +179,11 @@ def scan_whole(frames: Frames, where: str, *, checks_records: bool = True) -> tu
 def _spec_of(feature: Feature) -> Spec:
     num_values = ANY_NUMBER if feature.num_values is None else feature.num_values
     return Spec(feature.name.encode(), _KINDS[feature.stored_as], num_values, not feature.nullable)
+
+
+def _width_of(feature: Feature) -> int:
+    """Returns how many bytes a record takes in memory whatever it holds."""
+    return 0 if feature.stored_as == "bytes_list" else 8 * (feature.num_values or 0)
 
 
 class _Column:

@@ -241,6 +241,9 @@ class _ShardReader:
             self._add("the blocks of the index do not cover the file")
         for block, at, data in self._blocks(file):
             num_damages = self._num_damages
+            stated = self._shard.block_num_uncompressed_bytes[block]
+            if stated != len(data):
+                self._add(f"the index says that it holds {stated} bytes of records", block=block, byte=at)
             self._check_block(data, block, at)
             if self._num_damages == num_damages:
                 self._check_stored(data, block, at)

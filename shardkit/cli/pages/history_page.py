@@ -34,19 +34,20 @@ def show_history(dataset: str, *, as_json: bool) -> None:
 
 def history_rows(versions: Sequence[VersionInfo]) -> list[tuple[str, ...]]:
     """Returns the rows of the table."""
+    from shardkit.cli.shell.errors import visible
     from shardkit.units import format_count, format_size
 
     rows: list[tuple[str, ...]] = []
     before: VersionInfo | None = None
     for own in versions:
         if own.damage is not None:
-            rows.append((str(own.version), "-", "-", "-", "-", "-", f"cannot be read: {own.damage}"))
+            rows.append((str(own.version), "-", "-", "-", "-", "-", f"cannot be read: {visible(own.damage)}"))
             continue
         rows.append(
             (
                 str(own.version),
-                own.created_at,
-                own.shardkit,
+                visible(own.created_at),
+                visible(own.shardkit),
                 format_count(own.num_examples),
                 format_count(own.num_shards),
                 format_size(own.num_bytes),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.option_files import checked_defaults, key_of, read_toml
 from shardkit.cli.shell.request_options import click_options
 from shardkit.conversion.request import fields_of, option_fields
@@ -44,7 +45,27 @@ def read_recipe(ctx: click.Context, param: click.Parameter, path: str | None) ->
 
 
 def render_recipe(manifest: Manifest) -> str:
-    """Returns the recipe file that gives the same dataset from the same inputs."""
+    """Returns the recipe file that gives the same dataset from the same inputs.
+
+    Raises:
+        DamageError: If the manifest holds something else than the recipe of a conversion.
+    """
+    import msgspec
+
+    from shardkit.errors import DamageError
+
+    try:
+        return _render(manifest)
+    except (AttributeError, TypeError, KeyError, ValueError, AssertionError, msgspec.ValidationError) as error:
+        raise DamageError(
+            "the recipe cannot be read",
+            where=f"the manifest of {manifest.name}",
+            why=f"{type(error).__name__}: {error}",
+            next_step="Do not make this dataset again by its recipe: shardkit did not write that",
+        ) from error
+
+
+def _render(manifest: Manifest) -> str:
     import shlex
 
     import msgspec
@@ -62,10 +83,15 @@ def render_recipe(manifest: Manifest) -> str:
     document["features"] = {f.name: declaration(f) for f in features}
     for name in (recipe.get("source") or {}).get("leading_zeros") or ():
         document["features"][name]["leading_zeros"] = True
-    return (
-        f"# The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:\n"
-        f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
+    return _comments(
+        f"The recipe of {manifest.name}, fingerprint {manifest.fingerprint}. To make it again:",
+        f"  shardkit convert {inputs} DESTINATION --recipe THIS_FILE",
     ) + tomli_w.dumps(document)
+
+
+def _comments(*lines: str) -> str:
+    # A name with a line end would add options to the recipe, which may name files of code.
+    return "".join(f"# {visible(line)}\n" for line in lines)
 
 
 def _render_index(manifest: Manifest, inputs: str) -> str:
@@ -77,11 +103,11 @@ def _render_index(manifest: Manifest, inputs: str) -> str:
     splits = manifest.recipe.get("splits") or []
     assert isinstance(splits, list)
     options = "".join(f" --split {shlex.quote(f'{name}={glob}')}" for name, glob in splits)
-    return (
-        f"# {manifest.name} was indexed where it lies, fingerprint {manifest.fingerprint}. To do it again:\n"
-        f"#   shardkit index {inputs}{options}\n"
-        "# To convert it with the same features:\n"
-        f"#   shardkit convert {inputs} DESTINATION --recipe THIS_FILE\n"
+    return _comments(
+        f"{manifest.name} was indexed where it lies, fingerprint {manifest.fingerprint}. To do it again:",
+        f"  shardkit index {inputs}{options}",
+        "To convert it with the same features:",
+        f"  shardkit convert {inputs} DESTINATION --recipe THIS_FILE",
     ) + tomli_w.dumps(
         {
             "format": "tfrecord",
