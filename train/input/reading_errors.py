@@ -20,10 +20,11 @@ from train.options.model_defaults import is_audio
 
 _IMAGE = re.compile(r"decode_?image|DecodeImage|image|jpeg|png|gif|bmp|webp", re.IGNORECASE)
 _AUDIO = re.compile(r"wav|RIFF|header|audio|fmt|chunk", re.IGNORECASE)
-_DAMAGE = re.compile(r"shardkit-count|pars|unknown label|DecodeRaw|decode_raw|Feature:|record", re.IGNORECASE)
+_DAMAGE = re.compile(r"shardkit-count|pars|DecodeRaw|decode_raw|Feature:|record", re.IGNORECASE)
 # XLA and some libraries of GPUs say it in errors of another kind.
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|OOM when allocating|out of memory|OUT_OF_MEMORY", re.IGNORECASE)
 # A file of the run, not of the dataset.
+_UNKNOWN_LABEL = re.compile(r"\[unknown label\] \[([^\]]*)\]")
 _CHECKPOINT = re.compile(r"[^\s;'\"]*checkpoints/step-\d+[\w.-]*")
 _NAMES = ("filename", "path", "name", "id")
 
@@ -84,14 +85,33 @@ def _explain(
     if isinstance(error, tf.errors.DataLossError | tf.errors.NotFoundError):
         return find_damage(error, dataset, split)
     if isinstance(error, tf.errors.InvalidArgumentError):
-        images = tuple(f for f in features if is_image(f))
-        if images and "shardkit-count" not in message and _IMAGE.search(message):
-            return find_bad_media(dataset, split, images) or find_damage(error, dataset, split)
-        sounds = tuple(f for f in features if is_audio(f))
-        if sounds and "shardkit-count" not in message and _AUDIO.search(message):
-            return find_bad_media(dataset, split, sounds) or find_damage(error, dataset, split)
-        if _DAMAGE.search(message):
-            return find_damage(error, dataset, split)
+        if (unknown := _UNKNOWN_LABEL.search(message)) is not None:
+            return _unknown_label(dataset, split, unknown[1])
+        return _explain_invalid(error, dataset, split, features)
+    return None
+
+
+def _unknown_label(dataset: Dataset, split: str, values: str) -> DamageError:
+    return DamageError(
+        f"a label of split {split!r} is none of the classes that the manifest names",
+        where=storage.redact(dataset.url),
+        why=f"one of {' '.join(values.split())}",
+        next_step="Convert again, or choose another --label",
+    )
+
+
+def _explain_invalid(
+    error: tf.errors.InvalidArgumentError, dataset: Dataset, split: str, features: Features
+) -> ShardkitError | None:
+    message = str(error.message)
+    images = tuple(f for f in features if is_image(f))
+    if images and "shardkit-count" not in message and _IMAGE.search(message):
+        return find_bad_media(dataset, split, images) or find_damage(error, dataset, split)
+    sounds = tuple(f for f in features if is_audio(f))
+    if sounds and "shardkit-count" not in message and _AUDIO.search(message):
+        return find_bad_media(dataset, split, sounds) or find_damage(error, dataset, split)
+    if _DAMAGE.search(message):
+        return find_damage(error, dataset, split)
     return None
 
 

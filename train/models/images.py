@@ -9,22 +9,61 @@ MIN_CROP_AREA = 0.5
 MAX_COLOR_CHANGE = 0.2
 _ASPECT_RATIOS = (3 / 4, 4 / 3)
 _GREY = 128
+# As many as `convert` takes by default. A PNG of 50 KB may declare 400 million, which take gigabytes.
+MAX_PIXELS = 64_000_000
+_HEAD_BYTES = 32
 
 
 def decode(encoded: tf.Tensor) -> tf.Tensor:
     """Returns an encoded JPEG, PNG, GIF, BMP or WebP as uint8 `[height, width, 3]`; an absent one as a grey pixel.
 
-    Of an animation it is the first frame.
+    Of an animation it is the first frame. An image that declares more than `MAX_PIXELS` is an `InvalidArgumentError`.
     """
 
     def decoded() -> tf.Tensor:
-        return tf.io.decode_image(encoded, channels=NUM_CHANNELS, expand_animations=False)
+        message = f"an image declares more than {MAX_PIXELS:,} pixels"
+        most = tf.constant(MAX_PIXELS, tf.int64)
+        # Eagerly, nothing is returned: a wrong number is raised at once.
+        check = tf.debugging.assert_less_equal(_declared_pixels(encoded), most, message)
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.io.decode_image(tf.identity(encoded), channels=NUM_CHANNELS, expand_animations=False)
 
     def grey() -> tf.Tensor:
         return tf.fill([1, 1, NUM_CHANNELS], tf.constant(_GREY, tf.uint8))
 
     image = tf.cond(tf.equal(tf.strings.length(encoded), 0), grey, decoded)
     return tf.ensure_shape(image, [None, None, NUM_CHANNELS])
+
+
+def _declared_pixels(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns height times width as the header of a JPEG, PNG, GIF or BMP says; 0 for WebP, which has few at most."""
+    padded = tf.strings.join([tf.strings.substr(encoded, 0, _HEAD_BYTES), tf.constant(bytes(_HEAD_BYTES))])
+    head = tf.cast(tf.io.decode_raw(tf.strings.substr(padded, 0, _HEAD_BYTES), tf.uint8), tf.int64)
+
+    def number(*positions: int) -> tf.Tensor:
+        """Returns the number of bytes, the highest first."""
+        return tf.reduce_sum(tf.stack([head[p] * 256**i for i, p in enumerate(reversed(positions))]))
+
+    def in_jpeg() -> tf.Tensor:
+        return tf.reduce_prod(tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64))
+
+    def begins(start: bytes) -> tf.Tensor:
+        return tf.reduce_all(head[: len(start)] == tf.constant(list(start), tf.int64))
+
+    return tf.case(
+        [
+            (begins(b"\xff\xd8"), in_jpeg),
+            (begins(b"\x89PNG"), lambda: number(16, 17, 18, 19) * number(20, 21, 22, 23)),
+            (begins(b"GIF8"), lambda: number(7, 6) * number(9, 8)),
+            # The height of a picture that begins at its top is negative.
+            (begins(b"BM"), lambda: number(21, 20, 19, 18) * _absolute(number(25, 24, 23, 22))),
+        ],
+        default=lambda: tf.constant(0, tf.int64),
+    )
+
+
+def _absolute(number: tf.Tensor) -> tf.Tensor:
+    return tf.minimum(number, 2**32 - number)
 
 
 def center_image(encoded: tf.Tensor, image_size: int) -> tf.Tensor:
