@@ -201,8 +201,10 @@ def export(folder: RunFolder, target: str, *, is_best: bool) -> None:
 
 def worker_command(ctx: click.Context) -> tuple[str, ...]:
     """Returns the command line that was typed, for another process."""
+    from shardkit.storage.options import without_options
+
     # Not the current folder first: a train.py of the user, or a checkout without its kernel, may lie there.
-    return (sys.executable, "-P", "-m", "shardkit", "train", *ctx.meta[_TYPED])
+    return (sys.executable, "-P", "-m", "shardkit", "train", *without_options(ctx.meta[_TYPED]))
 
 
 def say(text: str) -> None:

@@ -105,6 +105,15 @@ def without_values(arguments: Iterable[str]) -> Iterator[str]:
             yield word
 
 
+def without_options(arguments: Iterable[str]) -> Iterator[str]:
+    """Yields the words of a command line without `--storage-options`, which other processes have in the environment."""
+    is_value = False
+    for word in arguments:
+        if not is_value and word != "--storage-options" and not word.startswith("--storage-options="):
+            yield word
+        is_value = not is_value and word == "--storage-options"
+
+
 def _value_of(key: str, text: str) -> Any:
     try:
         value = json.loads(text)

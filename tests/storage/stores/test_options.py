@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardkit.errors import StorageError, UsageError
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
-from shardkit.storage.options import VARIABLE, hide_secrets, options_for, parse_options, without_values
+from shardkit.storage.options import VARIABLE, hide_secrets, options_for, parse_options, without_options, without_values
 
 
 def test_options_are_for_all_stores_or_for_one():
@@ -93,6 +93,11 @@ def test_a_command_line_is_kept_without_values():
     words = ["shardkit", "train", "--storage-options", "s3:secret=x", "--label", "y", "--storage-options=key=z"]
     kept = ["shardkit", "train", "--storage-options", "s3:secret=***", "--label", "y", "--storage-options=key=***"]
     assert list(without_values(words)) == kept
+
+
+def test_the_command_line_of_another_process_is_without_options():
+    words = ["shardkit", "train", "--storage-options", "s3:secret=x", "--label", "y", "--storage-options=key=z"]
+    assert list(without_options(words)) == ["shardkit", "train", "--label", "y"]
 
 
 def run(*args, **settings):

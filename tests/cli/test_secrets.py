@@ -1,0 +1,93 @@
+"""A secret that a user gives is neither shown, nor stored, nor on the command line of a process that is started."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.stores.servers import BUCKET, KINDS, serve
+
+pytestmark = pytest.mark.full
+CANARY = "canary-7f3a91"
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory):
+    if KINDS["moto"].find() is None:
+        pytest.skip(KINDS["moto"].install)
+    with serve("moto", tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+class Watched:
+    """A command, with the command lines of all processes that it started."""
+
+    def __init__(self, arguments, environment, folder):
+        self._process = psutil.Popen(
+            [sys.executable, "-m", "shardkit", *map(str, arguments)],
+            env={**os.environ, **environment}, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.lines = set()
+        self._is_over = threading.Event()
+        watcher = threading.Thread(target=self._watch)
+        watcher.start()
+        self.said, _ = self._process.communicate(timeout=300)
+        self.code = self._process.returncode
+        self._is_over.set()
+        watcher.join()
+
+    def _watch(self):
+        while not self._is_over.wait(0.02):
+            try:
+                children = psutil.Process(self._process.pid).children(recursive=True)
+                # One that was forked shows the words of its parent until it begins a program.
+                own = self._process.cmdline()
+                self.lines |= {" ".join(line) for child in children if (line := child.cmdline()) != own}
+            except psutil.Error:
+                continue
+
+
+def files_below(folder):
+    return [p for p in Path(folder).rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_options_and_variables_with_secrets_are_kept_nowhere(moto, tmp_path, debug):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 97},{i % 2}\n" for i in range(3000)))
+    environment = {
+        **moto.environment,
+        "AWS_SECRET_ACCESS_KEY": f"{CANARY}-key",
+        "AWS_SESSION_TOKEN": f"{CANARY}-session",
+        "PGPASSWORD": f"{CANARY}-database",
+        "SHARDKIT_DEBUG": debug,
+    }
+    options = ["--storage-options", "s3:key=motokey", "--storage-options", f"s3:secret={CANARY}-option"]
+    options += [f"--storage-options=s3:token={CANARY}-token"]
+    url = f"s3://{BUCKET}/secrets-{debug}"
+    runs = [
+        (["convert", "a.csv", url, "--split", "train=0.8", "--split", "test=0.2", "--workers", "6"], 0),
+        (["inspect", url, "--recipe"], 0),
+        (["verify", url], 0),
+        (["clean", url], 0),
+        (["convert", "a.csv", url], 4),
+        (["inspect", url, "--version", "9"], 2),
+        (["inspect", f"{url}?X-Amz-Signature={CANARY}-signature"], None),
+        (["inspect", f"s3://{CANARY}-user:{CANARY}-password@{BUCKET}/x"], None),
+        (["inspect", f"https://user:{CANARY}-password@127.0.0.1:9/set?sig={CANARY}-sas"], None),
+        (["convert", f"postgresql://user:{CANARY}-password@127.0.0.1:9/d", "out", "--table", "t"], None),
+        (["train", url, "--label", "y", "--epochs", "1", "--workers-per-host", "2", "--output", "run"], 0),
+    ]
+    for arguments, code in runs:
+        limit = {"SHARDKIT_STORAGE_DEADLINE": "1"} if code is None else {}
+        run = Watched([*arguments, *options], environment | limit, tmp_path)
+        assert run.code == code or (code is None and run.code not in (0, 70)), run.said
+        assert CANARY not in run.said, run.said
+        assert not any(CANARY in line for line in run.lines), run.lines
+    assert len(files_below(tmp_path / "run")) > 5
+    for path in files_below(tmp_path):
+        assert CANARY not in path.name
+        assert CANARY.encode() not in path.read_bytes(), path
