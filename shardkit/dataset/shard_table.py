@@ -6,10 +6,10 @@ and rows are made when they are asked for. The blocks of a shard are checked whe
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 
 from shardkit.dataset.documents import check_relative_path
 from shardkit.dataset.manifest import Manifest, ShardInfo, SplitInfo
+from shardkit.dataset.table_limits import check_block_sizes, check_size
+from shardkit.encoding.parquet_footer import RowGroup, parse_row_groups
 from shardkit.errors import DamageError
 from shardkit.units import MiB
 
@@ -49,6 +51,10 @@ _GROUP_BLOCKS = 2**18
 _KEPT_BYTES = 256 * MiB
 _MIN_KEPT_GROUPS = 2
 _ROWS_AT_ONCE = 1024
+# Path, SHA-256 and split of a row in memory.
+_SHARD_BYTES = 200
+# The length of a Parquet footer, and a magic number.
+_TAIL_BYTES = 8
 # Names that are certainly safe, as far as RE2 can tell; the others are looked at one by one.
 _PLAIN_PATH = r"^[A-Za-z0-9_=-][A-Za-z0-9._=-]*(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*$"
 _MAX_PLAIN_BYTES = 255
@@ -125,10 +131,13 @@ class _RowGroups:
         file = pq.ParquetFile(pa.BufferReader(self._buffer), pre_buffer=False)
         self.schema = file.schema_arrow
         self._metadata = file.metadata
-        # Nothing else of a row group: Arrow's accessors of columns end the process where a footer is damaged.
-        num_rows = (self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups))
-        self._ends = list(itertools.accumulate(num_rows))
-        self._group = _KeptGroups(self._read_group)
+        # Arrow's accessors of columns end the process where a footer is damaged.
+        groups = parse_row_groups(raw[-_TAIL_BYTES - int.from_bytes(raw[-_TAIL_BYTES:][:4], "little") : -_TAIL_BYTES])
+        check_size(groups, where)
+        self._ends = list(itertools.accumulate(g.num_rows for g in groups))
+        largest = max((_num_bytes(g) for g in groups), default=0)
+        num_kept = max(_MIN_KEPT_GROUPS, _KEPT_BYTES // max(1, largest))
+        self._group = functools.lru_cache(num_kept)(self._read_group)
 
     @property
     def num_rows(self) -> int:
@@ -182,33 +191,12 @@ class _RowGroups:
         if wrong is not None:
             path = self._file().read_row_group(index, columns=["path"], use_threads=False)["path"][wrong].as_py()
             raise DamageError(f"the blocks of {path} do not add up to the shard", where=self.where)
+        check_block_sizes(table, self.where)
         return table
 
     def _file(self) -> pq.ParquetFile:
         # A new one for every read: threads cannot share one, and opening is cheap with the metadata known.
         return pq.ParquetFile(pa.BufferReader(self._buffer), metadata=self._metadata, pre_buffer=False)
-
-
-class _KeptGroups:
-    """Reads row groups, and keeps those that were read last."""
-
-    def __init__(self, read: Callable[[int], pa.Table]) -> None:
-        self._read = read
-        self._groups: dict[int, pa.Table] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, index: int) -> pa.Table:
-        with self._lock:
-            found = self._groups.pop(index, None)
-            if found is not None:
-                self._groups[index] = found
-                return found
-        group = self._read(index)
-        with self._lock:
-            self._groups[index] = group
-            while len(self._groups) > _MIN_KEPT_GROUPS and sum(g.nbytes for g in self._groups.values()) > _KEPT_BYTES:
-                del self._groups[next(iter(self._groups))]
-        return group
 
 
 def unstored_table(shards: Sequence[ShardInfo], where: str) -> ShardTable:
@@ -255,6 +243,11 @@ def _again(raw: bytes, where: str, start: int, stop: int) -> ShardTable:
 
 def _unreadable(where: str, error: Exception) -> DamageError:
     return DamageError("the shard table cannot be read", where=where, why=str(error))
+
+
+def _num_bytes(group: RowGroup) -> int:
+    # Size in memory; the stored size may be a hundredth of it.
+    return 8 * sum(column.num_values for column in group.columns) + _SHARD_BYTES * group.num_rows
 
 
 def _table_of(shards: Sequence[ShardInfo]) -> pa.Table:

@@ -14,12 +14,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardkit.encoding.parquet_footer import READABLE_CODECS, RowGroup, codec_name, parse_row_groups
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, count_leaves, flatten_schema
 from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
-from shardkit.sources.columnar.parquet_footer import READABLE_CODECS, RowGroup, codec_name, parse_row_groups
 from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed

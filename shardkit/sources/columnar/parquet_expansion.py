@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shardkit.encoding.parquet_footer import CompactReader, RowGroup
 from shardkit.messages import printable
 from shardkit.sources.base import RawFile, place
-from shardkit.sources.columnar.parquet_footer import CompactReader, RowGroup
 from shardkit.sources.files.expansion_limit import expansion_error, largest_expansion
 from shardkit.units import KiB, MiB
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow.ipc as ipc
 
+from shardkit.encoding.parquet_footer import parse_row_groups
 from shardkit.features import make_feature
 from shardkit.sources.arrays.npy_bytes import NpyError, read_npy
 from shardkit.sources.arrays.numpy_headers import read_layout
@@ -22,7 +23,6 @@ from shardkit.sources.avro.schema import read_schema
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.columnar.arrow_messages import footer_length, metadata_length, parse_footer, parse_message
 from shardkit.sources.columnar.orc_footer import full_columns, read_tail, with_stripes
-from shardkit.sources.columnar.parquet_footer import parse_row_groups
 from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import parse_dialect
 from shardkit.sources.csv.parser import RECORD_ERRORS, CsvParser

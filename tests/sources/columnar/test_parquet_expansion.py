@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.encoding.parquet_footer import parse_row_groups
 from shardkit.errors import BadInputError, DamagedFileError
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
 from shardkit.sources.columnar.parquet import ParquetSource
 from shardkit.sources.columnar.parquet_expansion import pages
-from shardkit.sources.columnar.parquet_footer import parse_row_groups
 from tests.support.examples import draws
 from tests.support.files.parquet_makers import read, read_parts, write
 
