@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NamedTuple
+
+from shardkit.errors import BadInputError
 
 # One step of the planning handles many rows, and may load a module or a model first.
 PLANNING_TIMES = 10
+LATE_SIGNAL = signal.SIGALRM
 
 
 class BoundedStep(NamedTuple):
@@ -31,22 +37,39 @@ class BoundedStep(NamedTuple):
 _numbers = itertools.count()
 _seconds: float | None = None
 _report: Callable[[BoundedStep], None] | None = None
+_begun: dict[int, BoundedStep] = {}
+_late: BoundedStep | None = None
+
+
+def held_up(step: BoundedStep) -> BadInputError:
+    """Returns the error for a step that passed its deadline."""
+    return BadInputError(
+        "planning was held up",
+        why=f"{step.what} took longer than {step.seconds:g} s, {PLANNING_TIMES} times --max-row-seconds",
+        state="Nothing was committed",
+        next_step="Make it faster, or allow more with --max-row-seconds",
+    )
 
 
 @contextmanager
 def steps_bounded(max_row_seconds: float, report: Callable[[BoundedStep], None]) -> Iterator[None]:
-    """Reports the steps that begin and end during the block.
+    """Reports the steps that begin and end during the block. LATE_SIGNAL ends a step that passed its deadline.
 
     Args:
         max_row_seconds: A step may take PLANNING_TIMES as long.
         report: Called at each beginning and end, in the thread of the step.
     """
-    global _seconds, _report
-    _seconds, _report = max_row_seconds * PLANNING_TIMES, report
+    global _seconds, _report, _late
+    _seconds, _report, _late = max_row_seconds * PLANNING_TIMES, report, None
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(LATE_SIGNAL, _end_late_step) if is_main else None
     try:
         yield
     finally:
         _seconds = _report = None
+        _begun.clear()
+        if is_main:
+            signal.signal(LATE_SIGNAL, before)
 
 
 @contextmanager
@@ -55,13 +78,31 @@ def bounded(what: str) -> Iterator[None]:
 
     Args:
         what: What is done, for the message, such as `a query of rows.db`.
+
+    Raises:
+        BadInputError: If the block is ended by LATE_SIGNAL.
     """
     if _report is None or _seconds is None:
         yield
         return
-    number, report = next(_numbers), _report
-    report(BoundedStep(number, time.monotonic() + _seconds, what, _seconds))
+    report, step = _report, BoundedStep(next(_numbers), time.monotonic() + _seconds, what, _seconds)
+    _begun[step.number] = step
+    report(step)
     try:
         yield
+    except Exception as error:
+        # Libraries that call back into Python turn what a signal raises into errors that they have.
+        if _late is None or isinstance(error, BadInputError):
+            raise
+        raise held_up(_late) from error
     finally:
-        report(BoundedStep(number, None))
+        _begun.pop(step.number, None)
+        report(BoundedStep(step.number, None))
+
+
+def _end_late_step(number: int, frame: FrameType | None) -> None:
+    global _late
+    now = time.monotonic()
+    _late = next((s for s in _begun.values() if s.deadline is not None and s.deadline < now), None)
+    if _late is not None:
+        raise held_up(_late)

@@ -55,19 +55,18 @@ def files_below(folder):
     return [p for p in Path(folder).rglob("*") if p.is_file()]
 
 
-@pytest.mark.parametrize("debug", ["0", "1"])
-def test_options_and_variables_with_secrets_are_kept_nowhere(moto, tmp_path, debug):
+def test_options_and_variables_with_secrets_are_kept_nowhere(moto, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 97},{i % 2}\n" for i in range(3000)))
     environment = {
         **moto.environment,
         "AWS_SECRET_ACCESS_KEY": f"{CANARY}-key",
         "AWS_SESSION_TOKEN": f"{CANARY}-session",
         "PGPASSWORD": f"{CANARY}-database",
-        "SHARDKIT_DEBUG": debug,
+        "SHARDKIT_DEBUG": "1",  # It tells most.
     }
     options = ["--storage-options", "s3:key=motokey", "--storage-options", f"s3:secret={CANARY}-option"]
     options += [f"--storage-options=s3:token={CANARY}-token"]
-    url = f"s3://{BUCKET}/secrets-{debug}"
+    url = f"s3://{BUCKET}/secrets"
     runs = [
         (["convert", "a.csv", url, "--split", "train=0.8", "--split", "test=0.2", "--workers", "6"], 0),
         (["inspect", url, "--recipe"], 0),

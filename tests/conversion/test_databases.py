@@ -257,6 +257,26 @@ def test_a_signal_ends_a_query_here_and_in_the_server(server, password, tmp_path
 
 
 @pytest.mark.full
+def test_a_query_without_end_is_ended_by_max_row_seconds(server, password, tmp_path) -> None:
+    command = [
+        "convert",
+        URL,
+        str(tmp_path / "out"),
+        "--query",
+        "SELECT pg_sleep(60), 1 AS id",
+        "--max-row-seconds",
+        "0.2",
+    ]
+    done = subprocess.run([sys.executable, "-m", "shardkit", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "the statement on the database server took longer than 2 s, 10 times --max-row-seconds" in done.stderr
+    assert "(0 rows)" in server.run(
+        "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%pg_sleep%'"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.full
 def test_a_signal_ends_the_wait_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
     pytest.importorskip("adbc_driver_postgresql")
     with socket.create_server(("127.0.0.1", 0)) as deaf:

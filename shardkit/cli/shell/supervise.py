@@ -24,8 +24,8 @@ import msgspec
 from shardkit.cli.shell.errors import explain, show
 from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, begin_below
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
-from shardkit.errors import BadInputError, StorageError
-from shardkit.runtime.bounded import PLANNING_TIMES, BoundedStep
+from shardkit.errors import StorageError
+from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, held_up
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
 
@@ -87,6 +87,7 @@ class _Child:
         self.folder: Path | None = None
         self.asked_to_stop = False
         self._steps: dict[int, BoundedStep] = {}
+        self._signalled: set[int] = set()
         self._has_announced_end = False
         self._read, write = os.pipe()
         sys.stdout.flush()
@@ -118,7 +119,8 @@ class _Child:
                     for message in messages:
                         self._heed(msgspec.json.decode(message, type=Message))
                 elif not hung and late is None:
-                    hung, late = self._hung(), self._late()
+                    self._signal_late_steps()
+                    hung, late = self._hung(), self._late(_GRACE_SECONDS)
                     if hung or late is not None:
                         self._signal(signal.SIGKILL)
             _, status = os.waitpid(self._pid, 0)
@@ -137,9 +139,16 @@ class _Child:
             if message.step.deadline is None:
                 del self._steps[message.step.number]
 
-    def _late(self) -> BoundedStep | None:
-        now = time.monotonic()
-        return next((s for s in self._steps.values() if s.deadline is not None and s.deadline < now), None)
+    def _signal_late_steps(self) -> None:
+        # The process ends the step itself where it can: it cancels queries, and removes what it began to write.
+        step = self._late(0.0)
+        if step is not None and step.number not in self._signalled:
+            self._signalled.add(step.number)
+            self._signal(LATE_SIGNAL)
+
+    def _late(self, grace_s: float) -> BoundedStep | None:
+        limit = time.monotonic() - grace_s
+        return next((s for s in self._steps.values() if s.deadline is not None and s.deadline < limit), None)
 
     def _hung(self) -> Mapping[int, Place]:
         if self.folder is None:
@@ -223,12 +232,7 @@ def _sentence(end: _End) -> str:
 
 
 def _give_up_planning(step: BoundedStep) -> int:
-    error = BadInputError(
-        "planning was held up",
-        why=f"{step.what} took longer than {step.seconds:g} s, {PLANNING_TIMES} times --max-row-seconds",
-        state="Nothing was committed",
-        next_step="Make it faster, or allow more with --max-row-seconds",
-    )
+    error = held_up(step)
     show(explain(error), error)
     return error.exit_code
 

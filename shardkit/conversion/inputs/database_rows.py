@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +22,12 @@ import xxhash
 from shardkit.conversion.plan import Plan
 from shardkit.conversion.request import ConvertRequest
 from shardkit.errors import StorageError, UsageError, missing_extra
+from shardkit.runtime.bounded import bounded
 from shardkit.runtime.interruptible import interruptible
 from shardkit.storage import files as storage
 
 ROWS_FOLDER = "queries"
+_STATEMENT = "the statement on the database server"
 _SERVER = re.compile(r"postgres(ql)?://", re.IGNORECASE)
 _FOREIGN = re.compile(
     r"(mysql|mariadb|mssql|sqlserver|oracle|snowflake|redshift|clickhouse|mongodb|bigquery|duckdb|trino)"
@@ -170,22 +173,29 @@ def _read(url: str, statement: str, path: Path) -> None:
         raise missing_extra("postgres", "adbc-driver-postgresql") from error
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     cursors: list[dbapi.Cursor] = []
+    is_cancelled = threading.Event()
 
     def stream() -> None:
         with dbapi.connect(url) as connection, connection.cursor() as cursor:
             cursors.append(cursor)
             cursor.execute(_READ_ONLY)
-            cursor.execute(statement)
-            reader = cursor.fetch_record_batch()
+            with bounded(_STATEMENT):
+                cursor.execute(statement)
+                reader = cursor.fetch_record_batch()
+            # The folder is gone then.
+            if is_cancelled.is_set():
+                return
             with storage.translate_os_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
                 _write(reader.schema, _batches(reader, url), temporary)
 
     def cancel() -> None:
+        is_cancelled.set()
         for cursor in cursors:
             with contextlib.suppress(Error):
                 cursor.adbc_cancel()
 
+    with storage.translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         interruptible(stream, cancel)
         with storage.translate_os_errors(path):
@@ -199,7 +209,8 @@ def _read(url: str, statement: str, path: Path) -> None:
 def _batches(reader: pa.RecordBatchReader, url: str) -> Iterator[pa.RecordBatch]:
     while True:
         try:
-            batch = reader.read_next_batch()
+            with bounded(_STATEMENT):
+                batch = reader.read_next_batch()
         except StopIteration:
             return
         except (OSError, pa.ArrowException) as error:
