@@ -99,11 +99,27 @@ def _records(content: bytes) -> Iterator[RejectedRecord]:
 def check_file(dataset: Dataset, info: RejectedFile) -> tuple[str | None, bytes]:
     """Returns what is wrong with a file of rejected rows, None if nothing is, and its bytes."""
     try:
-        content = storage.read_bytes(storage.join(dataset.url, info.path), is_stored=True)
+        return None, read_hashed(storage.join(dataset.url, info.path), info.sha256)
     except FileNotFoundError:
         return "a file of rejected rows is missing", b""
     except NotRegularError as error:
         return f"a file of rejected rows cannot be read: {error.strerror}", b""
-    if hashlib.sha256(content).hexdigest() != info.sha256:
-        return "a file of rejected rows is damaged: its SHA-256 is not the one that the manifest states", content
-    return None, content
+    except DamageError:
+        return "a file of rejected rows is damaged: its SHA-256 is not the one that the manifest states", b""
+
+
+def read_hashed(path: str, sha256: str) -> bytes:
+    """Returns a whole file of a dataset. A store that gives other bytes is asked again.
+
+    Raises:
+        DamageError: If the file has another SHA-256.
+        FileNotFoundError, NotRegularError: If there is no such file.
+        StorageError: If the store gave another answer every time.
+    """
+
+    def check(content: bytes) -> bytes:
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise DamageError("the SHA-256 is another one", where=storage.redact(path))
+        return content
+
+    return storage.read_decoded(path, check)

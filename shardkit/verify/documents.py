@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from shardkit.dataset.append_info import statistics_file
 from shardkit.dataset.manifest import MANIFESTS_DIR, Manifest, manifest_path
 from shardkit.dataset.open import Dataset
-from shardkit.dataset.rejected_rows import check_file
+from shardkit.dataset.rejected_rows import check_file, read_hashed
 from shardkit.errors import DamageError
 from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
@@ -52,14 +51,13 @@ def _problems_of_counted(dataset: Dataset) -> Iterator[tuple[str, str]]:
     if info is None:
         return
     try:
-        content = storage.read_bytes(storage.join(dataset.url, info.path), is_stored=True)
+        read_hashed(storage.join(dataset.url, info.path), info.sha256)
     except FileNotFoundError:
         yield info.path, "the file of statistics is missing; only --append needs it, and counts again"
     except NotRegularError as error:
         yield info.path, f"the file of statistics cannot be read: {error.strerror}"
-    else:
-        if hashlib.sha256(content).hexdigest() != info.sha256:
-            yield info.path, "the file of statistics is damaged: its SHA-256 is not the one of the manifest"
+    except DamageError:
+        yield info.path, "the file of statistics is damaged: its SHA-256 is not the one of the manifest"
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
@@ -32,7 +33,7 @@ from shardkit.encoding.gzip_files import inflate_file
 from shardkit.encoding.kernel import scan
 from shardkit.encoding.kernel_reference import WHOLE
 from shardkit.encoding.tfrecord import HEADER_BYTES, OVERHEAD_BYTES, index_lines, iter_records
-from shardkit.errors import DamageError
+from shardkit.errors import DamageError, StorageError
 from shardkit.features import Features, make_feature
 from shardkit.runtime.threads import worker_threads
 from shardkit.storage import files as storage
@@ -42,6 +43,7 @@ from shardkit.verify.media import MediaReader
 from shardkit.verify.report import Damage, VerifyReport
 
 MAX_LISTED = 100
+_MOST_ANSWERS = 4
 _CHUNK_BYTES = 4 * 1024 * 1024
 _DAMAGED_RECORD = "a record is damaged: its CRC32C does not match"
 
@@ -99,6 +101,7 @@ class _ShardResult(NamedTuple):
     damages: tuple[Damage, ...]
     num_damages: int
     num_undecodable: int
+    sha256: str
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: another thread failed
@@ -131,7 +134,7 @@ def _check_shards(
                 index, shard = next(waiting, (-1, None))
             if shard is None:
                 return
-            results[index] = _ShardReader(dataset, shard, decoders, path_of_hash, report).check()
+            results[index] = _check(partial(_ShardReader, dataset, shard, decoders, path_of_hash), report)
 
     with worker_threads(max(1, min(num_threads, len(shards))), "shardkit-verify") as pool:
         try:
@@ -141,6 +144,29 @@ def _check_shards(
             # On an interrupt no thread may begin another block.
             stop.set()
     return [results[index] for index in range(len(shards))]
+
+
+def _check(read: Callable[[Callable[[int], None]], _ShardReader], report: Callable[[int], None]) -> _ShardResult:
+    """Reads a shard. If a store's answer is damaged, it asks again: the network may turn a bit.
+
+    The shard counts as damaged if two answers are equal.
+
+    Raises:
+        StorageError: If the store gave another answer every time.
+    """
+    reader = read(report)
+    found = reader.check()
+    if storage.is_local(reader.url):
+        return found
+    for _ in range(_MOST_ANSWERS):
+        if found.num_damages == found.num_undecodable:
+            return found
+        previous, found = found, read(lambda _: report(0)).check()
+        if found == previous:
+            return found
+    raise StorageError(
+        "the store gives no two answers alike", where=storage.redact(reader.url), next_step="Run the same again"
+    )
 
 
 class _Decoders(NamedTuple):
@@ -159,7 +185,7 @@ class _ShardReader:
         path_of_hash: dict[str, str],
         report: Callable[[int], None],
     ) -> None:
-        self._url = dataset.shard_url(shard)
+        self.url = dataset.shard_url(shard)
         self._is_gzip = dataset.manifest.compression == "gzip"
         self._shard = shard
         self._decoders = decoders
@@ -176,7 +202,7 @@ class _ShardReader:
 
     def check(self) -> _ShardResult:
         try:
-            with storage.open_read(self._url) as file:
+            with storage.open_read(self.url) as file:
                 self._read(file)
         except FileNotFoundError:
             self._add("the file is missing")
@@ -185,7 +211,8 @@ class _ShardReader:
         # A record that does not decode must not hide damage to bytes, so both are counted apart.
         damages = (*self._damages, *self._undecodable)[:MAX_LISTED]
         num_damages = self._num_damages + len(self._undecodable)
-        return _ShardResult(self._position, damages, num_damages, len(self._undecodable))
+        digest = self._sha256.hexdigest()
+        return _ShardResult(self._position, damages, num_damages, len(self._undecodable), digest)
 
     def _read(self, file: BinaryIO) -> None:
         if self._is_gzip and is_whole_file(self._shard):
@@ -307,7 +334,7 @@ class _ShardReader:
         digest = hashlib.sha256()
         is_same = False
         try:
-            with storage.open_read(f"{self._url}.idx") as file:
+            with storage.open_read(f"{self.url}.idx") as file:
                 while chunk := file.read(_CHUNK_BYTES):
                     digest.update(chunk)
             is_same = digest.digest() == self._record_index.digest()
