@@ -108,6 +108,9 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
     """
     root = storage.normalize(url)
     versions = list_versions(root)
+    if version is not None and version not in versions and storage.exists(storage.join(root, manifest_path(version))):
+        # A store may list a new file late.
+        versions = sorted([*versions, version])
     if not versions:
         raise UsageError(
             "there is no dataset",
