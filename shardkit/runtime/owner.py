@@ -46,7 +46,16 @@ def is_dead(owner: Owner) -> bool:
         return True
     except OSError:
         return False
-    return False
+    return _is_zombie(owner.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and its parent has not asked for its exit code yet, as in many containers."""
+    try:
+        status = Path("/proc", str(pid), "stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] == ["Z"]
 
 
 def decode_owner(raw: bytes) -> Owner | None:
