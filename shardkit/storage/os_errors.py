@@ -40,7 +40,8 @@ def translate_os_errors(path: Path | str) -> Iterator[None]:
 
 
 def _raise_write_error(error: OSError, path: str) -> NoReturn:
-    where = str(error.filename or path)
+    # Of two names, the second is the one that is made.
+    where = str(error.filename2 or error.filename or path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = free_bytes(path)
         raise OutOfSpaceError(

@@ -183,6 +183,15 @@ def test_write_errors_say_what_happened_and_where(tmp_path, number, kind, words)
         assert word in str(caught.value)
 
 
+def test_a_link_that_may_not_be_made_is_named_by_its_new_place(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "missing" / "target"
+    source.write_text("content")
+    with pytest.raises(StorageError) as caught, storage.translate_os_errors(tmp_path):
+        os.link(source, target)
+    assert str(target) in str(caught.value)
+    assert str(source) not in str(caught.value)
+
+
 def test_other_errors_pass_through():
     with pytest.raises(ValueError, match="mine"), storage.translate_os_errors("x"):
         raise ValueError("mine")
