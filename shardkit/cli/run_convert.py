@@ -96,6 +96,9 @@ def convert(
         made = _run(prepared, num_workers or _default_workers(plan, engine), engine, display)
     except OutOfSpaceError as error:
         raise explain_full_disk(plan, error).with_state(_state_of(plan)) from error
+    except ShardkitError as error:
+        error.with_state(_state_of(plan))
+        raise
     with stop_behind_commit(made.committed.version):
         _show(console, made, plan, options.destination, started)
 
