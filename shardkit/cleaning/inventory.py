@@ -197,7 +197,7 @@ def _work_folders(dataset: str, work_root: str) -> Iterator[Folder]:
     root = Path(work_root)
     if work_root == storage.join(dataset, WORK_DIR):
         refuse_link(dataset, WORK_DIR)
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
+    for path in _entries(root):
         if _FINGERPRINT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             files = tuple(found_files(path))
             yield Folder(path=str(path), fingerprint=path.name, files=files, is_live=_is_held(path / "lock"))
@@ -221,13 +221,21 @@ def found_files(folder: Path | str) -> Iterator[Found]:
 
 def is_any_held(work_root: str) -> bool:
     """Whether a process of this host holds the lock of some conversion of the dataset."""
-    return any(_is_held(lock) for lock in Path(work_root).glob("*/lock"))
+    return any(_is_held(path / "lock") for path in _entries(Path(work_root)))
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Returns what lies in a folder; a conversion that ends may remove it meanwhile."""
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _is_held(lock: Path) -> bool:
     try:
         handle = os.open(lock, os.O_RDWR)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         return not _take(handle)

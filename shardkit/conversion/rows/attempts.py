@@ -91,7 +91,11 @@ def forget_attempt(work_dir: str | Path, input_split_index: int) -> None:
 
 def list_attempts(work_dir: str | Path) -> dict[int, Place]:
     """Returns where all attempts stand, by input split."""
-    names = [p.name for p in Path(work_dir, _FOLDER).glob("*") if p.name.isdecimal()]
+    try:
+        names = [name for name in os.listdir(Path(work_dir, _FOLDER)) if name.isdecimal()]
+    except FileNotFoundError:
+        # The conversion has ended and removed its work folder.
+        return {}
     places = {int(name): read_place(work_dir, int(name)) for name in names}
     return {index: place for index, place in places.items() if place is not None}
 
