@@ -61,8 +61,7 @@ def commit_dataset(
     splits = [_split_info(plan, split, packed_statistics[split.name], shards) for split in layout.splits]
     rank = {split.name: i for i, split in enumerate(layout.splits)}
     ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
-    if plan.recipe.tfds:
-        _put_tfds_documents(plan, ordered)
+    documents = _put_tfds_documents(plan, ordered) if plan.recipe.tfds else {}
     made = Generation(
         splits=tuple(splits),
         shards=ordered,
@@ -71,7 +70,8 @@ def commit_dataset(
         recipe=stored_recipe(plan.recipe),
         packed_statistics=packed_statistics,
     )
-    needed = {s.path: s.num_bytes for s in ordered}
+    needed = documents | {f.path: f.num_bytes for f in made.accounting.rejected_files}
+    needed |= {s.path: s.num_bytes for s in ordered}
     version = _commit(plan, made, needed) if plan.base is None else _append(plan, plan.base, made, needed)
     return Committed(
         version=version,
@@ -106,7 +106,7 @@ def _commit(plan: Plan, made: Generation, needed: Mapping[str, int], base: BaseV
         fingerprint, version = plan.fingerprint, max(list_versions(plan.destination), default=0) + 1
     else:
         fingerprint, version = fingerprint_behind(plan, base), base.version + 1
-    extensions = extensions_of(made.base, write_statistics(plan, made.packed_statistics))
+    counted, num_counted_bytes = write_statistics(plan, made.packed_statistics)
     table = encode_shard_table(made.shards)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
@@ -119,8 +119,9 @@ def _commit(plan: Plan, made: Generation, needed: Mapping[str, int], base: BaseV
         splits=made.splits,
         accounting=made.accounting,
         shard_table=describe_table(version, made.created.commit_id, table, len(made.shards)),
-        extensions=extensions,
+        extensions=extensions_of(made.base, counted),
     )
+    needed = {**needed, counted.path: num_counted_bytes}
     commit_version(plan.destination, version, manifest, table, needed, before_manifest=lambda: _refuse_if_stopped(plan))
     return version
 
@@ -225,11 +226,14 @@ def _packed_statistics(plan: Plan, split: str, extracted: Sequence[Extracted]) -
     return merge_parts(statistics_parts(plan, extracted, position), plan.features)
 
 
-def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> None:
-    for name, content in tfds_documents(_dataset_name(plan), plan.features, shards).items():
+def _put_tfds_documents(plan: Plan, shards: Sequence[ShardInfo]) -> dict[str, int]:
+    """Stores the documents and returns their sizes by path relative to the dataset."""
+    documents = tfds_documents(_dataset_name(plan), plan.features, shards)
+    for name, content in documents.items():
         local = plan.work_path("tmp", name)
         write_whole(local, content)
         storage.put_file(local, storage.join(plan.destination, plan.data_path, name))
+    return {f"{plan.data_path}/{name}": len(content) for name, content in documents.items()}
 
 
 def _dataset_name(plan: Plan) -> str:

@@ -26,7 +26,7 @@ def newest_base(plan: Plan, base: BaseVersion) -> BaseVersion:
     Raises:
         ConflictError: If another command did something else, added one of the same files, or `--no-rebase` is given.
     """
-    versions = list_versions(plan.destination)
+    versions = list_versions(plan.destination, base.version)
     if versions[-1:] == [base.version]:
         return base
     why = f"version {base.version} is no longer the newest"

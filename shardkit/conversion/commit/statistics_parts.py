@@ -30,8 +30,8 @@ _MAX_BYTES = 2**31
 _DECODER = msgspec.msgpack.Decoder(dict[str, bytes])
 
 
-def write_statistics(plan: Plan, packed_statistics: Mapping[str, bytes]) -> StatisticsFile:
-    """Stores the counts of every split, and returns where.
+def write_statistics(plan: Plan, packed_statistics: Mapping[str, bytes]) -> tuple[StatisticsFile, int]:
+    """Stores the counts of every split, and returns where, and in how many bytes.
 
     Raises:
         OutOfSpaceError, UsageError, StorageError: If it cannot be written.
@@ -43,7 +43,7 @@ def write_statistics(plan: Plan, packed_statistics: Mapping[str, bytes]) -> Stat
     local = plan.work_path("tmp", name)
     write_whole(local, stored)
     storage.put_file(local, storage.join(plan.destination, plan.data_path, name))
-    return StatisticsFile(path=f"{plan.data_path}/{name}", sha256=digest)
+    return StatisticsFile(path=f"{plan.data_path}/{name}", sha256=digest), len(stored)
 
 
 def read_statistics(dataset: Dataset) -> dict[str, bytes]:
