@@ -70,6 +70,7 @@ __all__ = [
 
 # A store that cuts off one answer in two gives two whole ones in a row within these 98 times of 100.
 _MOST_ANSWERS = 20
+_MOST_LINKS = 3
 _Decoded = TypeVar("_Decoded")
 
 
@@ -280,19 +281,32 @@ def try_create(path: str, content: bytes) -> bool:
 
 
 def _link_whole(target: Path, content: bytes) -> bool:
+    num_left = _MOST_LINKS
     with translate_os_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_beside(target) as (temporary, file):
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        while True:
             try:
-                os.link(temporary, target)
-                is_new = True
-            except FileExistsError:
-                is_new = False
-        fsync_folder(target.parent)
-    return is_new
+                is_new = _link_once(target, content)
+            except FileNotFoundError:
+                # A cleaning of another host takes the temporary file and the empty folder for those of a dead writer.
+                num_left -= 1
+                if not num_left:
+                    raise
+            else:
+                fsync_folder(target.parent)
+                return is_new
+
+
+def _link_once(target: Path, content: bytes) -> bool:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_beside(target) as (temporary, file):
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+    return True
 
 
 def delete_file(path: str) -> None:
