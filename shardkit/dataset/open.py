@@ -92,9 +92,21 @@ class Dataset:
         return storage.join(self.url, shard.path)
 
 
-def list_versions(url: str | os.PathLike[str]) -> list[int]:
-    """Returns the versions that have a manifest, ascending; empty if there is no dataset."""
-    names = storage.list_names(storage.join(storage.normalize(url), MANIFESTS_DIR))
+def list_versions(url: str | os.PathLike[str], known: int | None = None) -> list[int]:
+    """Returns the versions that have a manifest, ascending; empty if there is no dataset.
+
+    Args:
+        url: Of the dataset.
+        known: A version that was there, 0 for any. A store that does not list it is asked again.
+    """
+    root = storage.normalize(url)
+    versions = _listed(root)
+    is_known = known in versions if known else bool(versions)
+    return versions if known is None or is_known or storage.is_local(root) else _listed(root)
+
+
+def _listed(root: str) -> list[int]:
+    names = storage.list_names(storage.join(root, MANIFESTS_DIR))
     return sorted(v for v in map(parse_manifest_name, names) if v is not None)
 
 
@@ -107,7 +119,7 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
         StorageError: If it cannot be read.
     """
     root = storage.normalize(url)
-    versions = list_versions(root)
+    versions = list_versions(root, version or 0)
     if version is not None and version not in versions and storage.exists(storage.join(root, manifest_path(version))):
         # A store may list a new file late.
         versions = sorted([*versions, version])

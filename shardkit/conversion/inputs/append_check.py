@@ -56,7 +56,7 @@ def open_base(destination: str) -> Dataset:
         DamageError, StorageError: If it cannot be read.
     """
     where = storage.redact(destination)
-    if not list_versions(destination):
+    if not list_versions(destination, 0):
         raise UsageError(
             "there is no dataset to append to", where=where, next_step="Leave out --append to make the first version"
         )

@@ -92,7 +92,7 @@ def forget_attempt(work_dir: str | Path, input_split_index: int) -> None:
 def list_attempts(work_dir: str | Path) -> dict[int, Place]:
     """Returns where all attempts stand, by input split."""
     try:
-        names = [name for name in os.listdir(Path(work_dir, _FOLDER)) if name.isdecimal()]
+        names = [p.name for p in Path(work_dir, _FOLDER).iterdir() if p.name.isdecimal()]
     except FileNotFoundError:
         # The conversion has ended and removed its work folder.
         return {}
