@@ -4,11 +4,14 @@
 
 `sweep` puts every fault at every storage operation, `kills` kills at random times, `writers` races eight conversions,
 `zombies` lets one go on after another's commit, `lost` loses every fifth answer, `faults` spoils every tenth request,
-`disk` fills the disk, `signals` sends signals. `old`, `new` and `conflict` count what was found right after the fault;
-`torn`, `mixed`, `lie` and `lost` what never may be, `other` what else is wrong, `recovered` the reruns that ended with
-the same bytes. Below, a line says how many of `faults` finished, and how long they took beside one without faults.
-Exits with 1 if anything is wrong, if more than a hundredth of `faults` gave up, or if nothing was tried. The same seed
-draws the same trials. `--bug` plants a bug, which the campaign has to find.
+`disk` fills the disk, `signals` sends signals. `pairs` runs two commands at once with faults and kills of either,
+`sizes` has disks of 8 to 40 MiB that others fill, `refusals` places that may not be written.
+
+`old`, `new` and `conflict` count what was found right after the fault; `torn`, `mixed`, `lie` and `lost` what never may
+be, `other` what else is wrong, `recovered` the reruns that ended with the same bytes. Below, a line says how many of
+`faults` finished, and how long they took beside one without faults. Exits with 1 if anything is wrong, if more than a
+hundredth of `faults` gave up, or if nothing was tried. The same seed draws the same trials. `--bug` plants a bug, which
+the campaign has to find.
 """
 
 from __future__ import annotations
@@ -28,10 +31,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.campaigns import Trial, faults, kills, lost, signals, sweep
-from tests.faults.full_disk import disks
+from tests.faults.full_disk import disks, sizes
+from tests.faults.pairs import pairs
 from tests.faults.places import is_there, open_store
-from tests.faults.planted_bugs import BUGS
+from tests.faults.planted_pair_bugs import ALL_BUGS
 from tests.faults.races import writers, zombies
+from tests.faults.refusals import refusals
 from tests.faults.trials import Outcome, kinds_of
 from tests.faults.worlds import World
 from tests.support import fork_server
@@ -71,6 +76,9 @@ CAMPAIGNS = {
     "faults": Campaign(faults, is_local=False, may_give_up=0.01),
     "disk": Campaign(disks, is_stored=False),
     "signals": Campaign(signals),
+    "pairs": Campaign(pairs),
+    "sizes": Campaign(sizes, is_stored=False),
+    "refusals": Campaign(refusals, is_stored=False),
 }
 
 
@@ -156,7 +164,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20, help="of each campaign and store; 0 makes sweeps whole")
     parser.add_argument("--store", action="append", choices=["local", *KINDS])
     parser.add_argument("--shards", type=int, default=1, help="of each of two splits")
-    parser.add_argument("--bug", choices=sorted(BUGS), default="", help="to see that it is found")
+    parser.add_argument("--bug", choices=sorted(ALL_BUGS), default="", help="to see that it is found")
     options = parser.parse_args()
     names = list(CAMPAIGNS) if "all" in options.campaign else options.campaign
     console = Console(highlight=False, width=160 if not sys.stdout.isatty() else None)

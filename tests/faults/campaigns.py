@@ -25,8 +25,8 @@ CHANGING = frozenset(
 _LOST = ("lost-answer", "asked-again")
 # Of a store: each passes when it is asked again, and ends no conversion.
 _PASSING = ("error", "short-put", "timeout", *_LOST, "short-read", "flip", "stale-listing")
-_ALL_OF_STORES = (*_PASSING, "lag")
-_LOST_SHARE, _FAULT_SHARE = 0.2, 0.1
+ALL_OF_STORES = (*_PASSING, "lag")
+_LOST_SHARE, FAULT_SHARE = 0.2, 0.1
 _COMMIT = re.compile(r'"name": "(link|create)", "path": "[^"]*\.shards\.parquet"')
 # From the commit of the table to that of the manifest and the end of the work folder.
 _NEAR_COMMIT_S = 0.06
@@ -80,9 +80,9 @@ def faults(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]
         seed, scenario = rng.randrange(2**32), rng.choice(world.scenarios)
         is_input_stored = bool(world.store.protocols) and rng.random() < 0.5
         # Nothing tells what the bits of a table that somebody else wrote should be.
-        kinds = tuple(k for k in _ALL_OF_STORES if k != "flip")
-        of_input = Fault(kinds, probability=_FAULT_SHARE, seed=seed, path=r"\.csv$")
-        of_all = Fault(_ALL_OF_STORES, probability=_FAULT_SHARE, seed=seed, path=r"set/|set$")
+        kinds = tuple(k for k in ALL_OF_STORES if k != "flip")
+        of_input = Fault(kinds, probability=FAULT_SHARE, seed=seed, path=r"\.csv$")
+        of_all = Fault(ALL_OF_STORES, probability=FAULT_SHARE, seed=seed, path=r"set/|set$")
         yield partial(disturb, world, scenario, (of_input, of_all), is_input_stored=is_input_stored)
 
 
@@ -114,10 +114,13 @@ def _at_random_time(rng: random.Random, duration_s: float, act: Callable[[Conver
     return interfere
 
 
-def wait_for_operation(conversion: Conversion, log: Path, pattern: re.Pattern[str]) -> bool:
-    """Waits until an operation is logged; returns whether it was before the conversion ended."""
+def wait_for_operation(
+    conversion: Conversion, log: Path, pattern: re.Pattern[str], limit_s: float | None = None
+) -> bool:
+    """Waits until an operation is logged; returns whether it was before the conversion ended, and the limit."""
+    end = None if limit_s is None else time.monotonic() + limit_s
     while not (log.exists() and pattern.search(log.read_text())):
-        if conversion.has_ended(_POLL_S):
+        if conversion.has_ended(_POLL_S) or (end is not None and time.monotonic() > end):
             return False
     return True
 

@@ -1,10 +1,13 @@
 """`python -m tests.faults.command ARGUMENTS` is shardkit with the faults of the plan in the environment."""
 
 import os
+import sys
 
+from tests.faults import read_epochs
 from tests.faults.injection import install
 from tests.support.paths import ROOT
 
+READ = "read-epochs"
 INJECT = ROOT / "tests" / "faults" / "inject"
 
 
@@ -15,6 +18,8 @@ def main():
     paths = (str(INJECT), str(ROOT), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     install()
+    if sys.argv[1] == READ:
+        sys.exit(read_epochs.main(sys.argv[2]))
     script()
 
 

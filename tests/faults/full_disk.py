@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
 
-from tests.faults.campaigns import Trial
-from tests.faults.fault_plan import Fault
-from tests.faults.operations import read_log
+from tests.faults.campaigns import Trial, wait_for_operation
+from tests.faults.conversion_process import Ended
+from tests.faults.fault_plan import Fault, FaultPlan
+from tests.faults.operations import join_meeting, read_log
+from tests.faults.oracle import Version
 from tests.faults.places import LocalPlace
+from tests.faults.records import Row
 from tests.faults.trials import Outcome, disturb, leftovers, state_of, verdict
 from tests.faults.worlds import SCENARIOS, Scenario, World
 
@@ -21,6 +29,19 @@ FULL = 6
 _PLENTY_BYTES = 64 * 2**20
 _SMALLEST, _LARGEST = 0.01, 1.1
 _POLL_S = 0.0005
+_SMALLEST_BYTES, _LARGEST_BYTES, _PAGE_BYTES = 8 * 2**20, 40 * 2**20, 4096
+_NUM_LARGE_ROWS, _VALUE_BYTES = 1_600, 4_500
+# Of the writes before which others fill the disk, what is in the path.
+_STAGES = {
+    "none": "",
+    "data": r"/(spool|tmp)/[^/]*$",
+    "table": r"\.shards\.parquet\.[0-9a-f]{16}$",
+    "manifest": r"\.json\.[0-9a-f]{16}$",
+}
+_PUBLISHED = ("table", "manifest")
+_BALLAST = "of-others"
+_MET = re.compile('"fault": "meet"')
+_making = Lock()
 
 
 def disks(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
@@ -47,47 +68,134 @@ def may_mount() -> bool:
     )
 
 
+def sizes(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """Disks of 8 to 40 MiB for a conversion that needs about 18, of which three in four fill up at a certain write."""
+    if not may_mount():
+        yield from disks(world, rng, num_trials)
+        return
+    large: list[World] = []
+    for index in range(num_trials):
+        share = index / max(1, num_trials - 1)
+        num_bytes = int(_SMALLEST_BYTES + share * (_LARGEST_BYTES - _SMALLEST_BYTES))
+        stage = list(_STAGES)[index % len(_STAGES)]
+        free_bytes = rng.randrange(2**20 if stage == "data" else 3 * _PAGE_BYTES)
+        scenario = SCENARIOS[rng.choice(("fresh", "next"))]
+        yield partial(_fill_of_large, large, world, scenario, num_bytes, stage, free_bytes)
+
+
+def _fill_of_large(
+    large: list[World], world: World, scenario: Scenario, num_bytes: int, stage: str, free_bytes: int
+) -> Outcome:
+    with _making:
+        if not large:
+            large.append(with_large_input(world))
+    return fill_at(large[0], scenario, num_bytes, stage, free_bytes)
+
+
+def with_large_input(world: World) -> World:
+    """Returns the same with an input of 10 MB that hardly gets smaller."""
+    rng = random.Random(7)
+    with world.store.trial() as (_, folder):
+        source = folder.parent / "large" / "new.csv"
+        source.parent.mkdir(exist_ok=True)
+        values = [b64encode(rng.randbytes(_VALUE_BYTES)) for _ in range(_NUM_LARGE_ROWS)]
+        source.write_bytes(b"id,x\n" + b"".join(b"%d,%b\n" % row for row in enumerate(values)))
+    rows: Counter[Row] = Counter((("id", (i,)), ("x", (x,))) for i, x in enumerate(values))
+    return world.with_new_input(source, rows)
+
+
 def fill(world: World, scenario: Scenario, num_bytes: int, share: float) -> Outcome:
     """Converts on a disk that takes so many more bytes than the old dataset, then on one that takes all."""
-    with world.store.trial() as (_, folder), _disk(folder / "disk") as disk:
+    with world.store.trial() as (_, folder), mounted(folder / "disk") as disk:
         place = LocalPlace(disk / "set")
         before = world.prepare(place, scenario)
         _resize(disk, _used(disk) + num_bytes)
-        options = ("--overwrite",) if scenario.has_old else ()
-        command = world.command(world.new_input, place, disk / "work", *options)
+        command = world.command(world.new_input, place, disk / "work", *scenario.options)
         plan = world.plan(folder)
         ended = world.start(command, plan).end()
-        state, _ = state_of(place, before, world.new_rows)
-        wrongs = verdict(state, ended, before, place)
-        if ended.code not in (0, FULL):
-            wrongs.append(f"CODE {ended.code} on a full disk")
-        elif ended.code == FULL and (str(disk) not in ended.said or "free" not in ended.said):
-            wrongs.append("CODE 6 without a place or what is free")
-        _resize(disk, _PLENTY_BYTES)
-        again = world.start(command).end()
-        after, found = state_of(place, before, world.new_rows)
-        problems = []
-        if (again.code, after) != (0, "new") and not (again.code == 4 and state == "new"):
-            problems.append(f"RERUN: exit code {again.code}, {after}")
-        elif found is not None and (found.shards, found.document) != (world.reference.shards, world.reference.document):
-            problems.append("BYTES: the rerun made others")
-        if left := leftovers(place, disk):
-            problems.append(f"LEFT: {', '.join(left[:4])}")
-        num_operations = len(read_log(Path(plan.log)))
-        story = f"{scenario.name}: {share:.0%}, {num_bytes} bytes -> {ended.code}, {state}; {again.code}"
-        if wrongs or problems:
-            story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"
-        is_hit = int(ended.code == FULL)
-        return Outcome(state, (*wrongs, *problems), not problems, is_hit, num_operations, story)
+        told = f"{scenario.name}: {share:.0%}, {num_bytes} bytes"
+        return _judged(world, place, before, plan, Tried(command, ended, told))
+
+
+def fill_at(world: World, scenario: Scenario, num_bytes: int, stage: str, free_bytes: int) -> Outcome:
+    """Converts on a disk of a size that others fill at a certain write, then on one that takes all.
+
+    Args:
+        world: Where.
+        scenario: What is there before.
+        num_bytes: Size of the disk.
+        stage: Before which write it is filled; `none` if it is not.
+        free_bytes: What others leave.
+    """
+    with world.store.trial() as (_, folder), mounted(folder / "disk") as disk:
+        place = LocalPlace(disk / "set")
+        before = world.prepare(place, scenario)
+        _resize(disk, num_bytes)
+        command = world.command(world.new_input, place, disk / "work", *scenario.options)
+        faults = (Fault(("meet",), names=("open", "write"), path=_STAGES[stage]),) if stage != "none" else ()
+        plan = world.plan(folder, faults, num_parties=2)
+        conversion = world.start(command, plan)
+        is_filled = stage != "none" and wait_for_operation(conversion, Path(plan.log), _MET)
+        if is_filled:
+            _fill_up(disk, free_bytes)
+            join_meeting(plan.log)
+        ended = conversion.end()
+        (disk / _BALLAST).unlink(missing_ok=True)
+        told = f"{scenario.name}: {num_bytes / 2**20:.1f} MiB, {stage} {'at' if is_filled else 'not at'} {free_bytes}"
+        outcome = _judged(world, place, before, plan, Tried(command, ended, told))
+        if is_filled and stage in _PUBLISHED and not free_bytes // _PAGE_BYTES and ended.code == 0:
+            return outcome._replace(wrongs=(*outcome.wrongs, "LIE: it ended well without room"))
+        return outcome
+
+
+class Tried(NamedTuple):
+    """A conversion on a small disk: its command, its end, and how small the disk was."""
+
+    command: tuple[str, ...]
+    ended: Ended
+    told: str
+
+
+def _judged(world: World, place: LocalPlace, before: Version | None, plan: FaultPlan, tried: Tried) -> Outcome:
+    """Judges what was left, converts again on a disk that takes all, and judges that."""
+    ended, disk = tried.ended, place.folder.parent
+    state, _ = state_of(place, before, world.new_rows)
+    wrongs = verdict(state, ended, before, place)
+    if ended.code not in (0, FULL):
+        wrongs.append(f"CODE {ended.code} on a full disk")
+    elif ended.code == FULL and (str(disk) not in ended.said or "free" not in ended.said):
+        wrongs.append("CODE 6 without a place or what is free")
+    _resize(disk, _PLENTY_BYTES)
+    again = world.start(tried.command).end()
+    after, found = state_of(place, before, world.new_rows)
+    problems = []
+    if (again.code, after) != (0, "new") and not (again.code == 4 and state == "new"):
+        problems.append(f"RERUN: exit code {again.code}, {after}")
+    elif found is not None and (found.shards, found.document) != (world.reference.shards, world.reference.document):
+        problems.append("BYTES: the rerun made others")
+    if left := leftovers(place, disk):
+        problems.append(f"LEFT: {', '.join(left[:4])}")
+    story = f"{tried.told} -> {ended.code}, {state}; {again.code}"
+    if wrongs or problems:
+        story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"
+    num_operations = len(read_log(Path(plan.log)))
+    return Outcome(state, (*wrongs, *problems), not problems, int(ended.code == FULL), num_operations, story)
+
+
+def _fill_up(disk: Path, free_bytes: int) -> None:
+    status = os.statvfs(disk)
+    num_bytes = status.f_bfree * status.f_frsize - free_bytes // _PAGE_BYTES * _PAGE_BYTES
+    if num_bytes > 0:
+        with (disk / _BALLAST).open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
 
 
 def _need(world: World, scenario: Scenario) -> int:
-    with world.store.trial() as (_, folder), _disk(folder / "disk") as disk:
+    with world.store.trial() as (_, folder), mounted(folder / "disk") as disk:
         place = LocalPlace(disk / "set")
         world.prepare(place, scenario)
         start = most = _used(disk)
-        options = ("--overwrite",) if scenario.has_old else ()
-        conversion = world.start(world.command(world.new_input, place, disk / "work", *options))
+        conversion = world.start(world.command(world.new_input, place, disk / "work", *scenario.options))
         while not conversion.has_ended(_POLL_S):
             most = max(most, _used(disk))
         assert conversion.end().code == 0
@@ -95,7 +203,8 @@ def _need(world: World, scenario: Scenario) -> int:
 
 
 @contextmanager
-def _disk(folder: Path) -> Iterator[Path]:
+def mounted(folder: Path) -> Iterator[Path]:
+    """Yields a folder that is a file system in memory."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_PLENTY_BYTES}", "tmpfs", str(folder)], check=True)
     try:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from tests.faults import fault_store, local_faults, planted_bugs
 from tests.faults.fault_plan import plan_of_environment
 from tests.faults.operations import Operations
+from tests.faults.planted_pair_bugs import ALL_BUGS
+
+NOBODY = 65534
+"""The user without rights on Linux."""
 
 
 def install() -> None:
@@ -12,6 +18,10 @@ def install() -> None:
     plan = plan_of_environment()
     if plan is None:
         return
+    if plan.is_ordinary_user and os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
     operations = Operations(plan)
     if plan.folders:
         local_faults.install(operations)
@@ -20,4 +30,4 @@ def install() -> None:
     if plan.part_bytes:
         planted_bugs.put_in_parts_of(plan.part_bytes)
     if plan.bug:
-        planted_bugs.plant(plan.bug)
+        ALL_BUGS[plan.bug]()

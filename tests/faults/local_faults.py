@@ -127,6 +127,7 @@ def _text(path: Any) -> str:
 
 def _path_of_handle(handle: int) -> str:
     try:
-        return os.readlink(f"/proc/self/fd/{handle}")
+        # A cleaning may have taken the name of a temporary file.
+        return os.readlink(f"/proc/self/fd/{handle}").removesuffix(" (deleted)")
     except OSError:
         return ""

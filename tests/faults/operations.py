@@ -66,16 +66,22 @@ class Operations:
                 self._inside.is_so = False
 
     def _meet(self) -> None:
-        path = f"{self._plan.log}.met"
-        with _locked(path) as handle:
-            number = int(_pread(handle, 20, 0) or b"0") + 1
-            _pwrite(handle, str(number).encode(), 0)
+        path = join_meeting(self._plan.log)
         end = time.monotonic() + _MEETING_LIMIT_S
         while time.monotonic() < end:
             with _locked(path) as handle:
                 if int(_pread(handle, 20, 0)) >= self._plan.num_parties:
                     return
             time.sleep(_POLL_S)
+
+
+def join_meeting(log: str) -> str:
+    """Comes to the meeting of a plan as one more party; returns the file that counts them."""
+    path = f"{log}.met"
+    with _locked(path) as handle:
+        number = int(_pread(handle, 20, 0) or b"0") + 1
+        _pwrite(handle, str(number).encode(), 0)
+    return path
 
 
 def kill_all() -> NoReturn:

@@ -15,32 +15,27 @@ _MANIFEST = ".json"
 _COMPARISON = "if found != num_bytes:"
 
 
-def plant(name: str) -> None:
-    """Puts a bug into this process and those that it forks."""
-    BUGS[name]()
-
-
 def put_in_parts_of(num_bytes: int) -> None:
     """Makes uploads of more than two such parts go in parts, in this process and those that it forks."""
     from shardkit.storage import objects
 
-    _replace(objects, "_PART_BYTES", num_bytes)
+    replace_in(objects, "_PART_BYTES", num_bytes)
 
 
-def _bug(function: Callable[[], None]) -> Callable[[], None]:
+def planted(function: Callable[[], None]) -> Callable[[], None]:
     BUGS[function.__name__] = function
     return function
 
 
-@_bug
+@planted
 def commit_by_rename() -> None:
     """The last of several writers wins, and the others were told that they had."""
     from shardkit.storage import files as storage
 
-    _replace(storage, "commit_exclusive", _write_over)
+    replace_in(storage, "commit_exclusive", write_over)
 
 
-@_bug
+@planted
 def commit_after_a_look() -> None:
     """Whether a version is there is asked, and then it is written, as fsspec's own exclusive create does."""
     from shardkit.storage import files as storage
@@ -49,12 +44,12 @@ def commit_after_a_look() -> None:
     def commit(path: str, content: bytes) -> None:
         if Path(path).exists():
             check_own(path, content, Path(path).read_bytes())
-        _write_over(path, content)
+        write_over(path, content)
 
-    _replace(storage, "commit_exclusive", commit)
+    replace_in(storage, "commit_exclusive", commit)
 
 
-@_bug
+@planted
 def manifest_before_shards() -> None:
     """The manifest is there before what it names."""
     from shardkit.dataset import commit as commits
@@ -69,15 +64,15 @@ def manifest_before_shards() -> None:
         commit(path, content)
         if path.endswith(_MANIFEST):
             for shard, destination in pending:
-                _write_over(destination, shard)
+                write_over(destination, shard)
 
-    _replace(storage, "put_file", put)
-    _replace(storage, "commit_exclusive", commit_first)
+    replace_in(storage, "put_file", put)
+    replace_in(storage, "commit_exclusive", commit_first)
     # The commit looks whether they are there.
-    _replace(commits, "_check_present", lambda *args: None)
+    replace_in(commits, "_check_present", lambda *args: None)
 
 
-@_bug
+@planted
 def old_deleted_first() -> None:
     """The old version goes before the new one is there, as Beam's own sink does."""
     from shardkit.storage import files as storage
@@ -90,10 +85,10 @@ def old_deleted_first() -> None:
                 old.unlink()
         commit(path, content)
 
-    _replace(storage, "commit_exclusive", delete_and_commit)
+    replace_in(storage, "commit_exclusive", delete_and_commit)
 
 
-@_bug
+@planted
 def cleanup_after_an_unknown_answer() -> None:
     """A commit that was not answered counts as failed, and its shards are removed."""
     from shardkit.errors import StorageError
@@ -110,10 +105,10 @@ def cleanup_after_an_unknown_answer() -> None:
                 client.target.rm_file(shard)
             raise StorageError("the commit failed") from error
 
-    _replace(storage, "create_object", create)
+    replace_in(storage, "create_object", create)
 
 
-@_bug
+@planted
 def existing_is_a_conflict() -> None:
     """Whoever is told that the commit exists takes it for another one's."""
     from shardkit.errors import ConflictError
@@ -126,26 +121,26 @@ def existing_is_a_conflict() -> None:
         except FileExistsError as error:
             raise ConflictError("another conversion committed first") from error
 
-    _replace(storage, "create_object", create)
+    replace_in(storage, "create_object", create)
 
 
-@_bug
+@planted
 def first_answer_is_believed() -> None:
     """A commit that is read back and cut off on its way is taken for another one's."""
     from shardkit.storage import objects
 
-    _replace(objects, "_read_twice", lambda path, expected, left_s: objects._read_once(path, left_s))
+    replace_in(objects, "_read_twice", lambda path, expected, left_s: objects._read_once(path, left_s))
 
 
-@_bug
+@planted
 def nothing_is_asked_again() -> None:
     """The first error of a store is the last."""
     import tenacity
 
-    _replace(tenacity, "stop_after_delay", lambda seconds: tenacity.stop_after_attempt(1))
+    replace_in(tenacity, "stop_after_delay", lambda seconds: tenacity.stop_after_attempt(1))
 
 
-@_bug
+@planted
 def short_put_is_believed() -> None:
     """What a store took is what it keeps."""
     from shardkit.storage import files as storage
@@ -154,10 +149,10 @@ def short_put_is_believed() -> None:
     def put(local: Path, path: str) -> None:
         ask(path, "put_file", str(local), path, is_written=True)
 
-    _replace(storage, "put_object", put)
+    replace_in(storage, "put_object", put)
 
 
-@_bug
+@planted
 def stored_size_is_not_compared() -> None:
     """The size of what was put is asked, and the answer ignored."""
     from shardkit.storage import files as storage
@@ -166,28 +161,28 @@ def stored_size_is_not_compared() -> None:
     source = inspect.getsource(objects.put_object)
     assert source.count(_COMPARISON) == 1, "the stored size is compared in another way"
     exec(source.replace(_COMPARISON, "if False:"), vars(objects))  # noqa: S102 - its own source
-    _replace(storage, "put_object", objects.put_object)
+    replace_in(storage, "put_object", objects.put_object)
 
 
-@_bug
+@planted
 def no_length_check() -> None:
     """An input is what the store gave, whatever its size."""
     from shardkit.storage import files as storage
     from shardkit.storage.requests import ask
 
-    _replace(storage, "open_object", lambda path: io.BytesIO(ask(path, "cat_file", start=0, end=2**40)))
+    replace_in(storage, "open_object", lambda path: io.BytesIO(ask(path, "cat_file", start=0, end=2**40)))
 
 
-@_bug
+@planted
 def no_checksum_check() -> None:
     """A shard that an earlier attempt left is right if it is there."""
     from shardkit.conversion.shards import shard_file
     from shardkit.storage import files as storage
 
-    _replace(shard_file, "is_right", lambda plan, shard: storage.exists(storage.join(plan.destination, shard.path)))
+    replace_in(shard_file, "is_right", lambda plan, shard: storage.exists(storage.join(plan.destination, shard.path)))
 
 
-@_bug
+@planted
 def off_by_one() -> None:
     """The shard table counts one example too many."""
     import msgspec
@@ -200,10 +195,10 @@ def off_by_one() -> None:
         first = msgspec.structs.replace(shards[0], num_examples=shards[0].num_examples + 1)
         return encode([first, *shards[1:]])
 
-    _replace(commit, "encode_shard_table", encode_wrongly)
+    replace_in(commit, "encode_shard_table", encode_wrongly)
 
 
-@_bug
+@planted
 def swallowed_put() -> None:
     """A shard that could not be put counts as put."""
     from shardkit.storage import files as storage
@@ -213,10 +208,10 @@ def swallowed_put() -> None:
         with contextlib.suppress(Exception):
             call(path, "put_file", str(local), path, is_written=True)
 
-    _replace(storage, "put_object", put)
+    replace_in(storage, "put_object", put)
 
 
-@_bug
+@planted
 def put_in_place() -> None:
     """A shard is written under its final name, over what is there."""
     from shardkit.storage import files as storage
@@ -227,62 +222,62 @@ def put_in_place() -> None:
             file.write(local.read_bytes())
             os.fsync(file.fileno())
 
-    _replace(storage, "put_file", put)
+    replace_in(storage, "put_file", put)
 
 
-@_bug
+@planted
 def one_folder_for_all() -> None:
     """Shards of every conversion have the same names."""
     from shardkit.conversion.plan import Plan
 
-    _replace(Plan, "data_path", property(lambda plan: "data/all"))
+    replace_in(Plan, "data_path", property(lambda plan: "data/all"))
 
 
-@_bug
+@planted
 def exit_code_0() -> None:
     """An error is shown, and the command ends as if there were none."""
     import shardkit.cli
 
     end = shardkit.cli._end
-    _replace(shardkit.cli, "_end", lambda error: end(error) and 0)
+    replace_in(shardkit.cli, "_end", lambda error: end(error) and 0)
 
 
-@_bug
+@planted
 def no_fsync() -> None:
     """Nothing is made to last."""
-    _replace(os, "fsync", lambda handle: None)
+    replace_in(os, "fsync", lambda handle: None)
 
 
-@_bug
+@planted
 def no_fsync_of_folders() -> None:
     """Contents are made to last, their names are not."""
     from shardkit.storage import files as storage
 
-    _replace(storage, "fsync_folder", lambda folder: None)
+    replace_in(storage, "fsync_folder", lambda folder: None)
 
 
-@_bug
+@planted
 def leftovers_stay() -> None:
     """What a killed process left is never removed."""
     from shardkit.storage import files as storage
 
-    _replace(storage, "remove_dead_temporaries", lambda folder: None)
+    replace_in(storage, "remove_dead_temporaries", lambda folder: None)
 
 
-@_bug
+@planted
 def nothing_was_committed() -> None:
     """An error after the commit is told as one before it."""
     from shardkit.cli import run_convert as conversion
 
-    _replace(conversion, "may_be_committed", lambda plan: False)
+    replace_in(conversion, "may_be_committed", lambda plan: False)
 
 
-def _replace(where: Any, name: str, bug: Any) -> None:
+def replace_in(where: Any, name: str, bug: Any) -> None:
     assert hasattr(where, name), f"{where} has no {name} any more"
     setattr(where, name, bug)
 
 
-def _write_over(path: str, content: bytes) -> None:
+def write_over(path: str, content: bytes) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid():016x}")

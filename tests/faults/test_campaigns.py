@@ -14,10 +14,14 @@ from tests.support.campaign import in_campaign
 
 SEED = 20
 NUM_TRIALS = {
-    "local": {"sweep": 40, "kills": 10, "writers": 1, "zombies": 4, "lost": 3, "disk": 5, "signals": 6},
-    "stored": {"sweep": 11, "kills": 2, "writers": 1, "zombies": 1, "lost": 2, "faults": 5, "signals": 1},
+    "local": {"sweep": 40, "kills": 10, "writers": 1, "zombies": 4, "lost": 3, "disk": 5, "signals": 6}
+    | {"pairs": 4, "sizes": 8, "refusals": 4},
+    "stored": {"sweep": 11, "kills": 2, "writers": 1, "zombies": 1, "lost": 2, "faults": 5, "signals": 1, "pairs": 4},
 }
-CI_CASES = [("local", "kills"), ("local", "writers"), ("stored", "faults"), ("stored", "lost")]
+CI_CASES = [
+    *(("local", name) for name in ("kills", "writers", "pairs", "refusals")),
+    *(("stored", name) for name in ("faults", "lost")),
+]
 CASES = [(where, name) for where, numbers in NUM_TRIALS.items() for name in numbers if (where, name) not in CI_CASES]
 
 

@@ -2,12 +2,14 @@
 
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
 from tests.faults.campaigns import wait_for_operation
 from tests.faults.fault_plan import Fault
-from tests.faults.trials import disturb, disturb_one, operations_of
+from tests.faults.operations import join_meeting, read_log
+from tests.faults.trials import disturb, disturb_one, operations_of, state_of
 from tests.faults.worlds import SCENARIOS
 
 pytestmark = pytest.mark.full
@@ -72,3 +74,82 @@ def test_a_manifest_that_is_cut_off_twice_at_the_same_byte_is_no_other_ones_and_
 def test_a_shard_table_that_is_answered_wrongly_once_is_asked_for_again(stored):
     outcome = disturb_one(stored, FRESH, "flip", "get", ".parquet", index=-1)
     assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
+
+
+def test_a_version_that_a_store_lists_late_is_there_for_the_conversion_that_committed_it(stored):
+    outcome = disturb_one(stored, NEXT, "stale-listing", "list", "/manifests", index=-1, must_finish=True)
+    assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_an_append_asks_again_where_a_store_does_not_list_the_dataset(stored, index):
+    append = SCENARIOS["append"]
+    lists = [o["number"] for o in operations_of(stored, append) if o["name"] == "list" and "/manifests" in o["path"]]
+    outcome = disturb(stored, append, (Fault(("stale-listing",), at=lists[index]),), must_finish=True)
+    assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
+
+
+@pytest.mark.parametrize("pattern", [".tfrecord.gz", "/statistics-"])
+@pytest.mark.parametrize("kind", ["flip", "short-read"])
+def test_a_bit_that_turns_on_its_way_is_no_damage_for_verify(stored, kind, pattern):
+    with stored.store.trial() as (place, folder):
+        stored.prepare(place, NEXT)
+        command = ("verify", place.url, "--workers", "1")
+        calm = stored.plan(folder, log="calm")
+        assert stored.start(command, calm).end().code == 0
+        gets = [o for o in read_log(Path(calm.log)) if o["name"] == "get" and pattern in o["path"]]
+        plan = stored.plan(folder, (Fault((kind,), at=gets[0]["number"]),))
+        ended = stored.start(command, plan).end()
+        assert (ended.code, "ok: 2 splits" in ended.said) == (0, True), ended.said
+        assert [o["fault"] for o in read_log(Path(plan.log)) if o["fault"]] == [kind]
+
+
+def test_verify_names_damage_in_a_store_that_is_there(stored):
+    with stored.store.trial() as (place, _):
+        stored.prepare(place, NEXT)
+        name = next(name for name in place.names() if ".tfrecord" in name)
+        content = bytearray(place.read(name))
+        content[len(content) // 2] ^= 1
+        place.write(name, bytes(content))
+        ended = stored.start(("verify", place.url)).end()
+        assert (ended.code, name in ended.said) == (1, True), ended.said
+
+
+@pytest.mark.parametrize("where", ["local", "stored"])
+def test_a_cleaning_that_dies_after_the_file_of_statistics_leaves_no_version_without_it(request, where):
+    world = request.getfixturevalue(where)
+    with world.store.trial() as (place, folder):
+        before = world.prepare(place, NEXT)
+        world.leave_data(place)
+        held = Fault(("meet",), names=("open", "create"), path=r"\.shards\.parquet")
+        plan = world.plan(folder, (held,), num_parties=2)
+        command = world.command(world.new_input, place, folder / "work", "--overwrite")
+        conversion = world.start(command, plan)
+        assert wait_for_operation(conversion, Path(plan.log), re.compile('"fault": "meet"'))
+        dies = world.plan(folder, (Fault(("kill-before",), names=("delete",), path="/data/.*/test-"),), log="cleaning")
+        options = ("--older-than", "0", "--work-dir", str(folder / "elsewhere"))
+        assert world.start(("clean", place.url, "--delete", *options), dies).end().code == -signal.SIGKILL
+        assert not any("statistics-" in name and world.new_data in name for name in place.names())
+        join_meeting(plan.log)
+        ended = conversion.end()
+        assert (ended.code, "statistics-" in ended.said) == (4, True), ended.said
+        assert state_of(place, before, world.new_rows)[0] == "old"
+        assert world.start(command).end().code == 0
+        assert state_of(place, before, world.new_rows)[0] == "new"
+
+
+@pytest.mark.parametrize("path", [r"\.shards\.parquet$", r"\.json$"])
+def test_a_cleaning_of_another_host_that_takes_a_temporary_file_ends_no_conversion(local, path):
+    with local.store.trial() as (place, folder):
+        before = local.prepare(place, NEXT)
+        plan = local.plan(folder, (Fault(("meet",), names=("link",), path=path),), num_parties=2)
+        conversion = local.start(local.command(local.new_input, place, folder / "work", "--overwrite"), plan)
+        assert wait_for_operation(conversion, Path(plan.log), re.compile('"fault": "meet"'))
+        options = ("--older-than", "0", "--work-dir", str(folder / "elsewhere"))
+        cleaned = local.start(("clean", place.url, "--delete", *options)).end()
+        assert "temporary files of writers that died" in cleaned.said
+        join_meeting(plan.log)
+        ended = conversion.end()
+        assert ended.code in (0, 4), ended.said
+        # Of the table, the cleaning has taken the data, too, which the conversion finds out.
+        assert (ended.code, state_of(place, before, local.new_rows)[0]) in ((0, "new"), (4, "old"))

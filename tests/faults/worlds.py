@@ -101,6 +101,18 @@ class World:
         found.bug = bug
         return found
 
+    def with_new_input(self, source: Path, rows: Counter[Row]) -> World:
+        """Returns the same, with other new rows, for what is there before a conversion of others."""
+        found = copy.copy(self)
+        found.new_input, found.new_rows = source, rows
+        with self.store.trial() as (place, folder):
+            ended = self.start(found.command(source, place, folder / "work")).end()
+            assert ended.code == 0, ended.said
+            reference = newest(place)
+        assert reference is not None
+        found.reference = reference
+        return found
+
     def with_workers(self, num_workers: int) -> World:
         """Returns the same, with so many workers."""
         found = copy.copy(self)
@@ -123,6 +135,17 @@ class World:
         for name, content in self._template[scenario.is_same].items():
             place.write(name, content)
         return newest(place)
+
+    @property
+    def new_data(self) -> str:
+        """Returns the folder of what a conversion of the new rows stores."""
+        return next(iter(self.reference.shards)).rpartition("/")[0]
+
+    def leave_data(self, place: Place) -> None:
+        """Puts what a conversion of the new rows leaves that dies before its commit."""
+        for name, content in self._template[True].items():
+            if name.startswith("data/"):
+                place.write(name, content)
 
     def plan(
         self,

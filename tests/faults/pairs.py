@@ -1,0 +1,242 @@
+"""Two commands at once on one dataset, with faults of the storage and kills of either, all drawn by one seed."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.campaigns import ALL_OF_STORES, FAULT_SHARE, Trial, wait_for_operation
+from tests.faults.command import READ
+from tests.faults.conversion_process import Ended, Hung
+from tests.faults.fault_plan import Fault
+from tests.faults.operations import join_meeting, read_log
+from tests.faults.pair_judge import Pair, Ran, Side, judge, judge_reruns
+from tests.faults.places import Place
+from tests.faults.trials import CONFLICT, KILLED, Outcome
+from tests.faults.worlds import SCENARIOS, World, write_input
+
+_OTHER_FIRST = 9_000
+# One trial in so many trains with TensorFlow; in the others a reader reads whole epochs.
+_TRAININGS = 6
+# About how many operations a command has, on a local disk and in a store.
+_NUM_OPERATIONS = {"convert": (110, 28), "clean": (24, 16)}
+_READS = 12
+# Before the table and before the manifest of a commit, and before a cleaning deletes something.
+AT_TABLE = Fault(("meet",), names=("open", "create"), path=r"\.shards\.parquet")
+AT_MANIFEST = Fault(("meet",), names=("open", "create"), path=r"0000[23]\.json")
+AT_DELETION = Fault(("meet",), names=("delete",), path=r"/(data|manifests)/[^.][^/]*(/[^/]*)?$")
+_AT_LOOK = Fault(("meet",), names=("list", "make-folder"))
+_CRITICAL = {"convert": (AT_TABLE, AT_MANIFEST), "clean": (_AT_LOOK, AT_DELETION)}
+_MET = re.compile('"fault": "meet"')
+_NEVER = "(?!)"
+_HELD_S = 3.0
+_OF_DISKS = ("error", "full", "timeout", "asked-again")
+_KILLS = ("kill-before", "kill-after", "torn")
+
+
+class Trouble(NamedTuple):
+    """What happens to one of two commands: faults, and a kill so long after its start."""
+
+    faults: tuple[Fault, ...] = ()
+    kill_s: float | None = None
+
+
+class Hold(NamedTuple):
+    """The order of two commands: the first one waits before an operation until the other one is so far.
+
+    Attributes:
+        at: The meeting at which the first one waits; None to start both together.
+        until: Searched for in the log of the other one; empty for its end.
+    """
+
+    at: Fault | None
+    until: str
+
+
+class Script(NamedTuple):
+    """What happens to a pair.
+
+    Attributes:
+        first: Index of the side that starts first.
+        hold: The order of the two.
+        troubles: Of the one that starts first, and of the other.
+    """
+
+    first: int
+    hold: Hold
+    troubles: tuple[Trouble, Trouble] = (Trouble(), Trouble())
+
+
+def pairs(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
+    """Pairs of commands, as many of each kind."""
+    for index in range(num_trials):
+        yield partial(meet, world, list(PAIRS)[index % len(PAIRS)], rng.randrange(2**32))
+
+
+def meet(world: World, name: str, seed: int, script: Script | None = None) -> Outcome:
+    """Makes one trial.
+
+    Args:
+        world: Where.
+        name: Of the pair.
+        seed: Of all that is drawn.
+        script: What happens; None draws it, too.
+    """
+    rng = random.Random(seed)
+    with world.store.trial() as (place, folder):
+        pair = PAIRS[name](world, place, folder, rng)
+        first, hold, troubles = script or _drawn(world, pair, rng)
+        sides = pair.sides if first == 0 else pair.sides[::-1]
+        ran, wrongs = _run(world, folder, sides, troubles, hold)
+        wrongs += judge(place, pair, ran)
+        problems = judge_reruns(world, place, folder, pair, ran)
+        codes = [r.ended.code for r in ran]
+        told = ", ".join(f"{r.side.kind} {r.told}-> {r.ended.code}" for r in ran)
+        at = hold.at and (hold.at.at or hold.at.path)
+        story = f"{world.store.name} {name} seed {seed}, first {first} waits at {at} until {hold.until!r}: {told}"
+        if wrongs or problems:
+            story += "".join(f"\n--- {r.side.arguments[0]}:\n{r.ended.said[-600:]}" for r in ran)
+        num_faults = sum(r.num_faults + r.is_killed for r in ran)
+        is_new = any(r.ended.code == 0 for r in ran if r.side.kind == "convert")
+        state = "conflict" if CONFLICT in codes else "new" if is_new else "old"
+        return Outcome(state, (*wrongs, *problems), not problems, num_faults, num_faults, story)
+
+
+def _drawn(world: World, pair: Pair, rng: random.Random) -> Script:
+    first = rng.randrange(2)
+    sides = pair.sides if first == 0 else pair.sides[::-1]
+    return Script(first, _hold(world, sides, rng), (_trouble(world, sides[0], rng), _trouble(world, sides[1], rng)))
+
+
+def _run(
+    world: World, folder: Path, sides: Sequence[Side], troubles: Sequence[Trouble], hold: Hold
+) -> tuple[list[Ran], list[str]]:
+    """Runs both commands and returns how they ended, and which did not."""
+    meetings = ((hold.at,) if hold.at is not None else (), ())
+    plans = [
+        world.plan(folder, (*meeting, *trouble.faults), log=f"log-{i}", num_parties=2)
+        for i, (meeting, trouble) in enumerate(zip(meetings, troubles, strict=True))
+    ]
+    started, kills = [], []
+    for index in range(2):
+        started.append(world.start(sides[index].arguments, plans[index]))
+        if (kill_s := troubles[index].kill_s) is not None:
+            kills.append((time.monotonic() + kill_s, started[index]))
+        if index == 0 and hold.at is not None:
+            wait_for_operation(started[0], Path(plans[0].log), _MET)
+    if hold.at is not None:
+        # What waits for the first one, such as a commit for a cleaning, never comes so far.
+        wait_for_operation(started[1], Path(plans[1].log), re.compile(hold.until or _NEVER), _HELD_S)
+        join_meeting(plans[0].log)
+    for at, conversion in sorted(kills, key=lambda kill: kill[0]):
+        if not conversion.has_ended(max(0.0, at - time.monotonic())):
+            conversion.signal_all(signal.SIGKILL)
+    ran, wrongs = [], []
+    for side, conversion, plan in zip(sides, started, plans, strict=True):
+        try:
+            ended = conversion.end()
+        except Hung as error:
+            ended = Ended(KILLED, str(error))
+            wrongs.append(f"HUNG: {side.kind}: {error}")
+        ran.append(Ran(side, ended, read_log(Path(plan.log))))
+    return ran, wrongs
+
+
+def _operations(world: World, side: Side) -> int:
+    """Returns about how many operations of a command are numbered: of local disks only those that change something."""
+    is_stored = bool(world.store.protocols)
+    return _NUM_OPERATIONS.get(side.kind, (0, _READS))[is_stored]
+
+
+def _hold(world: World, sides: Sequence[Side], rng: random.Random) -> Hold:
+    """Returns an order: half of all times the first one waits at a place that the protocol of commits is about."""
+    first, second = (_operations(world, side) for side in sides)
+    if not first or rng.random() < 0.3:
+        return Hold(None, "")
+    until = f'"number": {rng.randint(1, second)},' if second and rng.random() < 0.5 else ""
+    if sides[0].kind in _CRITICAL and rng.random() < 0.5:
+        return Hold(rng.choice(_CRITICAL[sides[0].kind]), until)
+    return Hold(Fault(("meet",), at=rng.randint(1, first)), until)
+
+
+def _trouble(world: World, side: Side, rng: random.Random) -> Trouble:
+    kind = rng.choices(("none", "faults", "kill"), (4, 4, 3))[0]
+    num_operations = _operations(world, side)
+    if kind == "kill":
+        if num_operations and rng.random() < 0.6:
+            return Trouble((Fault((rng.choice(_KILLS),), since=rng.randint(1, num_operations)),))
+        return Trouble(kill_s=rng.uniform(0.05, 2 * world.clean_s))
+    if kind == "none" or not num_operations:
+        return Trouble()
+    if world.store.protocols:
+        seed = rng.randrange(2**32)
+        return Trouble((Fault(ALL_OF_STORES, probability=FAULT_SHARE, seed=seed, path=r"set/|set$"),))
+    some = (rng.randint(1, num_operations) for _ in range(rng.randint(1, 2)))
+    return Trouble(tuple(Fault((rng.choice(_OF_DISKS),), at=number) for number in some))
+
+
+def _clean_and_convert(world: World, place: Place, folder: Path, rng: random.Random) -> Pair:
+    scenario = SCENARIOS[rng.choice(("fresh", "next", "append"))]
+    before = world.prepare(place, scenario)
+    if rng.random() < 0.6:
+        world.leave_data(place)
+    convert = _conversion(world, place, folder / "work", world.new_input, world.new_rows, *scenario.options)
+    # A cleaning that knows the work folder sees the lock; another one is as on another host.
+    options = ["--work-dir", str(folder / rng.choice(("work", "elsewhere")))]
+    if rng.random() < 0.8:
+        options += ["--older-than", "0"]
+        if drops_old := scenario.has_old and rng.random() < 0.3:
+            options += ["--keep-versions", "1"]
+    else:
+        drops_old = False
+    clean = Side("clean", ("clean", place.url, "--delete", *options), Counter())
+    return Pair((clean, convert), before, may_drop_old=drops_old)
+
+
+def _two_appends(world: World, place: Place, folder: Path, rng: random.Random) -> Pair:
+    before = world.prepare(place, SCENARIOS["append"])
+    first = _conversion(world, place, folder / "work", world.new_input, world.new_rows, "--append")
+    if rng.random() < 0.2:
+        twin = _conversion(world, place, folder / "work-2", world.new_input, world.new_rows, "--append")
+        return Pair((first, twin), before, are_twins=True)
+    source, rows = write_input(folder / "other.csv", _OTHER_FIRST)
+    return Pair((first, _conversion(world, place, folder / "work-2", source, rows, "--append")), before)
+
+
+def _verify_and_overwrite(world: World, place: Place, folder: Path, rng: random.Random) -> Pair:
+    return _beside_overwrite(world, place, folder, Side("verify", ("verify", place.url), Counter()))
+
+
+def _train_and_overwrite(world: World, place: Place, folder: Path, rng: random.Random) -> Pair:
+    training = ("train", place.url, "--label", "x", "--epochs", "1", "--output", str(folder / "run"))
+    is_real = rng.randrange(_TRAININGS) == 0
+    reads = Side("train", training, Counter()) if is_real else Side("read", (READ, place.url), Counter())
+    return _beside_overwrite(world, place, folder, reads)
+
+
+def _beside_overwrite(world: World, place: Place, folder: Path, side: Side) -> Pair:
+    before = world.prepare(place, SCENARIOS["next"])
+    convert = _conversion(world, place, folder / "work", world.new_input, world.new_rows, "--overwrite")
+    return Pair((side, convert), before)
+
+
+def _conversion(
+    world: World, place: Place, work: Path, source: Path, rows: Counter[tuple[object, ...]], *options: str
+) -> Side:
+    command = world.command(source, place, work, *options)
+    return Side("convert", command, rows, is_append="--append" in options)
+
+
+PAIRS = {
+    "clean and convert": _clean_and_convert,
+    "append and append": _two_appends,
+    "verify and overwrite": _verify_and_overwrite,
+    "train and overwrite": _train_and_overwrite,
+}
