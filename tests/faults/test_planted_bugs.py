@@ -13,7 +13,14 @@ def test_every_bug_is_looked_for():
     assert set(LOOKED_FOR) == set(ALL_BUGS)
 
 
-CI_BUGS = ["commit_by_rename", "existing_is_a_conflict", "manifest_before_shards", "off_by_one", "no_fsync"]
+CI_BUGS = [
+    "commit_by_rename",
+    "existing_is_a_conflict",
+    "manifest_before_shards",
+    "off_by_one",
+    "no_fsync",
+    "no_rebase",
+]
 
 
 @pytest.mark.full
