@@ -85,7 +85,7 @@ AT_FULL = {"scenario": NEXT, "num_bytes": 8 * 2**20, "stage": "table", "free_byt
 AT_COMMIT = fault("kill-before", "link", r"manifests/.*\.json$")
 UNANSWERED = fault("lost-answer", "create", r"\.json$")
 BEHIND_COMMIT = fault("error", "rename", r"/committed\.msgpack")
-# The commit notices the size, so that the conversion ends in vain.
+# The commit compares sizes, so that a conversion with such a bug ends in vain.
 SHORT_PUT = at_one("short-put", "put", "/data/", must_finish=True)
 CUT_INPUT = at_one("short-read", "get", ".csv", index=-1, is_input_stored=True)
 CLEAN = tried(FRESH)
@@ -104,7 +104,7 @@ LOOKED_FOR = {
     "no_length_check": Aim("stored", "faults", CUT_INPUT, "LIE"),
     "no_checksum_check": Aim("local", "kills", tried(FRESH, AT_COMMIT, meddle=damage), "RERUN"),
     "off_by_one": Aim("local", "kills", CLEAN, "TORN"),
-    "swallowed_put": Aim("stored", "faults", at_one("error", "put", "/data/"), "LIE"),
+    "swallowed_put": Aim("stored", "faults", at_one("error", "put", "/data/", must_finish=True), "GAVE"),
     "put_in_place": Aim("local", "sweep", tried(SAME, fault("torn", "write", "/data/")), "TORN"),
     "one_folder_for_all": Aim("local", "zombies", partial(outlive, scenario=FRESH, moment=0.1, is_twin=False), "TORN"),
     "exit_code_0": Aim("local", "sweep", tried(FRESH, fault("full", "open", "/spool/")), "LIE"),
