@@ -103,7 +103,7 @@ LOOKED_FOR = {
     "stored_size_is_not_compared": Aim("stored", "sweep", SHORT_PUT, "GAVE"),
     "no_length_check": Aim("stored", "faults", CUT_INPUT, "LIE"),
     "no_checksum_check": Aim("local", "kills", tried(FRESH, AT_COMMIT, meddle=damage), "RERUN"),
-    "off_by_one": Aim("local", "kills", CLEAN, "TORN"),
+    "off_by_one": Aim("local", "sweep", CLEAN, "TORN"),
     "swallowed_put": Aim("stored", "faults", at_one("error", "put", "/data/", must_finish=True), "GAVE"),
     "put_in_place": Aim("local", "sweep", tried(SAME, fault("torn", "write", "/data/")), "TORN"),
     "one_folder_for_all": Aim("local", "zombies", partial(outlive, scenario=FRESH, moment=0.1, is_twin=False), "TORN"),
