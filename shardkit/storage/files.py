@@ -243,17 +243,21 @@ def put_file(local: Path, destination: str) -> None:
         return
     target = local_path(destination)
     with translate_os_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(local, target)
-        except FileExistsError:
-            if hash_file(str(target)) != hash_file(str(local)):
-                copy_whole(local, target)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-                raise
+        _again_if_gone(lambda: _put_once(local, target))
+
+
+def _put_once(local: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(local, target)
+    except FileExistsError:
+        if hash_file(str(target)) != hash_file(str(local)):
             copy_whole(local, target)
-        fsync_folder(target.parent)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        copy_whole(local, target)
+    fsync_folder(target.parent)
 
 
 def commit_exclusive(path: str, content: bytes) -> None:
@@ -281,19 +285,16 @@ def try_create(path: str, content: bytes) -> bool:
 
 
 def _link_whole(target: Path, content: bytes) -> bool:
-    num_left = _MOST_LINKS
     with translate_os_errors(target):
-        while True:
-            try:
-                is_new = _link_once(target, content)
-            except FileNotFoundError:
-                # A cleaning of another host takes the temporary file and the empty folder for those of a dead writer.
-                num_left -= 1
-                if not num_left:
-                    raise
-            else:
-                fsync_folder(target.parent)
-                return is_new
+        return _again_if_gone(lambda: _link_once(target, content))
+
+
+def _again_if_gone(write: Callable[[], _Decoded]) -> _Decoded:
+    """Writes again what a cleaning of another host takes for a file and an empty folder of a dead writer."""
+    for _ in range(_MOST_LINKS - 1):
+        with suppress(FileNotFoundError):
+            return write()
+    return write()
 
 
 def _link_once(target: Path, content: bytes) -> bool:
@@ -304,9 +305,11 @@ def _link_once(target: Path, content: bytes) -> bool:
         os.fsync(file.fileno())
         try:
             os.link(temporary, target)
+            is_new = True
         except FileExistsError:
-            return False
-    return True
+            is_new = False
+    fsync_folder(target.parent)
+    return is_new
 
 
 def delete_file(path: str) -> None:

@@ -123,7 +123,7 @@ def judge_reruns(world: World, place: Place, folder: Path, pair: Pair, ran: Sequ
         if one.ended.code == 0 or one.side.kind == "train":
             continue
         again = world.start(one.side.arguments, world.plan_of_bug(folder)).end()
-        if again.code == CONFLICT and _is_there(place, one.side):
+        if (again.code == CONFLICT and _is_there(place, one.side)) or _saw_none(Ran(one.side, again, ()), pair):
             continue
         problems += _JUDGES[one.side.kind](Ran(one.side, again, ()), pair, _versions(place, pair)[0])
         problems += [] if again.code == 0 else [f"RERUN: {one.side.kind} ends with {again.code}: {again.said[-300:]}"]
