@@ -82,6 +82,7 @@ def test_every_extra_that_a_user_may_want_is_shown():
         "bench",
         "dev",
         "dev-frameworks",
+        "dev-fuzz",
     }
 
 
