@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import signal
 import time
 
@@ -50,6 +51,7 @@ def pytest_runtest_protocol(item, nextitem):
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     switch_guard(is_fast(item))
     fork_server.is_on = not item.get_closest_marker("fresh_start")
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
     try:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         # Reports of tests outside of this folder have no such mark.
@@ -59,6 +61,8 @@ def pytest_runtest_protocol(item, nextitem):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
     finally:
         switch_guard(False)
+        # A command that ran in this process limits its memory, which the next tests may need.
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

@@ -128,13 +128,13 @@ def test_a_shard_that_leads_elsewhere_by_a_link_shows_nothing_of_it(tmp_path, ca
 
 
 def table_of_many_blocks(row):
-    """Returns the table of a shard with 10**8 blocks of 0 bytes: 4 KB of Parquet, gigabytes in memory."""
+    """Returns the table of a shard with 2**24 blocks of 0 bytes: a few KB of Parquet, over a gigabyte in memory."""
     columns = []
     for field in SHARD_TABLE_SCHEMA:
         if not field.name.startswith("block_"):
             columns.append(row[field.name].combine_chunks())
             continue
-        values = np.zeros(10**8, np.uint32 if field.name == "block_crc32c" else np.int64)
+        values = np.zeros(2**24, np.uint32 if field.name == "block_crc32c" else np.int64)
         columns.append(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pa.array(values)))
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, SHARD_TABLE_SCHEMA, compression="zstd", store_schema=False) as writer:
@@ -153,4 +153,4 @@ def test_a_shard_table_that_grows_in_memory_is_refused_before_it_is_read(tmp_pat
     )  # fmt: skip
     assert done.returncode == 7, done.stderr
     assert "the shard table is refused" in done.stderr
-    assert "100,000,000 blocks" in done.stderr
+    assert "16,777,216 blocks" in done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 from tests.faults import fault_store, local_faults, planted_bugs
 from tests.faults.fault_plan import plan_of_environment
@@ -11,6 +13,13 @@ from tests.faults.planted_pair_bugs import ALL_BUGS
 
 NOBODY = 65534
 """The user without rights on Linux."""
+
+
+def may_be_ordinary() -> bool:
+    """Returns whether a process without rights can run this Python and read this checkout."""
+    paths = (sys.executable, os.path.realpath(sys.executable), __file__)
+    folders = {folder for path in paths for folder in Path(path).parents}
+    return os.geteuid() == 0 and all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders)
 
 
 def install() -> None:

@@ -18,7 +18,7 @@ from tests.faults.campaigns import Trial, wait_for_operation
 from tests.faults.conversion_process import Ended
 from tests.faults.fault_plan import Fault, FaultPlan
 from tests.faults.full_disk import may_mount, mounted
-from tests.faults.injection import NOBODY
+from tests.faults.injection import NOBODY, may_be_ordinary
 from tests.faults.operations import join_meeting
 from tests.faults.oracle import Version
 from tests.faults.places import LocalPlace
@@ -40,7 +40,7 @@ def refusals(world: World, rng: random.Random, num_trials: int) -> Iterator[Tria
     """In turn a remount before a random operation, where that is possible, and a folder without rights."""
     can_mount = may_mount()
     for index in range(num_trials):
-        if can_mount and index % 2 == 0:
+        if can_mount and (index % 2 == 0 or not may_be_ordinary()):
             since = Fault(("meet",), since=rng.randint(1, _NUM_OPERATIONS), names=_NAMES, path="/disk/set")
             yield partial(remount, world, since, has_old=rng.random() < 0.7)
         else:

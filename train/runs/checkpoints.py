@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from shardkit.errors import DamageError, UsageError
 from shardkit.storage import files as storage
+from shardkit.storage.regular_files import NotRegularError, open_regular
 from train.optimization.precision import find_not_finite
 from train.optimization.replica_seeds import seed_states
 from train.reporting.metric_sums import Sums
@@ -64,6 +65,7 @@ class Checkpoints:
         self._workers = workers
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._sums = tf.Variable(tf.zeros([num_sums], tf.float64), trainable=False)
+        drop_damaged_list(folder, warn)
         seeds = [state.value for state in seed_states(model)]
         self._checkpoint = tf.train.Checkpoint(
             model=model, optimizer=optimizer, step=self._step, sums=self._sums, seeds=seeds
@@ -141,6 +143,30 @@ class Checkpoints:
         damage = find_damage(path)
         paths = [] if damage is not None or self._workers is None else self._workers.paths(path, step)
         return damage or next(filter(None, map(find_damage, paths)), None)
+
+
+def drop_damaged_list(folder: Path, warn: Callable[[str], None]) -> None:
+    """Removes TensorFlow's list of checkpoints where TensorFlow would fail at it; the files tell as much.
+
+    Raises:
+        DamageError: If something else than a file is in its place.
+    """
+    path = folder / "checkpoint"
+    try:
+        open_regular(path).close()
+        tf.train.get_checkpoint_state(str(folder))
+    except FileNotFoundError:
+        return
+    except NotRegularError as error:
+        raise DamageError(
+            "the list of checkpoints cannot be read",
+            where=str(path),
+            why=error.strerror,
+            next_step="Remove it; the run goes on from the checkpoints that are there",
+        ) from error
+    except ValueError as error:
+        warn(f"the list of checkpoints {path} is damaged and is made anew: {str(error).splitlines()[0]}")
+        path.unlink(missing_ok=True)
 
 
 def remove_forgotten(folder: Path, known: Sequence[str]) -> None:

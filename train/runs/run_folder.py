@@ -6,12 +6,14 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ConflictError, DamageError, UsageError
 from shardkit.storage import files as storage
+from shardkit.storage.regular_files import NotRegularError, open_regular
 from shardkit.units import format_number
 from train.models.model_recipe import ModelRecipe
 from train.options.choices import Splits
@@ -22,6 +24,7 @@ from train.options.step_plan import Shared
 from train.reporting.metrics import EpochMetrics, decode_lines, encode_line
 
 CHECKPOINT_PREFIX = "step"
+_Count = Annotated[int, msgspec.Meta(ge=1)]
 
 _INDEX_NAME = re.compile(rf"{CHECKPOINT_PREFIX}-(\d+)\.index")
 _STATE_LINE = re.compile(rf'^all_model_checkpoint_paths: "(?:.*/)?{CHECKPOINT_PREFIX}-(\d+)"$', re.MULTILINE)
@@ -70,17 +73,17 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     dataset: str
-    version: int
+    version: _Count
     fingerprint: str
     splits: Splits
     label: LabelSpec
     features: tuple[str, ...]
     model: str
-    image_size: int
-    num_epochs: int
-    global_batch_size: int
-    num_replicas: int
-    num_lanes: int
+    image_size: _Count
+    num_epochs: _Count
+    global_batch_size: _Count
+    num_replicas: _Count
+    num_lanes: _Count
     reader: ReaderChoice
     optimizer: OptimizerOptions
     seed: int
@@ -147,10 +150,10 @@ class RunFolder:
             DamageError: If it cannot be read.
         """
         try:
-            return msgspec.json.decode(self.record_path.read_bytes(), type=RunRecord)
+            return msgspec.json.decode(_content_of(self.record_path), type=RunRecord)
         except FileNotFoundError:
             return None
-        except DECODE_ERRORS as error:
+        except (NotRegularError, *DECODE_ERRORS) as error:
             raise DamageError(
                 "the record of the run cannot be read",
                 where=str(self.record_path),
@@ -166,7 +169,8 @@ class RunFolder:
 
     def read_metrics(self) -> list[EpochMetrics]:
         """Returns the epochs that were measured."""
-        return decode_lines(self.metrics_path.read_bytes()) if self.metrics_path.exists() else []
+        with storage.translate_os_errors(self.metrics_path):
+            return decode_lines(_content_of(self.metrics_path)) if self.metrics_path.exists() else []
 
     def write_metrics(self, epochs: Sequence[EpochMetrics]) -> None:
         """Stores the epochs, whole or not at all."""
@@ -257,11 +261,17 @@ def promised_checkpoints(folder: Path) -> list[int]:
     """
     steps = list_checkpoints(folder)
     try:
-        text = (folder / "checkpoint").read_text(errors="replace")
+        text = _content_of(folder / "checkpoint").decode(errors="replace")
     except OSError:
         return steps
     named = {int(m.group(1)) for m in _STATE_LINE.finditer(text)}
     return [*steps, *sorted(step for step in named if step > max(steps, default=-1))]
+
+
+def _content_of(path: Path) -> bytes:
+    # A pipe in the place of a file would be waited for.
+    with open_regular(path) as file:
+        return file.read()
 
 
 def note_on_model_file(before: RunRecord, now: RunRecord) -> str | None:

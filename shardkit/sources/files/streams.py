@@ -24,6 +24,7 @@ from shardkit.storage import files as storage
 from shardkit.units import MiB, format_size
 
 _MAX_HELD_BYTES = 256 * MiB
+_READ_BYTES = 64 * MiB
 _MAX_DICTIONARY_BYTES = 256 * MiB
 _TRANSLATED = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
@@ -143,14 +144,12 @@ def _open_archive(archive: RawFile) -> Iterator[ByteStream]:
 
 def read_exactly(stream: ByteStream, num_bytes: int) -> bytes:
     """Returns `num_bytes` bytes, or fewer where the stream ends."""
-    first = stream.read(num_bytes)
-    if len(first) == num_bytes or not first:
-        return first
-    parts, missing = [first], num_bytes - len(first)
-    while missing and (part := stream.read(missing)):
+    # Python allocates as much as is asked for before it reads: a limit of 1 GiB would cost 1 GiB for any file.
+    parts, missing = [], num_bytes
+    while missing and (part := stream.read(min(missing, _READ_BYTES))):
         parts.append(part)
         missing -= len(part)
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _skip(stream: ByteStream, num_bytes: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -65,7 +65,7 @@ def with_objects(table: LabelTable, files: Sequence[RawFile]) -> LabelTable:
     counts = []
     for file in files:
         with open_stream(file) as stream:
-            lines = read_exactly(stream, _MAX_BYTES).removeprefix(codecs.BOM_UTF8).splitlines()
+            lines = read_exactly(stream, _MAX_BYTES).removeprefix(codecs.BOM_UTF8).split(b"\n")
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 found, labels = _objects(msgspec.json.decode(line).get(OBJECTS) or {}, place(file, line=number))
@@ -87,7 +87,12 @@ def with_objects(table: LabelTable, files: Sequence[RawFile]) -> LabelTable:
     )
 
 
-def _objects(fields: Mapping[str, Any], where: str) -> tuple[list[Sequence[float]], list[Any]]:
+def _objects(fields: Any, where: str) -> tuple[list[Sequence[float]], list[Any]]:
+    if isinstance(fields, list) and all(isinstance(each, dict) for each in fields):
+        # An object a box, in place of a list a key.
+        fields = {name: [each.get(name) for each in fields] for each in fields for name in each}
+    if not isinstance(fields, dict):
+        raise _bad_objects(where, "they are no object of lists, and no list of objects")
     boxes: Any = fields.get("bbox", [])
     classes: Any = next((fields[name] for name in _CLASSES if name in fields), [])
     are_boxes = isinstance(boxes, list) and all(isinstance(b, list) and len(b) == 4 for b in boxes)

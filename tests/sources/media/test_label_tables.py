@@ -187,3 +187,31 @@ def test_objects_of_a_file_stand_in_one_line(tmp_path):
     beside = labels_beside(files, str(folder), options)
     with pytest.raises(BadInputError, match="2 lines name 1 files"):
         ImageSource().infer(beside.files, SourceOptions(labels=beside.labels))
+
+
+def test_objects_may_be_one_each_in_place_of_lists(tmp_path):
+    folder = images(tmp_path, "a.png", "b.png")
+    lists = '{"file_name": "a.png", "objects": {"bbox": [[0, 0, 1, 1], [1, 1, 2, 1]], "categories": [4, 2]}}'
+    boxes = '{"bbox": [0, 0, 1, 1], "category": 4}, {"bbox": [1, 1, 2, 1], "category": 2}'
+    each = f'{{"file_name": "a.png", "objects": [{boxes}]}}'
+    found = []
+    for line in (lists, each):
+        text(folder, "metadata.jsonl", f'{line}\n{{"file_name": "b.png"}}\n')
+        files = list_inputs([str(folder)]).files
+        beside = labels_beside(files, str(folder), SourceOptions())
+        options, source = SourceOptions(labels=beside.labels), ImageSource()
+        features = source.infer(beside.files, options)
+        (part,) = source.read(source.split(beside.files, options)[0], beside.files, features, options)
+        found.append((features, part.batch.select(["boxes", "box_labels"]).to_pylist()))
+    assert found[0] == found[1]
+    assert found[0][1][0] == {"boxes": [0, 0, 1, 1, 1, 1, 3, 2], "box_labels": [4, 2]}
+
+
+def test_objects_that_are_no_boxes_are_refused(tmp_path):
+    folder = images(tmp_path, "a.png", "b.png")
+    lists = '{"file_name": "a.png", "objects": {"bbox": [[0, 0, 1, 1]], "categories": [4]}}'
+    text(folder, "metadata.jsonl", f'{lists}\n{{"file_name": "b.png", "objects": [3]}}\n')
+    files = list_inputs([str(folder)]).files
+    beside = labels_beside(files, str(folder), SourceOptions())
+    with pytest.raises(BadInputError, match="they are no object of lists"):
+        ImageSource().infer(beside.files, SourceOptions(labels=beside.labels))
