@@ -16,10 +16,9 @@ NOBODY = 65534
 
 
 def may_be_ordinary() -> bool:
-    """Returns whether a process without rights can run this Python and read this checkout."""
-    paths = (sys.executable, os.path.realpath(sys.executable), __file__)
-    folders = {folder for path in paths for folder in Path(path).parents}
-    return os.geteuid() == 0 and all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders)
+    """Returns whether this process can become one without rights that reads this checkout and its environment."""
+    folders = {folder for path in (sys.executable, __file__) for folder in Path(path).parents}
+    return os.geteuid() == 0 and all(folder.stat().st_mode & 0o001 for folder in folders)
 
 
 def install() -> None:

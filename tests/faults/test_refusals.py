@@ -16,7 +16,7 @@ MIB = 2**20
 @pytest.mark.parametrize(("folder", "has_old"), [("", False), ("set", True), ("set/manifests", True), ("work", True)])
 def test_a_folder_without_rights_is_named_and_nothing_changes(local, folder, has_old):
     if not may_be_ordinary():
-        pytest.skip("a user without rights cannot run this Python, or there is none to become")
+        pytest.skip("a user without rights cannot read this checkout, or root does not run the tests")
     outcome = forbid(local, folder, has_old=has_old)
     assert (outcome.wrongs, outcome.state, outcome.code) == ((), "old", USAGE), outcome.story
 
