@@ -15,7 +15,8 @@ from shardkit.errors import BadInputError
 
 # One step of the planning handles many rows, and may load a module or a model first.
 PLANNING_TIMES = 10
-LATE_SIGNAL = signal.SIGALRM
+# A process that has no handler any more ignores it.
+LATE_SIGNAL = signal.SIGURG
 
 
 class BoundedStep(NamedTuple):
@@ -103,6 +104,6 @@ def bounded(what: str) -> Iterator[None]:
 def _end_late_step(number: int, frame: FrameType | None) -> None:
     global _late
     now = time.monotonic()
-    _late = next((s for s in _begun.values() if s.deadline is not None and s.deadline < now), None)
+    _late = next((s for s in list(_begun.values()) if s.deadline is not None and s.deadline < now), None)
     if _late is not None:
         raise held_up(_late)
