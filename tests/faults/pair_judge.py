@@ -18,7 +18,8 @@ from tests.faults.records import Damaged, Row
 from tests.faults.trials import CONFLICT, KILLED
 from tests.faults.worlds import World
 
-_VERSION = re.compile(r"version (\d+) of")
+# "Nothing to append: the only file is in version 2 of ..." makes no version.
+_VERSION = re.compile(r"^version (\d+) of", re.MULTILINE)
 _NOTHING = ("Nothing was committed", "Nothing was appended")
 _GAVE_UP, _NO_SPACE, _UNSAFE, _DAMAGED, _NOT_THERE = 5, 6, 7, 1, 2
 _MARK, _NONE = ".cleaning-", "there is no dataset"
