@@ -18,8 +18,8 @@ from tests.faults.records import Damaged, Row
 from tests.faults.trials import CONFLICT, KILLED
 from tests.faults.worlds import World
 
-# "Nothing to append: the only file is in version 2 of ..." makes no version.
-_VERSION = re.compile(r"^version (\d+) of", re.MULTILINE)
+_VERSION = re.compile(r"version (\d+) of")
+_MADE_NONE = "Nothing to append"
 _NOTHING = ("Nothing was committed", "Nothing was appended")
 _GAVE_UP, _NO_SPACE, _UNSAFE, _DAMAGED, _NOT_THERE = 5, 6, 7, 1, 2
 _MARK, _NONE = ".cleaning-", "there is no dataset"
@@ -112,7 +112,8 @@ def judge(place: Place, pair: Pair, ran: Sequence[Ran]) -> list[str]:
     legal = _legal_rows(pair)
     known = set() if pair.before is None else {pair.before.number}
     wrongs += [f"MIXED: version {n}" for n, v in versions.items() if n not in known and v.rows not in legal]
-    numbers = [number for one in converted if (number := _number(one.ended)) is not None]
+    made = [one.ended for one in converted if _MADE_NONE not in one.ended.said]
+    numbers = [number for ended in made if (number := _number(ended)) is not None]
     wrongs += [f"LOST: two were told of version {numbers[0]}"] if len(set(numbers)) < len(numbers) else []
     return wrongs
 
