@@ -225,7 +225,7 @@ def is_any_held(work_root: str) -> bool:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Returns what lies in a folder; a conversion that ends may remove it meanwhile."""
+    """Returns the paths in a folder; none if a conversion that ended has removed it."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Calls of libraries that a signal ends at once: Python answers signals only between instructions of its own."""
+"""Calls of libraries that a signal ends at once: Python answers signals only between its instructions."""
 
 from __future__ import annotations
 

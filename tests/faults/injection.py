@@ -11,7 +11,7 @@ from tests.faults.fault_plan import plan_of_environment
 from tests.faults.operations import Operations
 from tests.faults.planted_pair_bugs import ALL_BUGS
 
-NOBODY = 65534
+ORDINARY_UID = 65534
 """The user without rights on Linux."""
 
 
@@ -28,8 +28,8 @@ def install() -> None:
         return
     if plan.is_ordinary_user and os.geteuid() == 0:
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(ORDINARY_UID)
+        os.setuid(ORDINARY_UID)
     operations = Operations(plan)
     if plan.folders:
         local_faults.install(operations)

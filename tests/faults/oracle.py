@@ -53,6 +53,18 @@ def version_numbers(names: list[str]) -> list[int]:
     return sorted(int(match.group(1)) for name in names if (match := _MANIFEST.fullmatch(name)))
 
 
+def read_versions(files: Files) -> tuple[dict[int, Version], list[str]]:
+    """Returns the versions that are whole, by number, and a sentence for each that is not."""
+    versions: dict[int, Version] = {}
+    torn = []
+    for number in version_numbers(files.names()):
+        try:
+            versions[number] = read_version(files, number)
+        except Damaged as error:
+            torn.append(f"TORN: {error}")
+    return versions, torn
+
+
 def newest(files: Files) -> Version | None:
     """Returns the newest version, None if there is none.
 

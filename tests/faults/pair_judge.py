@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from tests.faults.conversion_process import Ended
 from tests.faults.durability import unsynced
-from tests.faults.oracle import Version, read_version, version_numbers
+from tests.faults.oracle import Version, read_version, read_versions, version_numbers
 from tests.faults.places import Place
 from tests.faults.read_epochs import NUM_EPOCHS, epochs_in
-from tests.faults.records import Damaged, Row
+from tests.faults.records import Row
 from tests.faults.trials import CONFLICT, KILLED
 from tests.faults.worlds import World
 
@@ -141,13 +141,7 @@ def judge_reruns(world: World, place: Place, folder: Path, pair: Pair, ran: Sequ
 
 
 def _versions(place: Place, pair: Pair) -> tuple[dict[int, Version], list[str]]:
-    versions: dict[int, Version] = {}
-    wrongs = []
-    for number in version_numbers(place.names()):
-        try:
-            versions[number] = read_version(place, number)
-        except Damaged as error:
-            wrongs.append(f"TORN: {error}")
+    versions, wrongs = read_versions(place)
     before = pair.before
     if before is not None and versions.get(before.number) != before:
         is_dropped = pair.may_drop_old and before.number not in versions and any(n > before.number for n in versions)

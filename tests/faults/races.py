@@ -15,9 +15,9 @@ from tests.faults.campaigns import Trial, wait_for_operation
 from tests.faults.conversion_process import Ended, Hung
 from tests.faults.fault_plan import Fault
 from tests.faults.operations import read_log
-from tests.faults.oracle import Version, read_version, version_numbers
+from tests.faults.oracle import Version, read_versions
 from tests.faults.places import Place
-from tests.faults.records import Damaged, Row
+from tests.faults.records import Row
 from tests.faults.trials import CONFLICT, Outcome
 from tests.faults.worlds import SCENARIOS, Scenario, World, write_input
 
@@ -114,13 +114,7 @@ def outlive(world: World, scenario: Scenario, moment: float, *, is_twin: bool) -
 
 def judge(place: Place, before: Version | None, found: list[Writer]) -> list[str]:
     """Returns what is wrong with what several conversions said, and with what is there."""
-    versions: dict[int, Version] = {}
-    wrongs = []
-    for number in version_numbers(place.names()):
-        try:
-            versions[number] = read_version(place, number)
-        except Damaged as error:
-            wrongs.append(f"TORN: {error}")
+    versions, wrongs = read_versions(place)
     known = {before.number: before} if before is not None else {}
     for number, version in known.items():
         if versions.get(number) != version:

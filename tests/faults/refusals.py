@@ -18,7 +18,7 @@ from tests.faults.campaigns import Trial, wait_for_operation
 from tests.faults.conversion_process import Ended
 from tests.faults.fault_plan import Fault, FaultPlan
 from tests.faults.full_disk import may_mount, mounted
-from tests.faults.injection import NOBODY, may_be_ordinary
+from tests.faults.injection import ORDINARY_UID, may_be_ordinary
 from tests.faults.operations import join_meeting
 from tests.faults.oracle import Version
 from tests.faults.places import LocalPlace
@@ -81,7 +81,7 @@ def forbid(world: World, name: str, *, has_old: bool) -> Outcome:
         before = world.prepare(place, scenario)
         if os.geteuid() == 0:
             for path in (folder, *folder.rglob("*")):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, ORDINARY_UID, ORDINARY_UID)
         closed = folder / "place" / name
         closed.chmod(0o555)
         plan = replace(world.plan(folder), is_ordinary_user=True)

@@ -1,4 +1,4 @@
-"""Fuzzes every parser of the product, each in a process of its own, with guidance by coverage.
+"""Fuzzes every parser of the product, each in a separate process, with guidance by coverage.
 
     python -m tests.fuzz.guided [TARGET ...] [--seed 1] [--runs 10000] [--no-guidance] [--keep FOLDER]
     python -m tests.fuzz.guided TARGET --input FILE

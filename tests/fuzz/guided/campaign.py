@@ -1,4 +1,4 @@
-"""Runs targets, each in a process of its own, and starts it again behind an input that ends it."""
+"""Runs targets, each in a separate process, and starts it again behind an input that ends it."""
 
 from __future__ import annotations
 
