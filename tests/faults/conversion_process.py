@@ -33,10 +33,10 @@ class Hung(Exception):
 class Conversion:
     """A running conversion, in a separate process group."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], launcher: Sequence[str] = ()) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the conversion
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.command", *arguments],
+            [*launcher, sys.executable, "-m", "tests.faults.command", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -83,7 +83,6 @@ class FaultPlan:
         num_parties: Processes that wait for each other where the kind is `meet`.
         bug: Name of a bug that is planted, see `planted_bugs`.
         part_bytes: Of uploads in parts; 0 leaves it to shardkit, whose parts are too large for a quick trial.
-        is_ordinary_user: Whether the conversion gives up the rights of root, if it has them.
     """
 
     log: str
@@ -93,7 +92,6 @@ class FaultPlan:
     num_parties: int = 0
     bug: str = ""
     part_bytes: int = 0
-    is_ordinary_user: bool = False
 
     def to_environment(self) -> dict[str, str]:
         """Returns the variable by which every process of a conversion finds the plan."""

@@ -4,8 +4,7 @@ import pytest
 
 from tests.faults.fault_plan import Fault
 from tests.faults.full_disk import fill_at, may_mount, with_large_input
-from tests.faults.injection import may_be_ordinary
-from tests.faults.refusals import STORAGE, USAGE, forbid, remount
+from tests.faults.refusals import STORAGE, USAGE, can_forbid, forbid, remount
 from tests.faults.worlds import SCENARIOS
 
 pytestmark = pytest.mark.full
@@ -15,8 +14,8 @@ MIB = 2**20
 
 @pytest.mark.parametrize(("folder", "has_old"), [("", False), ("set", True), ("set/manifests", True), ("work", True)])
 def test_a_folder_without_rights_is_named_and_nothing_changes(local, folder, has_old):
-    if not may_be_ordinary():
-        pytest.skip("a user without rights cannot read this checkout, or root does not run the tests")
+    if not can_forbid():
+        pytest.skip("root has no setpriv, which takes its rights over files")
     outcome = forbid(local, folder, has_old=has_old)
     assert (outcome.wrongs, outcome.state, outcome.code) == ((), "old", USAGE), outcome.story
 

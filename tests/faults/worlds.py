@@ -123,10 +123,10 @@ class World:
         """Returns the arguments of a conversion."""
         return ("convert", str(source), place.url, "--work-dir", str(work), *self.options, *options)
 
-    def start(self, command: Sequence[str], plan: FaultPlan | None = None) -> Conversion:
-        """Starts a conversion."""
+    def start(self, command: Sequence[str], plan: FaultPlan | None = None, launcher: Sequence[str] = ()) -> Conversion:
+        """Starts a conversion, through a command that limits it, if one is given."""
         environment = {"SHARDKIT_STORAGE_DEADLINE": _DEADLINE_S, **self.store.environment}
-        return Conversion(command, {**environment, **(plan.to_environment() if plan else {})})
+        return Conversion(command, {**environment, **(plan.to_environment() if plan else {})}, launcher)
 
     def prepare(self, place: Place, scenario: Scenario) -> Version | None:
         """Puts what is there before into a place."""
