@@ -172,10 +172,13 @@ class _Remover:
                 self._names |= names
                 self._ever_named |= names
                 self._known.add(number)
-        if group.folder == MANIFESTS_DIR:
-            # A manifest that names the table may have come since, or is about to.
-            return is_any_held(self._work_root) or any(file.path in self._names for file in group.files)
         beside = list_folder(self._root, MANIFESTS_DIR)
+        if group.folder == MANIFESTS_DIR:
+            # A manifest that names the table may have come since, or is about to: a conversion that waited for a
+            # cleaning puts its table again, under the same name.
+            now = {file.path: file for file in beside}
+            changed = any(file.path in self._names or now.get(file.path, file) != file for file in group.files)
+            return changed or is_any_held(self._work_root)
         if self._mark is not None and commits_near(beside, self._ever_named, self._mark.now):
             return True
         now = {file.path: file for file in list_folder(self._root, group.folder)}

@@ -1,12 +1,13 @@
 """A commit and a cleaning that know nothing of each other's locks, as on two hosts: what is committed is whole."""
 
+import os
 import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from shardkit.cleaning.decide import LIVE, plan_cleaning
+from shardkit.cleaning.decide import LIVE, TABLES, plan_cleaning
 from shardkit.cleaning.inventory import take_inventory
 from shardkit.cleaning.mark import Mark, marked
 from shardkit.cleaning.remove import remove
@@ -142,6 +143,24 @@ def test_what_a_version_names_is_there_when_it_is_committed(place, gone):
     with pytest.raises(ConflictError, match="is not there any more"):
         commit(place, before_manifest=remove_one)
     assert list_versions(place.root) == []
+
+
+def test_a_table_that_was_put_again_stays(place):
+    manifest, table = describe(FINGERPRINTS[0], 1, "5" * 32)
+    path = place.root / decode_manifest(manifest, "here").shard_table.path
+    place.write(str(path.relative_to(place.root)), table)
+    # Of a conversion that waits for a cleaning since.
+    os.utime(path, (path.stat().st_mtime - 1000, path.stat().st_mtime - 1000))
+    root, work_root = str(place.root), str(place.root.parent / "elsewhere")
+    with marked(root) as mark:
+        inventory = take_inventory(root, work_root)
+        plan = plan_cleaning(inventory, now=mark.now, older_than_s=0)
+        assert [group.kind for group in plan.groups if group.folder == "manifests"] == [TABLES]
+        path.unlink()
+        place.write(str(path.relative_to(place.root)), table)
+        removed = remove(plan, inventory, root, work_root, mark)
+    assert "manifests" in removed.spared
+    assert path.exists()
 
 
 def test_a_mark_is_renewed_under_another_name_and_leaves_nothing(place):

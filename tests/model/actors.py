@@ -166,9 +166,11 @@ def clean(*, keep_versions: int | None = None, second: bool = False, bug: str = 
 def _has_changed(
     group: Group, at: dict[str, Found], names: frozenset[str], ever: frozenset[str], now: float, bug: str
 ) -> Generator[Request, Any, bool]:
-    if not group.folder.startswith("data/"):
-        return any(file.path in names for file in group.files)
     beside = yield from _files("manifests/")
+    if not group.folder.startswith("data/"):
+        there = () if bug == "a table put again" else beside
+        changed = {file.path for file in there if at.get(file.path) != file}
+        return any(file.path in names or file.path in changed for file in group.files)
     if commits_near(beside, ever, now) and bug not in ("no look for tables", "tables of one name"):
         return True
     there = yield from _files(f"{group.folder}/")
