@@ -207,7 +207,7 @@ class CsvSource(SourceSettings):
             return None
         # A quote may hold line ends, and may stay open.
         texts = read_small_texts(
-            list(dialects), files, lambda index, data: None if b'"' in data else dialects[index].data_start
+            list(dialects), files, lambda index, data: None if b'"' in data else dialects[index].data_start, b""
         )
         if texts is None:
             return None

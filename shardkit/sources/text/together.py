@@ -33,7 +33,10 @@ class SmallText(NamedTuple):
 
 
 def read_small_texts(
-    indices: Sequence[int], files: Sequence[RawFile], start_of: Callable[[int, bytes], int | None]
+    indices: Sequence[int],
+    files: Sequence[RawFile],
+    start_of: Callable[[int, bytes], int | None],
+    blank_bytes: bytes | None = None,
 ) -> list[SmallText] | None:
     """Returns the records of small files; None if they are too large together, or one must be read alone.
 
@@ -42,6 +45,7 @@ def read_small_texts(
         files: All files.
         start_of: Returns where the records of a file start, given its position and content; None if it must be read
             alone.
+        blank_bytes: Bytes that a blank line may hold; None for white space.
 
     Raises:
         BadInputError, StorageError: If a file cannot be read.
@@ -59,7 +63,7 @@ def read_small_texts(
         if start is None or len(data) == _SMALL_BYTES or num_bytes > _MOST_BYTES:
             return None
         data = data[start:]
-        num_rows = sum(1 for line in data.splitlines() if line.strip())
+        num_rows = sum(1 for line in data.splitlines() if line.strip(blank_bytes))
         if num_rows:
             texts.append(SmallText(index, data if data.endswith(b"\n") else data + b"\n", num_rows))
     return texts or None

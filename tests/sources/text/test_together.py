@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
@@ -90,6 +90,7 @@ def at_once(source, files, options):
 
 
 @PROPERTY
+@example(["a,b,x\n1,x,0.5", "a,b,x\n "])
 @given(texts(CSV_LINES, [["a,b,x"], ["a,b,x"], ["b,a,x"], ["a;b;x"]]))
 def test_csv_files_together_are_the_files_one_by_one(tmp_path, contents):
     options = SourceOptions(format="csv")
