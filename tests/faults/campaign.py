@@ -182,9 +182,11 @@ def main() -> int:
                     if not (CAMPAIGNS[name].is_stored if store.protocols else CAMPAIGNS[name].is_local):
                         continue
                     results.append(run(name, world, options.seed, options.trials))
+                    counts_ends = CAMPAIGNS[name].may_give_up is not None
                     for outcome in results[-1].outcomes:
-                        if outcome.wrongs:
-                            console.print(f"{name}: {'; '.join(outcome.wrongs)}\n  {outcome.story}", markup=False)
+                        if outcome.wrongs or (counts_ends and outcome.code):
+                            told = "; ".join(outcome.wrongs) or f"ended with {outcome.code}"
+                            console.print(f"{name}: {told}\n  {outcome.story}", markup=False)
     console.print(table_of(results))
     for result in results:
         if (finished := finishing(result)) is not None:

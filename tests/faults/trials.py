@@ -110,7 +110,7 @@ def disturb(
         problems = _problems_of_rerun(expected, place, before, again, left, is_new=state == "new")
         told = [f"{line['fault']} at {line['number']} {line['name']} {line['path']}" for line in fired]
         story = f"{world.store.name} {scenario.name}: {'; '.join(told)} -> {ended.code}, {state}; {again.code}"
-        if wrongs or problems:
+        if wrongs or problems or ended.code not in (0, KILLED):
             story += f"\n{ended.said[-600:]}\n--- again:\n{again.said[-600:]}"
         shown = "conflict" if ended.code == CONFLICT else state
         return Outcome(shown, (*wrongs, *problems), not problems, len(fired), len(log), story, ended.code, seconds)
