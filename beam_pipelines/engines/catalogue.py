@@ -97,6 +97,15 @@ def _needs_file(key: str, variable: str, what: str, flags: tuple[str, ...], *, i
 
 
 ENGINES: dict[str, Engine] = {
+    "beam": Engine(
+        runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+        title="Beam's own runner for one process",
+        text=("It runs the same Beam pipeline as the engines below, on --workers threads of the command.",),
+        settings=(_STALL,),
+        needs=_needs_nothing,
+        examples=("shardkit convert 'raw/*.csv' out/flights --runner beam --workers 2",),
+        is_in_process=True,
+    ),
     "dask": Engine(
         runner="apache_beam.runners.dask.dask_runner.DaskRunner",
         title="a running Dask cluster, or a new one on this machine",

@@ -1,34 +1,28 @@
-"""Beam's local runner, by name, with the watch that it lacks.
-
-`DirectRunner` would try to download another runner; `FnApiRunner` is the one that every installation has. It neither
-retries nor notices a killed worker process (it hangs), so the watch ends the run.
-"""
+"""The local engine: steps run on threads of this process, or of processes below it. It needs nothing of Beam."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import tempfile
+import multiprocessing
+import queue
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
-import apache_beam as beam
 import psutil
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from beam_pipelines.convert import convert_pipeline
-from beam_pipelines.failures import read_failure
-from beam_pipelines.worker import return_freed_memory, worker_command
+from shardkit.conversion.failures import read_failure
 from shardkit.conversion.layout_math import deal_workers
-from shardkit.conversion.plan import load_plan
+from shardkit.conversion.steps import Each, Opened, Step, convert_by, open_plan
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
+from shardkit.runtime.process_limits import return_freed_memory
+from shardkit.runtime.threads import worker_threads
 
-# Message of the runner when a worker is gone, from the thread that notices it first.
-_CHANNEL_CLOSED = "Channel closed prematurely"
+_END_S = 10.0
 
 
 def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[StorageError], None]) -> None:
@@ -36,34 +30,29 @@ def run_local(plan_path: str, num_workers: int, on_lost_worker: Callable[[Storag
 
     Args:
         plan_path: Of the plan.
-        num_workers: Pieces of work at the same time; up to four work in this process.
-        on_lost_worker: Called from another thread when a worker process has died. The runner will never return, so
-            this must end the process.
+        num_workers: Steps at the same time; up to four run in this process.
+        on_lost_worker: Called from another thread when a worker process has died; must end this process.
 
     Raises:
-        ShardkitError: What a worker reported.
+        ShardkitError: What a step raised.
     """
-    plan = load_plan(plan_path)
     return_freed_memory()
     num_processes, num_threads = deal_workers(num_workers)
-    options = PipelineOptions([f"--direct_num_workers={num_processes}"])
-    environment = None
-    if num_processes > 1:
-        environment = SubprocessSDKEnvironment.from_command_string(worker_command())
-    with quiet_beam(), temporary_files_in(plan.work_path("tmp")), _watched_workers(on_lost_worker):
-        try:
-            pipeline = beam.Pipeline(FnApiRunner(default_environment=environment), options)
-            convert_pipeline(pipeline, plan_path, num_threads)
-            pipeline.run().wait_until_finish()
-        except Exception as error:
-            failure = read_failure(plan)
-            if failure is not None and failure.error is not None:
-                raise ShardkitError.from_dict(failure.error) from None
-            if num_processes > 1 and _CHANNEL_CLOSED in str(error):
-                on_lost_worker(_lost_worker(str(error)))
-            if isinstance(error, OSError):
-                raise OutOfSpaceError("the runner could not write", where=plan.work_dir, why=str(error)) from error
-            raise
+    opened = open_plan(plan_path, num_threads)
+    try:
+        with contextlib.ExitStack() as stack:
+            call: Callable[[Step, Any], Any] = partial(_call_here, opened)
+            if num_processes > 1:
+                call = stack.enter_context(_processes(plan_path, num_processes, num_threads, on_lost_worker))
+            convert_by(opened, _each_on_threads(call, num_workers))
+    except Exception as error:
+        failure = read_failure(opened.plan)
+        if failure is not None and failure.error is not None:
+            raise ShardkitError.from_dict(failure.error) from None
+        if isinstance(error, OSError):
+            where = opened.plan.work_dir
+            raise OutOfSpaceError("the conversion could not write", where=where, why=str(error)) from error
+        raise
 
 
 def stop_workers() -> None:
@@ -75,48 +64,85 @@ def stop_workers() -> None:
     psutil.wait_procs(children, timeout=0.5)
 
 
-@contextlib.contextmanager
-def quiet_beam() -> Iterator[None]:
-    """Hides Beam's log from the user during the block."""
-    # Important messages reach the command as errors; the rest is of no use to the user.
-    previous = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(previous)
+def _call_here(opened: Opened, step: Step, item: Any) -> Any:
+    return step(opened, item)
+
+
+def _each_on_threads(call: Callable[[Step, Any], Any], num_threads: int) -> Each:
+    """Returns a way to call a step with many items: a free thread takes the next one; after an error none begins."""
+
+    def each(step: Step, items: Sequence[Any]) -> list[Any]:
+        has_failed = threading.Event()
+
+        def call_unless_failed(item: Any) -> Any:
+            if has_failed.is_set():
+                return None
+            try:
+                return call(step, item)
+            except BaseException:
+                has_failed.set()
+                raise
+
+        with worker_threads(num_threads, "shardkit") as threads:
+            futures = [threads.submit(call_unless_failed, item) for item in items]
+            errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    return each
+
+
+class _Thread(NamedTuple):
+    """A thread of a worker process: how it is spoken to, and its process."""
+
+    connection: Connection
+    process: subprocess.Popen[bytes]
 
 
 @contextlib.contextmanager
-def temporary_files_in(folder: Path) -> Iterator[None]:
-    """Lets temporary files of the block go into a folder."""
-    # Beam makes folders for its staging that a killed process would leave behind; here the next run finds them.
-    folder.mkdir(parents=True, exist_ok=True)
-    previous = tempfile.tempdir
-    tempfile.tempdir = str(folder)
+def _processes(
+    plan_path: str, num_processes: int, num_threads: int, on_lost_worker: Callable[[StorageError], None]
+) -> Iterator[Callable[[Step, Any], Any]]:
+    """Yields a call of a step in a worker process that has a free thread."""
+    all_threads = [thread for _ in range(num_processes) for thread in _start_process(plan_path, num_threads)]
+    free: queue.SimpleQueue[_Thread] = queue.SimpleQueue()
+    for thread in all_threads:
+        free.put(thread)
+
+    def call(step: Step, item: Any) -> Any:
+        thread = free.get()
+        try:
+            thread.connection.send((step, item))
+            is_well, answer = thread.connection.recv()
+        except (EOFError, OSError) as error:
+            lost = _lost_worker(f"it ended with exit code {thread.process.wait()}")
+            on_lost_worker(lost)
+            raise lost from error
+        free.put(thread)
+        if not is_well:
+            raise RuntimeError(answer)
+        return answer
+
     try:
-        yield
+        yield call
     finally:
-        tempfile.tempdir = previous
+        for thread in all_threads:
+            thread.connection.close()
+        for process in {thread.process for thread in all_threads}:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
 
 
-@contextlib.contextmanager
-def _watched_workers(on_lost_worker: Callable[[StorageError], None]) -> Iterator[None]:
-    previous = threading.excepthook
-
-    def watch(args: threading.ExceptHookArgs) -> None:
-        if "Worker subprocess exited" not in str(args.exc_value):
-            # Threads that talked to a dead worker complain before the one that waits for it.
-            if os.environ.get("SHARDKIT_DEBUG"):
-                previous(args)
-            return
-        on_lost_worker(_lost_worker(str(args.exc_value)))
-
-    threading.excepthook = watch
-    try:
-        yield
-    finally:
-        threading.excepthook = previous
+def _start_process(plan_path: str, num_threads: int) -> list[_Thread]:
+    pairs = [multiprocessing.Pipe() for _ in range(num_threads)]
+    numbers = [other.fileno() for _, other in pairs]
+    # -P keeps the user's folder, where anything may lie, off the path.
+    command = [sys.executable, "-P", "-m", "beam_pipelines.worker", plan_path, *map(str, numbers)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=numbers)
+    for _, other in pairs:
+        other.close()
+    return [_Thread(own, process) for own, _ in pairs]
 
 
 def _lost_worker(why: str) -> StorageError:

@@ -1,4 +1,4 @@
-"""A conversion on an engine other than the local one: handed over, watched, and ended with a sentence.
+"""A conversion on an engine of Beam: handed over, watched, and ended with a sentence.
 
 An engine retries failed work by itself. A failure that remains, or work that no worker does any more, ends the command.
 """
@@ -22,7 +22,7 @@ from beam_pipelines.convert import convert_pipeline
 from beam_pipelines.engines.beam_options import check_typed
 from beam_pipelines.engines.catalogue import ENGINES
 from beam_pipelines.engines.dask_cluster import dask_cluster
-from beam_pipelines.engines.local import quiet_beam, stop_workers, temporary_files_in
+from beam_pipelines.engines.local import stop_workers
 from beam_pipelines.engines.reachability import check_reachable
 from beam_pipelines.engines.settings import (
     Chosen,
@@ -34,10 +34,11 @@ from beam_pipelines.engines.settings import (
     number_of,
     value_of,
 )
-from beam_pipelines.failures import FAILURE_FILES, read_failure
+from beam_pipelines.quiet import quiet_beam, temporary_files_in
 from shardkit._version import __version__
 from shardkit.conversion.commit.commit import own_commit
 from shardkit.conversion.exchange import fetch, fetch_signs
+from shardkit.conversion.failures import FAILURE_FILES, read_failure
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import read_totals
 from shardkit.conversion.shards.layout import LAYOUT_FILE
@@ -119,7 +120,7 @@ def run_on_engine(
         more = stack.enter_context(_cluster(options, chosen, num_workers))
         try:
             pipeline = beam.Pipeline(options=PipelineOptions([*more, *flags]))
-            convert_pipeline(pipeline, plan_path, 0)
+            convert_pipeline(pipeline, plan_path, num_workers if ENGINES[options.runner].is_in_process else 0)
             result = pipeline.run()
             _running[:] = [result]
             _follow(result, plan, 60 * number_of(chosen, "stall-minutes"))

@@ -10,7 +10,7 @@ import msgspec
 
 from shardkit.errors import UsageError
 
-RunnerName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
+RunnerName = Literal["local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,7 @@ class Engine(NamedTuple):
         settings: Of the engine.
         needs: Returns what is missing here before it can be used, None if nothing.
         examples: Command lines.
+        is_in_process: Whether all steps run on threads of the command.
     """
 
     runner: str
@@ -93,6 +94,7 @@ class Engine(NamedTuple):
     settings: tuple[Setting, ...]
     needs: Needs
     examples: tuple[str, ...]
+    is_in_process: bool = False
 
 
 class Chosen(NamedTuple):

@@ -117,8 +117,7 @@ def script() -> NoReturn:
 
 
 def _convert() -> int:
-    from beam_pipelines.worker import lighten_process
-    from shardkit.runtime.process_limits import ask_for_memory_late
+    from shardkit.runtime.process_limits import ask_for_memory_late, lighten_process
 
     lighten_process()
     ask_for_memory_late()

@@ -25,6 +25,7 @@ from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_be
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
 from shardkit.conversion.exchange import fetch_signs, offer_plan
 from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
+from shardkit.conversion.failures import NO_MEMORY
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.inputs.inspect_inputs import remember
@@ -148,8 +149,6 @@ def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: D
 
 
 def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _Start) -> _Made:
-    from beam_pipelines.failures import NO_MEMORY
-
     plan = prepared.plan
     announce_work_folder(plan.work_dir)
     remember(plan, prepared.inspected)
@@ -217,9 +216,6 @@ def _start_on(engine: EngineOptions, plan: Plan, num_workers: int, display: Disp
                 state="Nothing was committed",
                 next_step="Name a local folder, leave it out, or name the --runner that runs such workers",
             )
-        from beam_pipelines.worker import load_beam
-
-        load_beam()
         from beam_pipelines.engines.local import run_local, stop_workers
 
         return _Start(lambda plan_path, on_lost: run_local(plan_path, num_workers, on_lost), stop_workers)

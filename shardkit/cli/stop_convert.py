@@ -33,7 +33,7 @@ def hard_stop(plan: Plan, stop_workers: Callable[[], None]) -> Iterator[None]:
         stop_workers: Ends all processes below.
     """
 
-    # Beam turns an interrupt into other errors or waits for its workers; everything here may stop at any instant.
+    # An engine turns an interrupt into other errors or waits for its workers; everything may stop at any instant.
     def say() -> str:
         state = "Nothing was committed" if _forbid_commit(plan) else "It may be committed already"
         return f"{state}; run the same command again to go on where it stopped"

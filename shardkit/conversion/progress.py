@@ -1,6 +1,6 @@
 """Counters that worker processes tick and the command reads, through one small mapped file per process.
 
-The local Beam runner reports nothing before it ends; a file works in every mode. The figures are for display only: a
+A file works for threads, processes and the workers of engines. The figures are for display only: a
 retried step counts twice. The manifest counts from the data.
 """
 

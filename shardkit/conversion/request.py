@@ -19,7 +19,7 @@ from shardkit.transforms.options import ROWS, TransformOptions
 from shardkit.units import MiB
 
 BadRowPolicy = Literal["fail", "skip", "quarantine"]
-RunnerName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
+RunnerName = Literal["local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 SPLITS = "Splits and shards"
 BAD_INPUT = "Bad input"

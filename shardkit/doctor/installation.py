@@ -13,7 +13,7 @@ from shardkit.doctor.requirements import Requirement, canonical, fits, parse_req
 PACKAGE = "shardkit"
 # The use of each extra; the extras for the tests of shardkit are left out.
 EXTRAS = {
-    "beam": "shardkit convert",
+    "beam": "--runner beam, prism, portable, flink, spark",
     "dask": "--runner dask",
     "dataflow": "--runner dataflow",
     "train": "shardkit train, evaluate, predict, export; tf.data",

@@ -36,7 +36,7 @@ _SEGMENT_OBJECT_BYTES = 320
 # An input split as an element of the pipeline, and the rest of a pipeline.
 _ELEMENT_BYTES = 24
 _GRAPH_BYTES = 256 * 1024
-# Python, Arrow and Beam in a worker.
+# Python, Arrow and, but on the local engine, Beam in a worker.
 _PROCESS_BYTES = 250 * MiB
 # Keys, sizes, offsets and order of a row of a group.
 _ORDER_ROW_BYTES = 48

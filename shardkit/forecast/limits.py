@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from shardkit.conversion.layout_math import MAX_SHARDS
 from shardkit.units import GiB, MiB, TiB
 
-EngineName = Literal["local", "dask", "flink", "spark", "prism", "portable", "dataflow"]
-ENGINES: tuple[EngineName, ...] = ("local", "dask", "flink", "spark", "prism", "portable", "dataflow")
+EngineName = Literal["local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow"]
+ENGINES: tuple[EngineName, ...] = ("local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow")
 
 
 class Limit(NamedTuple):
@@ -53,7 +53,8 @@ _FN_API = Limit(2**31 - 100, "Beam 2.77, data_plane.py: a buffer of the Fn API i
 _FN_API_FACTOR = 6.9
 
 ENGINE: dict[EngineName, Engine] = {
-    "local": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
+    "local": Engine(memory_factor=1.0, key=Limit(2**62, "shardkit: the local engine hands lists over as they are")),
+    "beam": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
     "prism": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
     "dask": Engine(key=_FN_API),
     "portable": Engine(key=_FN_API),

@@ -271,25 +271,25 @@ def test_nothing_is_left_behind_but_the_dataset(convert, parquet_files):
 
 @pytest.mark.full
 def test_a_shard_that_was_lost_on_the_way_is_never_committed(convert, parquet_files, monkeypatch):
-    from beam_pipelines import convert as pipeline
+    from shardkit.conversion import steps
 
-    real = pipeline.commit_dataset
-    monkeypatch.setattr(pipeline, "commit_dataset", lambda p, layout, e, shards: real(p, layout, e, shards[1:]))
+    real = steps.commit_dataset
+    monkeypatch.setattr(steps, "commit_dataset", lambda p, layout, e, shards: real(p, layout, e, shards[1:]))
     with pytest.raises(StorageError, match="do not hold what was read"):
         convert(parquet_files, num_shards=3)
 
 
 @pytest.mark.full
 def test_no_commit_follows_once_it_was_said_that_there_is_none(convert, parquet_files, monkeypatch):
-    from beam_pipelines import convert as pipeline
+    from shardkit.conversion import steps
 
-    real, answers = pipeline.commit_dataset, []
+    real, answers = steps.commit_dataset, []
 
     def stopped_before(plan, *others):
         answers.append(forbid_commit(plan))
         return real(plan, *others)
 
-    monkeypatch.setattr(pipeline, "commit_dataset", stopped_before)
+    monkeypatch.setattr(steps, "commit_dataset", stopped_before)
     with pytest.raises(StorageError, match="was stopped"):
         convert(parquet_files, num_shards=3)
     assert answers == [True]
@@ -297,16 +297,16 @@ def test_no_commit_follows_once_it_was_said_that_there_is_none(convert, parquet_
 
 @pytest.mark.full
 def test_once_there_may_be_a_commit_nobody_says_that_there_is_none(convert, parquet_files, monkeypatch):
-    from beam_pipelines import convert as pipeline
+    from shardkit.conversion import steps
 
-    real, answers = pipeline.commit_dataset, []
+    real, answers = steps.commit_dataset, []
 
     def stopped_behind(plan, *others):
         committed = real(plan, *others)
         answers.append(forbid_commit(plan))
         return committed
 
-    monkeypatch.setattr(pipeline, "commit_dataset", stopped_behind)
+    monkeypatch.setattr(steps, "commit_dataset", stopped_behind)
     assert convert(parquet_files, num_shards=3).version == 1
     assert answers == [False]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from beam_pipelines.engines.dataflow.job import ENDED, NOTHING, RUNNING, UNKNOWN, DataflowJob, Look, Watch, explain_end
 from beam_pipelines.engines.dataflow.submit import JobRequest, plan_request, submit
 from beam_pipelines.engines.dataflow.wheel import stage_packages
-from beam_pipelines.engines.local import quiet_beam, temporary_files_in
 from beam_pipelines.engines.settings import EngineOptions, number_of
-from beam_pipelines.failures import FAILURE_FILES, read_failure
+from beam_pipelines.quiet import quiet_beam, temporary_files_in
 from shardkit.conversion.commit.commit import own_commit
 from shardkit.conversion.exchange import fetch
+from shardkit.conversion.failures import FAILURE_FILES, read_failure
 from shardkit.conversion.plan import Plan, load_plan
 from shardkit.conversion.progress import Totals
 from shardkit.errors import ShardkitError, StorageError

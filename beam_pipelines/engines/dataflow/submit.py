@@ -18,8 +18,8 @@ from beam_pipelines.engines.dataflow.job import NOTHING, DataflowJob, first_line
 from beam_pipelines.engines.dataflow.packaging import Packaging, extras_for, packaging_of, packaging_rows, requirements
 from beam_pipelines.engines.dataflow.settings import DATAFLOW, checked_settings, default_labels, parse_labels
 from beam_pipelines.engines.dataflow.wheel import declared_requirements, look_at_launcher, pinned_versions
-from beam_pipelines.engines.local import quiet_beam
 from beam_pipelines.engines.settings import Chosen, EngineOptions, Facts, beam_flags, flag_name, value_of
+from beam_pipelines.quiet import quiet_beam
 from shardkit.conversion.plan import Plan
 from shardkit.errors import ConflictError, ShardkitError, StorageError, UsageError
 

@@ -32,7 +32,6 @@ _NO_THREAD = "can't start new thread"
 
 _EXTRAS = {
     "apache_beam": ("beam", "apache-beam"),
-    "psutil": ("beam", "psutil"),
     "tensorflow": ("train", "tensorflow"),
     "keras": ("train", "keras"),
     "tensorboard": ("train", "tensorboard"),

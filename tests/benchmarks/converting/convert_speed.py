@@ -32,7 +32,7 @@ from tests.benchmarks.measure import print_machine, print_table
 _ROWS_A_CHUNK = 50_000
 _SAMPLES_A_SECOND = 10
 _IMPORTS = (
-    "from beam_pipelines.worker import lighten_process as f; f(); import logging; logging.disable(50); "
+    "from shardkit.runtime.process_limits import lighten_process as f; f(); import logging; logging.disable(50); "
     "import shardkit.cli.run_convert, shardkit.conversion.prepare, beam_pipelines.engines.local"
 )
 _PARSE = """

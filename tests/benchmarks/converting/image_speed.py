@@ -33,7 +33,7 @@ PIXELS = 192
 COMMAND = """
 import json, os, sys, time
 import shardkit.cli
-from beam_pipelines.worker import lighten_process
+from shardkit.runtime.process_limits import lighten_process
 lighten_process()
 import beam_pipelines.engines.local, rich.progress, shardkit.cli.run_convert, shardkit.cli.convert
 started = time.process_time()

@@ -68,7 +68,7 @@ def serializer(names: list[str]) -> Callable[[list], bytes]:
 def write_shardkit(source: str, output: str) -> Work:
     """`shardkit convert`: local runner, global shuffle, gzip that can seek, statistics, manifest."""
     import shardkit.cli
-    from beam_pipelines.worker import lighten_process
+    from shardkit.runtime.process_limits import lighten_process
 
     lighten_process()
     import rich.progress  # noqa: F401

@@ -60,7 +60,7 @@ def interrupted(tmp_path):
         "click",
         "shardkit.cli.shell.supervise",
         "beam_pipelines",
-        "beam_pipelines.worker",
+        "beam_pipelines.engines.settings",
         "shardkit.cli.convert",
         "shardkit.cli.run_convert",
         "pyarrow",
@@ -76,7 +76,7 @@ def test_an_interrupt_during_imports_is_one_sentence(interrupted, module, to):
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-@pytest.mark.parametrize("module", ["click", "beam_pipelines.worker", "pyarrow"])
+@pytest.mark.parametrize("module", ["click", "beam_pipelines.engines.settings", "pyarrow"])
 def test_other_signals_during_imports_are_one_sentence_too(interrupted, module, number, exit_code):
     result = interrupted(module, number=number)
     assert result.returncode == exit_code, result.stderr

@@ -1,0 +1,249 @@
+"""The steps of a conversion, each a function of an opened plan and an item. An engine calls them; none needs Beam.
+
+    input splits [-> first_pass -> mark] -> extract -> lay_out -> write -> commit
+
+Where workers share no disk, each step fetches files from a store and hands its own over, and `cut` gives the records:
+
+    ... -> extract -> lay_out -> cut -> write -> commit
+
+Each step counts its progress, and leaves its error beside the plan.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.conversion.commit.commit import COMMITTED_FILE, commit_dataset
+from shardkit.conversion.exchange import fetch, fetch_folder, hand_over, hand_over_progress, in_threads, receive_plan
+from shardkit.conversion.extract.extract import extract_split, fetch_extracted, load_extracted
+from shardkit.conversion.extract.first_pass import mark_names, mark_rows, run_first_pass
+from shardkit.conversion.extract.runs import Segment
+from shardkit.conversion.extracted import Extracted, run_names, statistics_name
+from shardkit.conversion.failures import reported
+from shardkit.conversion.layout_math import Layout, SplitLayout, write_units
+from shardkit.conversion.plan import Plan, check_tools, load_plan, work_order, write_whole
+from shardkit.conversion.progress import Progress
+from shardkit.conversion.rows.bad_rows import check_bad_rows
+from shardkit.conversion.shards.chunks import UnitKey, cut_chunks, store_chunks
+from shardkit.conversion.shards.layout import (
+    LAYOUT_FILE,
+    load_layout,
+    plan_layout,
+    runs_of,
+    segments_of_run,
+    split_position,
+)
+from shardkit.conversion.shards.shard_file import shard_record_name
+from shardkit.conversion.shards.write import write_shards
+from shardkit.dataset.manifest import ShardInfo
+
+_RUNS_A_PORTION = 32
+
+
+class Opened(NamedTuple):
+    """The plan of a conversion, as one worker process has it.
+
+    Attributes:
+        plan_path: Where the plan is stored.
+        plan: With the work folder of this process.
+        progress: Counters of this process.
+        num_threads: Steps that this process runs at the same time.
+    """
+
+    plan_path: str
+    plan: Plan
+    progress: Progress
+    num_threads: int = 1
+
+
+Step = Callable[[Opened, Any], Any]
+Each = Callable[[Step, Sequence[Any]], list[Any]]
+"""Calls a step with each of the items, anywhere and in any order, and returns the results in the order of the items."""
+
+
+def open_plan(plan_path: str, num_threads: int = 1, progress: Callable[[Path], Progress] = Progress) -> Opened:
+    """Opens a stored plan for the steps of this process.
+
+    Raises:
+        UsageError: If this process has other versions of shardkit or its libraries than the plan needs.
+        StorageError: If the plan cannot be read.
+    """
+    with reported(plan_path):
+        check_tools(plan_path)
+        plan = load_plan(plan_path)
+        if plan.exchange is not None:
+            plan = receive_plan(plan_path)
+    return Opened(plan_path, plan, progress(plan.work_path("progress")), max(1, num_threads))
+
+
+def convert_by(opened: Opened, each: Each) -> None:
+    """Makes the dataset of a plan whose workers share a disk, by an engine's way of calling a step with many items.
+
+    Raises:
+        ShardkitError: What a step raised.
+    """
+    order = ordered_splits(opened.plan)
+    if opened.plan.recipe.reads_twice:
+        each(first_pass, order)
+        mark(opened)
+    each(extract, order)
+    units: dict[UnitKey, list[bytes]] = {}
+    for key, packed in segments(opened):
+        units.setdefault(key, []).append(packed)
+    shards = each(write, list(units.items()))
+    commit(opened, [shard for part in shards for shard in part])
+
+
+def ordered_splits(plan: Plan) -> list[int]:
+    """Returns the positions of all input splits, those with the most work first."""
+    return [input_split.index for input_split in work_order(plan.input_splits, plan.files)]
+
+
+def first_pass(opened: Opened, input_split_index: int) -> None:
+    """Reads the keys of an input split's rows, which `mark` compares with those of all others."""
+    plan = opened.plan
+    with _step(opened):
+        record = f"survey/{input_split_index}.msgpack"
+        fetch(plan, [record])
+        run_first_pass(plan, input_split_index, opened.progress)
+        names = [f"survey/{p.name}" for p in plan.work_path("survey").glob(f"{input_split_index}.*")]
+        hand_over(plan, [*sorted(set(names) - {record}), record], is_kept=False)
+
+
+def mark(opened: Opened) -> None:
+    """Stores what becomes of each row, once the first pass has read all."""
+    plan = opened.plan
+    with _step(opened):
+        fetch_folder(plan, "survey")
+        mark_rows(plan)
+        in_threads(lambda s: hand_over(plan, mark_names(s.index)), plan.input_splits)
+
+
+def extract(opened: Opened, input_split_index: int) -> None:
+    """Reads the rows of an input split into runs of records in the spool."""
+    plan = opened.plan
+    with _step(opened):
+        record = f"extract/{input_split_index}.msgpack"
+        fetch(plan, [record, f"survey/{input_split_index}.msgpack", *mark_names(input_split_index)])
+        extracted = extract_split(plan, input_split_index, opened.progress)
+        made = [*run_names(extracted), f"rejected/{input_split_index}.jsonl", statistics_name(input_split_index)]
+        hand_over(plan, [*made, record], is_kept=False)
+
+
+def lay_out(opened: Opened) -> tuple[Layout, list[Extracted]]:
+    """Stores the layout of all shards, and returns it with what each input split gave."""
+    plan = opened.plan
+    with _step(opened):
+        # Nothing reads Arrow data from here on, and its pool would keep 50 MB until the end.
+        pa.default_memory_pool().release_unused()
+        fetch_extracted(plan)
+        extracted = load_extracted(plan)
+        check_bad_rows(plan, extracted)
+        layout = plan_layout(plan, extracted, opened.num_threads)
+        hand_over(plan, [LAYOUT_FILE])
+    return layout, extracted
+
+
+def segments(opened: Opened) -> Iterator[tuple[UnitKey, bytes]]:
+    """Lays the shards out, and yields where the records of each unit of them lie, in portions by unit."""
+    layout, extracted = lay_out(opened)
+    with _step(opened):
+        all_runs = [run for part in extracted for run in runs_of(opened.plan, part)]
+        # Together, because every element of an engine has its price; in portions, because the whole may be large.
+        for first in range(0, len(all_runs), _RUNS_A_PORTION):
+            found: dict[UnitKey, list[Segment]] = {}
+            for order, path in all_runs[first : first + _RUNS_A_PORTION]:
+                for key, segment in segments_of_run(opened.plan, layout, order, path):
+                    found.setdefault(key, []).append(segment)
+            yield from ((key, _pack(opened.plan, own)) for key, own in found.items())
+
+
+def runs(opened: Opened) -> Iterator[tuple[int, bytes]]:
+    """Lays the shards out, and yields where the runs of each input split lie, for `cut`."""
+    _, extracted = lay_out(opened)
+    with _step(opened):
+        for part in extracted:
+            if found := runs_of(opened.plan, part):
+                yield part.input_split_index, msgspec.msgpack.encode(found)
+
+
+def cut(opened: Opened, encoded: bytes) -> Iterator[tuple[UnitKey, bytes]]:
+    """Yields the records of one item of `runs` in chunks of about 1 MiB, by the unit of shards that they belong to."""
+    found = msgspec.msgpack.decode(encoded, type=list[tuple[int, str]])
+    with _step(opened):
+        fetch(opened.plan, [LAYOUT_FILE])
+        for key, chunk in cut_chunks(opened.plan, load_layout(opened.plan), found):
+            opened.progress.add(num_carried_bytes=len(chunk))
+            yield key, chunk
+
+
+def write(opened: Opened, item: tuple[UnitKey, Iterable[bytes]]) -> list[ShardInfo]:
+    """Writes a unit of shards from the segments, or where workers share no disk the chunks, of its records."""
+    (position, unit_index), encoded = item
+    plan = opened.plan
+    with _step(opened):
+        fetch(plan, [LAYOUT_FILE])
+        split = _split_layout(plan, position)
+        units = write_units(split)
+        unit = units[unit_index]
+        records = [shard_record_name(split, i) for i in range(unit.first_shard, unit.stop_shard)]
+        fetch(plan, records)
+        with _segments_in(plan, f"{position}-{unit_index}", encoded) as found:
+            # With few units some threads get no unit. They compress blocks.
+            num_threads = opened.num_threads if len(units) < 2 * opened.num_threads else 1
+            shards = list(write_shards(plan, split, unit, found, opened.progress, num_threads))
+        hand_over(plan, records)
+    return shards
+
+
+def commit(opened: Opened, shards: Sequence[ShardInfo]) -> None:
+    """Makes the shards a version of the dataset."""
+    plan = opened.plan
+    with _step(opened):
+        fetch_extracted(plan)
+        fetch_folder(plan, "rejected")
+        fetch(plan, [LAYOUT_FILE])
+        committed = commit_dataset(plan, load_layout(plan), load_extracted(plan), shards)
+        write_whole(plan.work_path(COMMITTED_FILE), msgspec.msgpack.encode(committed))
+        hand_over(plan, [COMMITTED_FILE])
+
+
+@contextmanager
+def _step(opened: Opened) -> Iterator[None]:
+    with reported(opened.plan_path, opened.plan.work_dir):
+        yield
+        hand_over_progress(opened.plan)
+
+
+@contextmanager
+def _segments_in(plan: Plan, name: str, encoded: Iterable[bytes]) -> Iterator[list[Segment]]:
+    if plan.exchange is None:
+        yield [segment for packed in encoded for segment in _unpack(plan, packed)]
+        return
+    path = plan.work_path("tmp", f"{name}.{secrets.token_hex(4)}.chunks")
+    try:
+        yield store_chunks(encoded, path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _pack(plan: Plan, found: list[Segment]) -> bytes:
+    # Paths lose their common start: engines keep every segment in memory, and there are runs x groups.
+    base = f"{plan.work_path()}/"
+    return msgspec.msgpack.encode([msgspec.structs.replace(s, path=s.path.removeprefix(base)) for s in found])
+
+
+def _unpack(plan: Plan, packed: bytes) -> list[Segment]:
+    found = msgspec.msgpack.decode(packed, type=list[Segment])
+    return [msgspec.structs.replace(s, path=str(plan.work_path(s.path))) for s in found]
+
+
+def _split_layout(plan: Plan, position: int) -> SplitLayout:
+    return next(s for s in load_layout(plan).splits if split_position(plan, s.name) == position)
