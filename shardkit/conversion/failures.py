@@ -1,6 +1,6 @@
 """How an error of a worker reaches the command: as a file in the work folder.
 
-The local runner hands over a wall of traceback text, and other engines other text; the file holds the error itself.
+An engine hands over text of its kind, such as a traceback; the file holds the error itself.
 """
 
 from __future__ import annotations

@@ -97,17 +97,22 @@ def list_versions(url: str | os.PathLike[str], known: int | None = None) -> list
 
     Args:
         url: Of the dataset.
-        known: A version that was there, 0 for any. A store that does not list it is asked again.
+        known: A version that was there, 0 for none. A store may list a new file late: it is asked for this version, and
+            for those behind the newest one, by name. None believes the list.
     """
     root = storage.normalize(url)
-    versions = _listed(root)
-    is_known = known in versions if known else bool(versions)
-    return versions if known is None or is_known or storage.is_local(root) else _listed(root)
-
-
-def _listed(root: str) -> list[int]:
     names = storage.list_names(storage.join(root, MANIFESTS_DIR))
-    return sorted(v for v in map(parse_manifest_name, names) if v is not None)
+    versions = {v for v in map(parse_manifest_name, names) if v is not None}
+    if known is not None and not storage.is_local(root):
+        if known and known not in versions and _has_version(root, known):
+            versions.add(known)
+        while _has_version(root, following := max(versions, default=0) + 1):
+            versions.add(following)
+    return sorted(versions)
+
+
+def _has_version(root: str, version: int) -> bool:
+    return storage.exists(storage.join(root, manifest_path(version)))
 
 
 def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dataset:
@@ -119,10 +124,7 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
         StorageError: If it cannot be read.
     """
     root = storage.normalize(url)
-    versions = list_versions(root, version or 0)
-    if version is not None and version not in versions and storage.exists(storage.join(root, manifest_path(version))):
-        # A store may list a new file late.
-        versions = sorted([*versions, version])
+    versions = list_versions(root, version) or list_versions(root, 0)
     if not versions:
         raise UsageError(
             "there is no dataset",

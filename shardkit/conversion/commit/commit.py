@@ -103,7 +103,7 @@ def _commit(plan: Plan, made: Generation, needed: Mapping[str, int], base: BaseV
     """Makes the next version, and returns its number."""
     if base is None:
         refuse_existing(plan)
-        fingerprint, version = plan.fingerprint, max(list_versions(plan.destination), default=0) + 1
+        fingerprint, version = plan.fingerprint, max(list_versions(plan.destination, 0), default=0) + 1
     else:
         fingerprint, version = fingerprint_behind(plan, base), base.version + 1
     counted, num_counted_bytes = write_statistics(plan, made.packed_statistics)
@@ -135,7 +135,7 @@ def own_commit(plan: Plan) -> Committed | None:
         StorageError: If the store kept failing.
     """
     first = 0 if plan.base is None else plan.base.version
-    for version in (v for v in reversed(list_versions(plan.destination)) if v > first):
+    for version in (v for v in reversed(list_versions(plan.destination, first)) if v > first):
         with contextlib.suppress(DamageError):
             manifest = open_dataset(plan.destination, version).manifest
             if manifest.created.commit_id == plan.created.commit_id:
@@ -179,7 +179,7 @@ def refuse_existing(plan: Plan) -> None:
     Raises:
         ConflictError: If it holds a dataset and the plan does not say to overwrite, or not the one to append to.
     """
-    versions = list_versions(plan.destination)
+    versions = list_versions(plan.destination, 0)
     if plan.base is not None:
         newest_base(plan, plan.base)
         return
