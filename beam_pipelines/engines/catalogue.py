@@ -100,11 +100,10 @@ ENGINES: dict[str, Engine] = {
     "beam": Engine(
         runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner",
         title="Beam's own runner for one process",
-        text=("It runs the same Beam pipeline as the engines below, on --workers threads of the command.",),
+        text=("It runs the pipeline of the engines below in this process, one step after the other.",),
         settings=(_STALL,),
         needs=_needs_nothing,
-        examples=("shardkit convert 'raw/*.csv' out/flights --runner beam --workers 2",),
-        is_in_process=True,
+        examples=("shardkit convert 'raw/*.csv' out/flights --runner beam",),
     ),
     "dask": Engine(
         runner="apache_beam.runners.dask.dask_runner.DaskRunner",

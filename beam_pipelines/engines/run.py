@@ -120,7 +120,7 @@ def run_on_engine(
         more = stack.enter_context(_cluster(options, chosen, num_workers))
         try:
             pipeline = beam.Pipeline(options=PipelineOptions([*more, *flags]))
-            convert_pipeline(pipeline, plan_path, num_workers if ENGINES[options.runner].is_in_process else 0)
+            convert_pipeline(pipeline, plan_path)
             result = pipeline.run()
             _running[:] = [result]
             _follow(result, plan, 60 * number_of(chosen, "stall-minutes"))

@@ -85,7 +85,6 @@ class Engine(NamedTuple):
         settings: Of the engine.
         needs: Returns what is missing here before it can be used, None if nothing.
         examples: Command lines.
-        is_in_process: Whether all steps run on threads of the command.
     """
 
     runner: str
@@ -94,7 +93,6 @@ class Engine(NamedTuple):
     settings: tuple[Setting, ...]
     needs: Needs
     examples: tuple[str, ...]
-    is_in_process: bool = False
 
 
 class Chosen(NamedTuple):

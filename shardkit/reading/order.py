@@ -296,11 +296,6 @@ class EpochOrder:
         """Returns whether the global batch has fewer examples than rows."""
         return step == self._num_full
 
-    def num_batch_examples(self, step: int, worker: Worker) -> int:
-        """Returns how many examples, padding aside, a worker gets at a step."""
-        starts, stops = self._runs(np.array([step]), worker)
-        return int((stops - starts).sum())
-
     def rows(self, step: int, worker: Worker) -> list[Rows]:
         """Returns where the rows of a worker's batch lie, in the batch's order.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -33,17 +32,6 @@ def hide_pandas(arguments: Sequence[str] | None = None) -> None:
     if is_hidden:
         os.environ[_VARIABLE] = "1"
         sys.meta_path.insert(0, _HiddenModules(("pandas",)))
-
-
-@contextlib.contextmanager
-def hidden_modules(*names: str) -> Iterator[None]:
-    """Hides modules during the block."""
-    finder = _HiddenModules(names)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
 
 
 class _HiddenModules(MetaPathFinder):

@@ -88,12 +88,9 @@ def _keep_a_server(request, streams):
 
 def _preload(kind):
     if kind != "train":
-        from shardkit.runtime.hidden_modules import hidden_modules
         from shardkit.runtime.process_limits import lighten_process
 
         lighten_process()
-        with hidden_modules("pandas"):
-            import apache_beam  # noqa: F401
     else:
         from train.distribution.environment import import_quietly
 

@@ -40,16 +40,6 @@ def plan_pruning(sparsity: float, num_steps: int) -> PruningPlan:
     return PruningPlan(sparsity=sparsity, first_step=first, last_step=last, every=max(1, (last - first) // NUM_ROUNDS))
 
 
-def sparsity_at(plan: PruningPlan, step: int) -> float:
-    """Returns the share of zeros after the round at a step: fast at first, slow towards the end."""
-    if step < plan.first_step:
-        return 0.0
-    if step >= plan.last_step:
-        return plan.sparsity
-    done = (step - plan.first_step) / (plan.last_step - plan.first_step)
-    return plan.sparsity * (1 - (1 - done) ** 3)
-
-
 class Pruning(tf.Module):
     """The masks of the kernels. Must be made in the scope of the strategy.
 

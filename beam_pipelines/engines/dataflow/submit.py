@@ -100,7 +100,7 @@ def submit(flags: Sequence[str], plan_path: str) -> DataflowJob:
     options = parsed_options(flags)
     try:
         pipeline = beam.Pipeline(runner=runner, options=options)
-        convert_pipeline(pipeline, plan_path, 0)
+        convert_pipeline(pipeline, plan_path)
     except ValueError as error:
         raise refused_by_beam(" ".join(str(error).split())) from error
     try:
