@@ -124,6 +124,7 @@ ENGINES: dict[str, Engine] = {
             _STALL,
         ),
         needs=_needs_dask,
+        extra="dask",
         examples=(
             "shardkit convert 'raw/*.csv' out/flights --runner dask --workers 4",
             "shardkit convert 'raw/*.csv' /mnt/shared/flights --runner dask --engine-option "

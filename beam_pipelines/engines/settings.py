@@ -85,6 +85,7 @@ class Engine(NamedTuple):
         settings: Of the engine.
         needs: Returns what is missing here before it can be used, None if nothing.
         examples: Command lines.
+        extra: Of shardkit, which installs what the engine imports.
     """
 
     runner: str
@@ -93,6 +94,7 @@ class Engine(NamedTuple):
     settings: tuple[Setting, ...]
     needs: Needs
     examples: tuple[str, ...]
+    extra: str = "beam"
 
 
 class Chosen(NamedTuple):

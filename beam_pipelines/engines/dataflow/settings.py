@@ -254,6 +254,7 @@ DATAFLOW = Engine(
                 "the same conversion is not paid for twice at the same time"),
     ),
     needs=needs_dataflow,
+    extra="dataflow",
     examples=(
         "shardkit convert 'gs://bucket/raw/*.csv' gs://bucket/flights --runner dataflow --project my-project "
         "--region europe-west1 --temp-location gs://bucket/tmp",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
 import click
 
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.conversion.request import RunnerName
+from shardkit.errors import missing_extra
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.settings import Chosen, EngineOptions
@@ -98,6 +100,10 @@ def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
     """
     if engine.runner == "local":
         return ()
+    from beam_pipelines.engines.catalogue import ENGINES
+
+    if find_spec("apache_beam") is None:
+        raise missing_extra(ENGINES[engine.runner].extra, "apache-beam")
     if engine.runner == "dataflow":
         from beam_pipelines.engines.beam_options import check_typed
 

@@ -28,7 +28,7 @@ from beam_pipelines.engines.settings import (
     value_of,
 )
 from shardkit.cli.convert import command
-from shardkit.cli.shell.engine_options import RUNNERS, split_flags
+from shardkit.cli.shell.engine_options import RUNNERS, engine_notes, split_flags
 from shardkit.errors import StorageError, UsageError
 
 pytestmark = pytest.mark.full
@@ -52,6 +52,16 @@ def test_beam_understands_every_flag():
         for setting in engine.settings:
             if setting.flag is not None and not setting.flag.startswith("dask_"):
                 assert setting.flag in known, (name, setting.flag)
+
+
+@pytest.mark.parametrize(
+    ("runner", "extra"), [("beam", "beam"), ("flink", "beam"), ("dask", "dask"), ("dataflow", "dataflow")]
+)
+def test_without_beam_the_extra_of_the_engine_is_named(monkeypatch, runner, extra):
+    monkeypatch.setattr("shardkit.cli.shell.engine_options.find_spec", lambda name: None)
+    with pytest.raises(UsageError) as caught:
+        engine_notes(EngineOptions(runner=runner))
+    assert caught.value.next_step == f"Run: pip install 'shardkit[{extra}]'"
 
 
 def test_flink_is_told_what_suits_it():
