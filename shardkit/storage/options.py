@@ -92,6 +92,19 @@ def hide_secrets(text: str) -> str:
     return text
 
 
+def without_secrets(flags: Iterable[str]) -> Iterator[str]:
+    """Yields flags of another program, without the values of those whose names are of credentials."""
+    is_value = False
+    for word in flags:
+        name, equals, _ = word.partition("=")
+        is_secret = name.startswith("-") and _SECRET_NAME.search(name) is not None
+        if is_value and not word.startswith("-"):
+            yield "***"
+        else:
+            yield f"{name}=***" if is_secret and equals else word
+        is_value = is_secret and not equals
+
+
 def without_values(arguments: Iterable[str]) -> Iterator[str]:
     """Yields the words of a command line, `--storage-options` with the names of its options only."""
     is_value = False

@@ -11,6 +11,7 @@ import click
 from shardkit.cli.shell.command import ExampleCommand
 from shardkit.conversion.request import RunnerName
 from shardkit.errors import missing_extra
+from shardkit.storage.options import without_secrets
 
 if TYPE_CHECKING:
     from beam_pipelines.engines.settings import Chosen, EngineOptions
@@ -117,7 +118,7 @@ def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[st
     """Returns name, value and reason of the settings that an engine would get, for a dry run."""
     told = set(flags)
     rows = [(c.setting.key, c.value or "-", _why(c, told)) for c in chosen if c.value is not None]
-    return [*rows, *(("Beam", flag, "") for flag in flags)]
+    return [*rows, *(("Beam", flag, "") for flag in without_secrets(flags))]
 
 
 def _why(chosen: Chosen, told: set[str]) -> str:

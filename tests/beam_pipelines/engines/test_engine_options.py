@@ -28,7 +28,7 @@ from beam_pipelines.engines.settings import (
     value_of,
 )
 from shardkit.cli.convert import command
-from shardkit.cli.shell.engine_options import RUNNERS, engine_notes, split_flags
+from shardkit.cli.shell.engine_options import RUNNERS, engine_notes, engine_rows, split_flags
 from shardkit.errors import StorageError, UsageError
 
 pytestmark = pytest.mark.full
@@ -62,6 +62,12 @@ def test_without_beam_the_extra_of_the_engine_is_named(monkeypatch, runner, extr
     with pytest.raises(UsageError) as caught:
         engine_notes(EngineOptions(runner=runner))
     assert caught.value.next_step == f"Run: pip install 'shardkit[{extra}]'"
+
+
+def test_a_dry_run_shows_no_secret_of_beams_flags():
+    flags = ("--s3_secret_access_key=one", "--s3_session_token", "two", "--region", "three")
+    shown = [value for _, value, _ in engine_rows((), flags)]
+    assert shown == ["--s3_secret_access_key=***", "--s3_session_token", "***", "--region", "three"]
 
 
 def test_flink_is_told_what_suits_it():
