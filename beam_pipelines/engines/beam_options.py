@@ -10,7 +10,8 @@ from contextlib import redirect_stderr
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.engines.settings import RunnerName, flag_name
+from beam_pipelines.engines.settings import flag_name
+from shardkit.conversion.request import RunnerName
 from shardkit.errors import UsageError
 
 

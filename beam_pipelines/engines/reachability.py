@@ -18,7 +18,7 @@ import grpc
 from apache_beam.options.pipeline_options import PortableOptions
 
 from beam_pipelines.engines.beam_options import parsed_options
-from beam_pipelines.engines.settings import RunnerName
+from shardkit.conversion.request import RunnerName
 from shardkit.errors import StorageError, UsageError
 from shardkit.storage.options import VARIABLE
 

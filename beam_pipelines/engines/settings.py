@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from shardkit.conversion.request import RunnerName
 from shardkit.errors import UsageError
-
-RunnerName = Literal["local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,6 @@ from shardkit.sources.options import INPUTS
 
 if TYPE_CHECKING:
     from shardkit.conversion.option_forms import SplitShare
-    from shardkit.forecast.limits import EngineName
     from shardkit.forecast.values import Store, Workload, WorkPlace
 
 EXIT_CANNOT_WORK = 2
@@ -124,7 +123,7 @@ def command(
     expansion: float,
     ratio: float,
     whole_files: bool,
-    engine: EngineName,
+    engine: RunnerName,
     workers: int | None,
     worker_memory: int | None,
     disk: int | None,
@@ -240,7 +239,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _memory(engine: EngineName) -> int:
+def _memory(engine: RunnerName) -> int:
     import os
 
     from shardkit.units import GiB

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple, get_args
 
 from shardkit.conversion.layout_math import MAX_SHARDS
+from shardkit.conversion.request import RunnerName
 from shardkit.units import GiB, MiB, TiB
 
-EngineName = Literal["local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow"]
-ENGINES: tuple[EngineName, ...] = ("local", "beam", "dask", "flink", "spark", "prism", "portable", "dataflow")
+ENGINES: tuple[RunnerName, ...] = get_args(RunnerName)
 
 
 class Limit(NamedTuple):
@@ -52,7 +52,7 @@ _FN_API = Limit(2**31 - 100, "Beam 2.77, data_plane.py: a buffer of the Fn API i
 # Measured with 1 GiB: 4.1 GiB in one process, 6.9 with several.
 _FN_API_FACTOR = 6.9
 
-ENGINE: dict[EngineName, Engine] = {
+ENGINE: dict[RunnerName, Engine] = {
     "local": Engine(memory_factor=1.0, key=Limit(2**62, "shardkit: the local engine hands lists over as they are")),
     "beam": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
     "prism": Engine(memory_factor=_FN_API_FACTOR, key=_FN_API),
