@@ -151,7 +151,7 @@ def has_failed(result: Result) -> bool:
     finished = finishing(result)
     return (
         (finished is not None and not finished.is_enough)
-        or not any(o.num_faults or o.state != "new" for o in result.outcomes)
+        or not any(o.num_faults or o.code or o.state != "new" for o in result.outcomes)
         or any(o.wrongs for o in result.outcomes)
     )
 

@@ -6,10 +6,11 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from tests.faults.conversion_process import Conversion
 from tests.faults.fault_plan import KINDS, Fault
@@ -27,9 +28,6 @@ _LOST = ("lost-answer", "asked-again")
 _PASSING = ("error", "short-put", "timeout", *_LOST, "short-read", "flip", "stale-listing")
 ALL_OF_STORES = (*_PASSING, "lag")
 _LOST_SHARE, FAULT_SHARE = 0.2, 0.1
-_COMMIT = re.compile(r'"name": "(link|create)", "path": "[^"]*\.shards\.parquet"')
-# From the commit of the table to that of the manifest and the end of the work folder.
-_NEAR_COMMIT_S = 0.06
 _STOPPED_S = 1.0
 _POLL_S = 0.001
 
@@ -56,10 +54,9 @@ def sweep(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
 
 def kills(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
     """SIGKILL to all processes at any time, half of them at the commit; of some, a shard is damaged then."""
-    duration_s = _duration(world)
     for _ in range(num_trials):
         scenario = rng.choice(world.scenarios)
-        interfere = _at_random_time(rng, duration_s, lambda conversion: conversion.signal_all(signal.SIGKILL))
+        interfere = _at_random_time(world, scenario, rng, lambda conversion: conversion.signal_all(signal.SIGKILL))
         damage = random.Random(rng.random())
         meddle = (lambda place, folder, own=damage: flip_a_bit(place, own)) if rng.random() < 0.25 else None
         yield partial(disturb, world, scenario, interfere=interfere, meddle=meddle)
@@ -88,7 +85,6 @@ def faults(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]
 
 def signals(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial]:
     """SIGTERM, SIGINT, SIGHUP, two of them, and SIGSTOP for a second, at any time."""
-    duration_s = _duration(world)
     for _ in range(num_trials):
         first, second = (rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)) for _ in range(2))
         ways = (
@@ -98,20 +94,29 @@ def signals(world: World, rng: random.Random, num_trials: int) -> Iterator[Trial
         )
         way = rng.choices(ways, (3, 2, 1))[0]
         scenario = rng.choice(world.scenarios)
-        yield partial(disturb, world, scenario, interfere=_at_random_time(rng, duration_s, way))
+        yield partial(disturb, world, scenario, interfere=_at_random_time(world, scenario, rng, way))
 
 
-def _at_random_time(rng: random.Random, duration_s: float, act: Callable[[Conversion], object]) -> Interference:
-    is_aimed = rng.random() < 0.5
-    pause_s = rng.uniform(0, _NEAR_COMMIT_S if is_aimed else duration_s)
+def _at_random_time(
+    world: World, scenario: Scenario, rng: random.Random, act: Callable[[Conversion], object]
+) -> Interference:
+    # Between two operations that are drawn, not after a time that is drawn: how fast a machine is moves no trial behind
+    # the end. Before the first operation, what a signal does is the command's own business.
+    lines = operations_of(world, scenario)
+    commit = next(i for i, line in enumerate(lines) if _is_commit(line))
+    number = rng.randrange(commit if rng.random() < 0.5 else 0, len(lines)) + 1
+    pause_s = rng.uniform(0, world.clean_s / len(lines))
 
     def interfere(conversion: Conversion, log: Path) -> None:
-        # From its first operation on, what a signal does is the command's own business.
-        if wait_for_operation(conversion, log, _COMMIT if is_aimed else re.compile("name")):
+        if wait_for_operation(conversion, log, re.compile(f'"number": {number},')):
             conversion.has_ended(pause_s)
             act(conversion)
 
     return interfere
+
+
+def _is_commit(line: Mapping[str, Any]) -> bool:
+    return line["name"] in ("link", "create") and line["path"].endswith(".shards.parquet")
 
 
 def wait_for_operation(
@@ -129,11 +134,3 @@ def _stop_for_a_while(conversion: Conversion) -> None:
     conversion.signal_all(signal.SIGSTOP)
     time.sleep(_STOPPED_S)
     conversion.signal_all(signal.SIGCONT)
-
-
-def _duration(world: World) -> float:
-    started = time.monotonic()
-    with world.store.trial() as (place, folder):
-        ended = world.start(world.command(world.new_input, place, folder / "work"), world.plan(folder)).end()
-        assert ended.code == 0, ended.said
-    return time.monotonic() - started
