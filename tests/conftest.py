@@ -107,3 +107,12 @@ def pytest_terminal_summary(terminalreporter):
     """Names these skips."""
     for line in unknown_skips():
         terminalreporter.write_line(f"SKIPPED, and not in tests/support/skips.py: {line}", red=True)
+
+
+@pytest.fixture(scope="session")
+def own_wheel(tmp_path_factory, worker_id):
+    """The wheel of this checkout, which the first process that asks for it builds."""
+    from tests.support.wheel import built_wheel
+
+    base = tmp_path_factory.getbasetemp()
+    return built_wheel((base if worker_id == "master" else base.parent) / "own-wheel")

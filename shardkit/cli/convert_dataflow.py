@@ -45,7 +45,6 @@ def prepared_for_dataflow(options: ConvertRequest, engine: EngineOptions, num_wo
     from beam_pipelines.engines.settings import Facts
 
     chosen = checked_settings(engine, Facts(0, 0, os.environ))
-    packaging_of(chosen, look_at_launcher())
     check_reach(options)
     if num_workers is not None:
         raise UsageError(
@@ -59,6 +58,7 @@ def prepared_for_dataflow(options: ConvertRequest, engine: EngineOptions, num_wo
             why="they act as a service account, in a network of the project",
             next_step="Leave it out; --engine-option service-account=NAME says as whom they read and write",
         )
+    packaging_of(chosen, look_at_launcher())
     return with_work_dir(options, engine)
 
 

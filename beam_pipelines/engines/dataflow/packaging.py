@@ -18,7 +18,7 @@ from shardkit.sources.formats import format_named
 PINNED = ("apache-beam", "isal", "pillow", "tokenizers", "zlib-ng")
 _STORES = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "hdfs": "hdfs"}
 _WHEEL = re.compile(r"shardkit-([^-]+)(?:-\d[^-]*)?-([^-]+)-([^-]+)-([^-]+)\.whl")
-_OTHERWISE = "Name a wheel with --engine-option package=FILE.whl, or an image with --engine-option image=NAME"
+_OTHERWISE = "name a wheel with --engine-option package=FILE.whl, or an image with --engine-option image=NAME"
 
 
 class Launcher(NamedTuple):
@@ -27,15 +27,11 @@ class Launcher(NamedTuple):
     Attributes:
         version: Of shardkit.
         python: Such as `3.11`.
-        platform: Such as `Linux x86_64`.
-        checkout: Folder with the sources that run, None if they are installed.
-        origin: URL that they were installed from, None if that is an index of packages.
+        origin: URL of the checkout that runs, or that it was installed from; None if that is an index of packages.
     """
 
     version: str
     python: str
-    platform: str
-    checkout: str | None
     origin: str | None
 
 
@@ -43,20 +39,18 @@ class Packaging(NamedTuple):
     """A way to get shardkit.
 
     Attributes:
-        kind: In an image; a wheel that there is; from the index; a wheel that has to be built.
-        what: Name of the image, path of the wheel, version, or folder of the checkout.
+        kind: In an image; a wheel that there is; from the index.
+        what: Name of the image, path of the wheel, or version.
         why: A phrase.
     """
 
-    kind: Literal["image", "wheel", "index", "checkout"]
+    kind: Literal["image", "wheel", "index"]
     what: str
     why: str
 
     def describe(self) -> str:
         """Returns it as a dry run shows it."""
-        return {"image": "image {}", "wheel": "wheel {}", "index": "shardkit {}", "checkout": "a wheel of {}"}[
-            self.kind
-        ].format(self.what)
+        return f"{'shardkit' if self.kind == 'index' else self.kind} {self.what}"
 
 
 def choose_packaging(image: str | None, package: str | None, launcher: Launcher) -> Packaging:
@@ -77,24 +71,19 @@ def choose_packaging(image: str | None, package: str | None, launcher: Launcher)
     if package is not None:
         check_wheel_name(package, launcher)
         return Packaging("wheel", package, "as asked for")
-    if launcher.checkout is not None:
-        if launcher.platform != "Linux x86_64":
-            raise UsageError(
-                "workers cannot use a wheel that is built here",
-                why=f"this is {launcher.platform}, and they are Linux x86_64",
-                next_step=_OTHERWISE,
-            )
-        return Packaging("checkout", launcher.checkout, "the command runs from a checkout, which no index has")
     if launcher.origin is None:
         return Packaging("index", launcher.version, "the command was installed from an index, as workers can")
     if launcher.origin.startswith("file:") and launcher.origin.endswith(".whl"):
         path = unquote(urlsplit(launcher.origin).path)
         check_wheel_name(path, launcher)
         return Packaging("wheel", path, "the command was installed from it")
+    build = ""
+    if launcher.origin.startswith("file:"):
+        build = f"Build a wheel with pip wheel --no-deps {unquote(urlsplit(launcher.origin).path)}, then "
     raise UsageError(
         "workers cannot get the shardkit that runs here",
-        why=f"it was installed from {launcher.origin}",
-        next_step=_OTHERWISE,
+        why=f"it comes from {launcher.origin}",
+        next_step=build + _OTHERWISE if build else _OTHERWISE.capitalize(),
     )
 
 

@@ -198,9 +198,9 @@ DATAFLOW = Engine(
     text=(
         "The job is handed over and goes on without this command, which watches it. Inputs, the dataset and "
         "--temp-location must be in stores that the workers can reach; they cannot see files of this machine.",
-        "Workers get shardkit from an image (image), from a wheel (package), from the index if it was installed from "
-        "there, or as a wheel that is built of this checkout; --dry-run says which, and why. They have the Python of "
-        "this command, and the same versions of the libraries that make bytes.",
+        "Workers get shardkit from an image (image), from a wheel (package), or from the index if it was installed "
+        "from there; --dry-run says which, and why. They have the Python of this command, and the same versions of the "
+        "libraries that make bytes.",
         "Ctrl-C on a terminal asks whether to cancel the job: yes cancels it and waits for that, no leaves it running, "
         "and a second Ctrl-C leaves at once. Without a terminal, Ctrl-C and SIGTERM cancel it. SIGHUP, as when a "
         "terminal closes, leaves it running.",
@@ -212,7 +212,8 @@ DATAFLOW = Engine(
         *_PLACE,
         Setting("image", "an image with shardkit in it, made by beam_pipelines/Dockerfile", "sdk_container_image",
                 _constant(None), "none", "workers that start from an image install nothing"),
-        Setting("package", "a wheel of shardkit for Linux on x86_64", None, _constant(None), "made as needed"),
+        Setting("package", "a wheel of shardkit for Linux on x86_64", None, _constant(None),
+                "that of the command"),
         Setting("machine-type", "of the workers", "machine_type", _constant("n2-standard-4"), "n2-standard-4",
                 "reading and compressing take processors; 4 GB for each of them is plenty"),
         Setting("max-workers", "the cap of workers, and of what the job costs an hour", "max_num_workers",

@@ -1,40 +1,31 @@
-"""Brings shardkit to workers: finds how it is installed, builds a wheel, writes requirements."""
+"""Brings shardkit to workers: finds how it is installed, writes requirements."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import platform
 import re
-import shutil
-import subprocess
 import sys
-import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import shardkit
-from beam_pipelines.engines.dataflow.packaging import PINNED, Launcher, Packaging, check_wheel_name
+from beam_pipelines.engines.dataflow.packaging import PINNED, Launcher, Packaging
 from shardkit._version import __version__
 from shardkit.errors import UsageError
 
-_SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shardkit", "beam_pipelines", "train")
-_BUILD_LIMIT_S = 600
 _KERNEL = re.compile(r"shardkit/_kernel\..*so")
 
 
 def look_at_launcher() -> Launcher:
     """Returns the installation that the command runs from."""
     root = Path(shardkit.__file__).resolve().parent.parent
-    is_checkout = all((root / name).exists() for name in _SOURCES)
+    is_checkout = (root / "pyproject.toml").exists()
     return Launcher(
         version=__version__,
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
-        platform=f"{platform.system()} {platform.machine()}",
-        checkout=str(root) if is_checkout else None,
-        origin=None if is_checkout else _origin(),
+        origin=root.as_uri() if is_checkout else _origin(),
     )
 
 
@@ -50,15 +41,11 @@ def pinned_versions() -> Mapping[str, str]:
 
 
 def declared_requirements(packaging: Packaging) -> tuple[str, ...]:
-    """Returns the requirements of shardkit, a line of metadata each, from the sources or the wheel.
+    """Returns the requirements of shardkit, a line of metadata each, from the index or the wheel.
 
     Raises:
         UsageError: If the wheel cannot be read.
     """
-    if packaging.kind == "checkout":
-        project = tomllib.loads(Path(packaging.what, "pyproject.toml").read_text())["project"]
-        by_extra = project["optional-dependencies"].items()
-        return (*project["dependencies"], *(f'{line}; extra == "{name}"' for name, of in by_extra for line in of))
     if packaging.kind == "wheel":
         text = _read_wheel(Path(packaging.what))
         return tuple(re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE))
@@ -66,7 +53,7 @@ def declared_requirements(packaging: Packaging) -> tuple[str, ...]:
 
 
 def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> list[str]:
-    """Makes the packages for workers and returns the flags by which Beam stages them.
+    """Writes the requirements of workers and returns the flags by which Beam stages them.
 
     Args:
         packaging: How they get shardkit.
@@ -74,7 +61,7 @@ def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> 
         folder: For what is made.
 
     Raises:
-        UsageError: If a wheel cannot be built, or lacks the compiled kernel.
+        UsageError: If the wheel lacks the compiled kernel.
     """
     if packaging.kind == "image":
         return []
@@ -84,45 +71,8 @@ def stage_packages(packaging: Packaging, lines: Sequence[str], folder: Path) -> 
     own = [f"--requirements_file={requirements}", "--requirements_cache=skip"]
     if packaging.kind == "index":
         return own
-    wheel = build_wheel(Path(packaging.what), folder) if packaging.kind == "checkout" else Path(packaging.what)
-    check_kernel(wheel)
-    return [*own, f"--extra_package={wheel}"]
-
-
-def build_wheel(checkout: Path, folder: Path) -> Path:
-    """Builds the wheel of a checkout, from a copy of it, and returns its path.
-
-    Raises:
-        UsageError: If that fails.
-    """
-    source = folder / "source"
-    source.mkdir(parents=True)
-    for name in _SOURCES:
-        path = checkout / name
-        if path.is_dir():
-            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        else:
-            shutil.copy(path, source / name)
-    # Where setuptools is installed, nothing is downloaded.
-    alone = ["--no-build-isolation"] if importlib.util.find_spec("setuptools") is not None else []
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *alone]
-    built = subprocess.run(
-        [*command, "--wheel-dir", str(folder), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_BUILD_LIMIT_S,
-    )
-    wheels = sorted(folder.glob("shardkit-*.whl"))
-    if built.returncode != 0 or not wheels:
-        raise UsageError(
-            "no wheel for the workers could be built",
-            where=str(checkout),
-            why=(built.stderr.strip().splitlines() or ["pip wheel made none"])[-1],
-            next_step="Build one yourself and name it with --engine-option package=FILE.whl",
-        )
-    check_wheel_name(wheels[0].name, look_at_launcher())
-    return wheels[0]
+    check_kernel(Path(packaging.what))
+    return [*own, f"--extra_package={packaging.what}"]
 
 
 def check_kernel(wheel: Path) -> None:

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.engines import conversions
-from tests.support.paths import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +45,3 @@ def service(gcs, tmp_path):
 
     with serve_dataflow(tmp_path) as found:
         yield found
-
-
-@pytest.fixture(scope="session")
-def own_wheel(tmp_path_factory):
-    """The wheel of this checkout, as it is built for workers."""
-    from beam_pipelines.engines.dataflow.wheel import build_wheel
-
-    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))

@@ -45,9 +45,15 @@ def test_what_is_staged_runs_and_gives_the_bytes_of_the_local_engine(bucket, ser
 
 
 @pytest.mark.slow
-def test_the_job_is_what_was_asked_for_and_its_packages_lie_in_the_bucket(bucket, service, tmp_path):
+def test_the_job_is_what_was_asked_for_and_its_packages_lie_in_the_bucket(bucket, service, own_wheel, tmp_path):
     service.states = ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_FAILED"]
-    options = ("max-workers=3", "labels=team=data", "public-ips=no", "service-account=w@p.iam.gserviceaccount.com")
+    options = (
+        f"package={own_wheel}",
+        "max-workers=3",
+        "labels=team=data",
+        "public-ips=no",
+        "service-account=w@p.iam.gserviceaccount.com",
+    )
     result = bucket.run(*(word for option in options for word in ("--engine-option", option)))
     assert result.returncode == 5, result.stderr
     job = service.job
@@ -261,10 +267,13 @@ def test_a_job_that_stands_still_is_cancelled(bucket, service):
     assert service.cancelled == [JOB]
 
 
-def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service):
-    result = bucket.run("--dry-run")
+def test_a_dry_run_shows_all_that_would_be_told_and_why(bucket, service, own_wheel):
+    refused = bucket.run("--dry-run")
+    assert refused.returncode == 2
+    assert "Build a wheel with pip wheel --no-deps" in one_line(refused.stderr)
+    result = bucket.run("--dry-run", "--engine-option", f"package={own_wheel}")
     assert result.returncode == 0, result.stderr
-    assert re.search(r"shardkit +a wheel of .+ the command runs from a checkout", result.stdout)
+    assert re.search(r"shardkit +wheel .+ as asked for", result.stdout)
     assert re.search(r"requirements .*apache-beam==2.77.0", result.stdout)
     assert re.search(r"region +europe-west1 +as asked for", result.stdout)
     assert re.search(r"threads +2 +each holds a group", result.stdout)

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.full
 
 FACTS = Facts(0, 40, {}, "gs://bucket/sets/Flights 2013", "0123456789abcdef" * 2)
 PLACE = (("project", "my-project"), ("region", "europe-west1"), ("temp-location", "gs://bucket/tmp"))
-HERE = Launcher("0.1.0", "3.11", "Linux x86_64", None, None)
+HERE = Launcher("0.1.0", "3.11", None)
 WHEEL = "shardkit-0.1.0-cp311-abi3-linux_x86_64.whl"
 DECLARED = (
     "isal>=1.8,<2",
@@ -177,9 +177,8 @@ def test_work_folders_lie_below_the_temp_location():
 @pytest.mark.parametrize(
     ("image", "package", "launcher", "expected"),
     [
-        ("docker.example/x:1", None, HERE._replace(checkout="/src"), ("image", "docker.example/x:1")),
-        (None, f"/w/{WHEEL}", HERE._replace(checkout="/src"), ("wheel", f"/w/{WHEEL}")),
-        (None, None, HERE._replace(checkout="/src"), ("checkout", "/src")),
+        ("docker.example/x:1", None, HERE._replace(origin="file:///src"), ("image", "docker.example/x:1")),
+        (None, f"/w/{WHEEL}", HERE._replace(origin="file:///src"), ("wheel", f"/w/{WHEEL}")),
         (None, None, HERE, ("index", "0.1.0")),
         (None, None, HERE._replace(origin=f"file:///w%20x/{WHEEL}"), ("wheel", f"/w x/{WHEEL}")),
     ],
@@ -195,8 +194,8 @@ def test_how_workers_get_shardkit(image, package, launcher, expected):
     ("image", "package", "launcher", "message"),
     [
         ("a", "b.whl", HERE, "both given"),
-        (None, None, HERE._replace(checkout="/src", platform="Darwin arm64"), "this is Darwin arm64"),
-        (None, None, HERE._replace(origin="file:///src"), "installed from file:///src"),
+        (None, None, HERE._replace(origin="file:///src"), "pip wheel --no-deps /src, then name a wheel with"),
+        (None, None, HERE._replace(origin="https://w/s.zip"), "comes from https://w/s.zip"),
         (None, "other-0.1.0-py3-none-any.whl", HERE, "is no wheel of shardkit"),
         (None, "shardkit-0.2.0-cp311-abi3-linux_x86_64.whl", HERE, "that has version 0.1.0"),
         (None, "shardkit-0.1.0-cp311-abi3-macosx_14_0_arm64.whl", HERE, "does not run on the workers"),
@@ -215,8 +214,8 @@ def test_a_wheel_of_the_stable_interface_runs_on_every_later_python(minor):
 
 
 def test_workers_install_what_the_conversion_needs_in_the_versions_of_the_command():
-    checkout, index = Packaging("checkout", "/src", ""), Packaging("index", "0.1.0", "")
-    assert requirements(checkout, ("beam", "gcs"), DECLARED, VERSIONS) == (
+    wheel, index = Packaging("wheel", f"/w/{WHEEL}", ""), Packaging("index", "0.1.0", "")
+    assert requirements(wheel, ("beam", "gcs"), DECLARED, VERSIONS) == (
         "gcsfs>=2026.2",
         "psutil>=7,<8",
         "apache-beam==2.77.0",
@@ -246,14 +245,15 @@ def test_extras_follow_the_stores_and_the_recipe():
 
 
 @pytest.mark.slow
-def test_the_wheel_of_a_checkout_is_whole_and_for_workers(own_wheel, tmp_path):
+def test_a_wheel_of_the_checkout_is_whole_and_for_workers(own_wheel, tmp_path):
     assert re.fullmatch(rf"shardkit-{re.escape(__version__)}-cp311-abi3-linux_x86_64\.whl", own_wheel.name)
     check_kernel(own_wheel)
     packaging = choose_packaging(None, str(own_wheel), look_at_launcher())
     by_wheel = requirements(packaging, ("beam", "gcs"), declared_requirements(packaging), pinned_versions())
-    checkout = Packaging("checkout", look_at_launcher().checkout, "")
-    by_sources = requirements(checkout, ("beam", "gcs"), declared_requirements(checkout), pinned_versions())
-    assert [re.split("[<>=]", line)[0] for line in by_wheel] == [re.split("[<>=]", line)[0] for line in by_sources]
+    index = Packaging("index", __version__, "")
+    own, *pins = requirements(index, ("beam", "gcs"), declared_requirements(index), pinned_versions())
+    assert own == f"shardkit[beam,gcs]=={__version__}"
+    assert set(pins) < set(by_wheel)
     flags = stage_packages(packaging, by_wheel, tmp_path)
     assert f"--extra_package={own_wheel}" in flags
     assert (tmp_path / "requirements.txt").read_text().splitlines() == list(by_wheel)
