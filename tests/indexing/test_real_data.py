@@ -10,6 +10,7 @@ import shardkit
 from shardkit.errors import BadInputError, UsageError
 from shardkit.reading.batch import Ragged
 from shardkit.verify.shards import verify_dataset
+from tests.support.campaign import in_campaign
 from tests.support.files.index_makers import contents, index
 from tests.support.paths import DATA
 
@@ -67,9 +68,7 @@ def key(example):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in ADOPTED]
-)
+@pytest.mark.parametrize("name", [*(name for name in ADOPTED if name not in LARGE), *in_campaign(*LARGE)])
 def test_every_example_is_what_tensorflow_parses(tmp_path, name):
     folder, glob, num_examples = ADOPTED[name]
     if not (DATA / folder).is_dir():

@@ -148,6 +148,7 @@ def test_a_run_that_is_preempted_goes_on_where_it_stopped(dataset, tmp_path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_two_hosts_end_together(dataset, tmp_path) -> None:
     ports = [int(address.rpartition(":")[2]) for address in free_addresses(2)]
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)

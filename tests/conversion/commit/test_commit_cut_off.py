@@ -10,6 +10,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.storage import files as storage
+from tests.support.campaign import in_campaign
 
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}")
 
@@ -91,7 +92,7 @@ def test_what_a_killed_commit_left_goes_with_the_next_conversion(tmp_path, sourc
 
 @pytest.mark.full
 @pytest.mark.parametrize("point", ["after-manifest", "removing", "removed"])
-@pytest.mark.parametrize("options", [(), pytest.param(("--overwrite",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("options", [(), *in_campaign((("--overwrite",),))])
 def test_a_conversion_killed_behind_its_commit_is_found_complete(tmp_path, source, point, options):
     destination = tmp_path / "out"
     kill(point, source, destination, *options)

@@ -282,7 +282,7 @@ def test_a_disk_that_fills_up_with_rejected_rows_keeps_none_twice(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("inodes", [9, 24])
+@pytest.mark.parametrize("inodes", [9, *in_campaign(24)])
 def test_a_disk_that_takes_no_more_files_is_no_bug(tables, clean, tmp_path, inodes):
     code, message, _, copy = run_on_small_disk(tmp_path, [tables], size="1g", inodes=str(inodes))
     check_clean_end(code, message)

@@ -275,7 +275,7 @@ def test_the_same_command_finishes_what_was_killed_between_the_passes(tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_first_pass", [True, False])
+@pytest.mark.parametrize("is_first_pass", [True, *in_campaign(False)])
 def test_a_row_that_no_process_survives_does_not_count(tmp_path, is_first_pass):
     frame = census(3000)
     source = write(frame, tmp_path / "in")

@@ -27,7 +27,7 @@ from tests.support.stores.faulty_proxy import (
     ShowsParts,
     proxied,
 )
-from tests.support.stores.servers import free_port, use
+from tests.support.stores.servers import KINDS, free_port, use
 
 NUM_ROUNDS = 6
 NEVER_CHECKED = {"power_cut", "other_places"}
@@ -58,6 +58,7 @@ def everything_below(url):
 
 @pytest.mark.full
 @pytest.mark.slow
+@pytest.mark.parametrize("server", [*(n for n in KINDS if n != "seaweedfs"), *in_campaign("seaweedfs")], indirect=True)
 def test_every_server_keeps_its_promises_and_nothing_is_left(server, tmp_path, monkeypatch):
     url = f"{server.url}/{tmp_path.name}"
     upstream = server.environment.get("AWS_ENDPOINT_URL")
@@ -105,7 +106,7 @@ def behind(servers_by_name, monkeypatch):
     return reach
 
 
-CI_FAULTS = (Fault, IgnoresConditions, ShortensRanges, ShowsParts)
+CI_FAULTS = (IgnoresConditions, ShowsParts)
 
 
 @pytest.mark.full

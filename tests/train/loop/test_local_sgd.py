@@ -28,7 +28,7 @@ def test_averaging_after_every_step_is_adding_up_gradients(labelled, tmp_path) -
         assert one[3] == pytest.approx(other[3], abs=1e-5)
 
 
-@pytest.mark.parametrize("more", [(), *in_campaign((("--precision", "float16", "--ema", 0.9),))], ids=["plain", "all"])
+@pytest.mark.parametrize("more", in_campaign(((),), (("--precision", "float16", "--ema", 0.9),)), ids=["plain", "all"])
 def test_workers_that_were_stopped_go_on_as_if_nothing_had_happened(labelled, tmp_path, more: tuple[object]) -> None:
     settings = (labelled, *SETTINGS, "--epochs", 40, "--sync-every", 3, *more, "--output")
     workers = start_workers(2, *settings, tmp_path / "cut", folder=tmp_path)

@@ -48,6 +48,7 @@ def test_each_replica_draws_its_own_mask_and_all_keep_the_same_state(tmp_path) -
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_workers_draw_what_replicas_draw_and_not_what_the_others_do(write, tmp_path) -> None:
     features = (make_feature("x", "float64"), make_feature("label", "bool"))
     dataset = write(features, {"train": [{"x": 1.0, "label": i == 0} for i in range(2)]}, num_shards=1)

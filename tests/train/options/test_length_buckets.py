@@ -179,6 +179,7 @@ def test_workers_share_the_batches_of_one_and_have_the_same_length_at_every_step
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_two_replicas_end_where_one_does(dataset, tmp_path, monkeypatch) -> None:
     """Without dropout, which every replica draws for itself."""
     monkeypatch.setattr(sequence_models, "_DROPOUT", 0.0)

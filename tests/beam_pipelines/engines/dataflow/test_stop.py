@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from tests.support.campaign import in_campaign
 from tests.support.engines.dataflow_bucket import IMAGE, JOB, URL, finish, in_terminal, one_line, read_until, wait_until
 
 pytestmark = pytest.mark.full
@@ -31,7 +32,7 @@ def test_two_signals_at_once_cancel_the_job(bucket, service):
     assert f"the job {JOB} is being cancelled: {URL}" in one_line(stderr)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), *in_campaign((signal.SIGINT, 130))])
 def test_without_a_terminal_a_signal_cancels_the_job(bucket, service, number, code):
     process = bucket.start(*IMAGE)
     wait_until(lambda: service.num_looks > 2)
@@ -103,7 +104,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_end_of_the_job(bucket, service):
     assert f"the job {JOB} is being cancelled: {URL}" in one_line(text)
 
 
-@pytest.mark.parametrize("answer", [b"n\n", b"\n", b"\x03"])
+@pytest.mark.parametrize("answer", [b"n\n", *in_campaign(b"\n", b"\x03")])
 def test_ctrl_c_asks_and_everything_else_leaves_it_running(bucket, service, answer):
     leader, process = asked(bucket, service)
     os.write(leader, answer)
