@@ -30,7 +30,7 @@ from tests.faults.refusals import forbid
 from tests.faults.trials import Outcome, disturb, disturb_one, flip_a_bit, kinds_of
 from tests.faults.worlds import SCENARIOS, Scenario, World
 from tests.model.test_commit_model import BUGS as MODEL_BUGS
-from tests.model.test_commit_model import explored
+from tests.model.test_commit_model import explored_with
 from tests.support import fork_server
 
 FRESH, NEXT, SAME = SCENARIOS["fresh"], SCENARIOS["next"], SCENARIOS["same"]
@@ -144,7 +144,7 @@ def main() -> int:
                     num_all, num_found = num_all + 1, num_found + bool(words)
                     console.print(f"{bug:34}{LOOKED_FOR[bug].campaign} on {kind}: {told} {' '.join(words)}")
     for bug, scene in MODEL_BUGS.items() if not options.bug else ():
-        found = explored(scene, bug=bug)
+        found = explored_with(bug)
         num_all, num_found = num_all + 1, num_found + (found.broken is not None)
         console.print(f"{bug:34}model, {scene}: state {found.num_states}, {found.broken or 'not found'}")
     console.print(f"{num_found} of {num_all} planted bugs were found")

@@ -125,6 +125,11 @@ BUGS = {
 JUMPS = {"a table put again": 2}
 
 
+def explored_with(bug: str) -> Explored:
+    """Returns what the scene of a planted bug gives with it."""
+    return explored(BUGS[bug], bug=bug, jumps=JUMPS.get(bug, 1))
+
+
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug):
-    assert explored(BUGS[bug], bug=bug, jumps=JUMPS.get(bug, 1)).broken is not None
+    assert explored_with(bug).broken is not None
