@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from shardkit.cleaning.decide import Folder, Found, Inventory, Upload, Version
 from shardkit.conversion.exchange import exchange_folder, folder_prefix
 from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
@@ -22,6 +24,7 @@ from shardkit.dataset.open import Dataset, give_up_command, list_versions, open_
 from shardkit.doctor.scratch import PREFIX
 from shardkit.errors import DamageError, UnsafeError, UsageError
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -38,8 +41,10 @@ def find_broken(root: str) -> list[BrokenVersion]:
 
     Raises:
         UsageError: If there is no dataset, or a newer shardkit wrote a version.
+        UnsafeError: If `manifests` is a link.
         StorageError: If the store kept failing.
     """
+    refuse_link(root, MANIFESTS_DIR)
     broken = []
     for number in find_versions(root):
         try:
@@ -67,7 +72,7 @@ def take_inventory(root: str, work_root: str, exchange_root: str | None = None) 
     known = {file.path: file for file in files}
     versions = tuple(load_version(root, number, known.get(manifest_path(number))) for number in find_versions(root))
     work = tuple(_work_folders(root, work_root))
-    rows = tuple(found_files(Path(work_root, ROWS_FOLDER)))
+    rows = tuple(found_files(work_root, ROWS_FOLDER))
     live = {folder.fingerprint for folder in work if folder.is_live}
     handed = () if exchange_root is None else tuple(_handed_over(root, exchange_root, live))
     is_empty = all(is_mark(file.path.rpartition("/")[2]) for file in files)
@@ -138,27 +143,8 @@ def list_folder(root: str, folder: str) -> tuple[Found, ...]:
     Raises:
         UnsafeError: If the folder is a link: what lies behind it may be of another dataset.
     """
-    refuse_link(root, folder)
-    return tuple(
-        Found(path=_relative(file.path, root), num_bytes=file.num_bytes, modified_at=file.modified_at)
-        for file in storage.list_files(storage.join(root, folder))
-    )
-
-
-def refuse_link(root: str, folder: str) -> None:
-    """Checks that a folder of the dataset is no link.
-
-    Raises:
-        UnsafeError: If it is: what lies behind it may be of another dataset.
-    """
-    path = storage.join(root, folder)
-    if storage.is_local(path) and storage.local_path(path).is_symlink():
-        raise UnsafeError(
-            f"{folder} is a link, and nothing behind a link is removed",
-            where=storage.redact(path),
-            state="Nothing was removed",
-            next_step="Move the files here in place of the link, or remove by hand what is not needed",
-        )
+    found = found_files(root, folder)
+    return tuple(msgspec.structs.replace(file, path=_relative(file.path, root)) for file in found)
 
 
 @contextmanager
@@ -199,7 +185,7 @@ def _work_folders(dataset: str, work_root: str) -> Iterator[Folder]:
         refuse_link(dataset, WORK_DIR)
     for path in _entries(root):
         if _FINGERPRINT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            files = tuple(found_files(path))
+            files = tuple(found_files(work_root, path.name))
             yield Folder(path=str(path), fingerprint=path.name, files=files, is_live=_is_held(path / "lock"))
 
 
@@ -208,14 +194,19 @@ def _handed_over(root: str, exchange_root: str, live: Set[str]) -> Iterator[Fold
     for name in storage.list_names(exchange_root):
         fingerprint = name.removeprefix(prefix)
         if name.startswith(prefix) and _FINGERPRINT.fullmatch(fingerprint):
+            files = tuple(found_files(exchange_root, name))
             folder = exchange_folder(exchange_root, root, fingerprint)
-            files = tuple(found_files(folder))
             yield Folder(path=folder, fingerprint=fingerprint, files=files, is_live=fingerprint in live)
 
 
-def found_files(folder: Path | str) -> Iterator[Found]:
-    """Yields the files below a folder, by their whole paths."""
-    for file in storage.list_files(str(folder)):
+def found_files(root: str, folder: str) -> Iterator[Found]:
+    """Yields the files below a folder of another one, by their whole paths.
+
+    Raises:
+        UnsafeError: If the folder is a link: what lies behind it may be of another dataset.
+    """
+    refuse_link(root, folder)
+    for file in storage.list_files(storage.join(root, folder)):
         yield Found(path=file.path, num_bytes=file.num_bytes, modified_at=file.modified_at)
 
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from shardkit.cleaning.inventory import refuse_link
 from shardkit.dataset.commit import SIGN_S, new_mark_name
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR
 from shardkit.runtime.owner import this_process
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 
 
 class Mark:

@@ -31,9 +31,11 @@ from shardkit.cleaning.decide import (
 )
 from shardkit.cleaning.inventory import find_versions, found_files, held, is_any_held, list_folder, load_version
 from shardkit.cleaning.mark import Mark
+from shardkit.conversion.inputs.database_rows import ROWS_FOLDER
 from shardkit.dataset.manifest import DATA_DIR, MANIFESTS_DIR, manifest_path
 from shardkit.doctor.scratch import PREFIX
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 from shardkit.storage.uploads import PendingUpload
 
 _THREADS = 16
@@ -116,9 +118,9 @@ class _Remover:
         elif group.kind == HANDED_OVER:
             self._remove_handed_over(group)
         elif group.kind == ROWS:
+            refuse_link(self._work_root, ROWS_FOLDER)
             for file in group.files:
-                with storage.translate_os_errors(file.path):
-                    Path(file.path).unlink(missing_ok=True)
+                storage.delete_file(file.path)
                 self._count(file)
         elif group.version is not None:
             self._delete_all(group.files)
@@ -191,7 +193,7 @@ class _Remover:
         # The lock that is held lies in the folder itself, wherever that is.
         with held(str(path.parent), group.fingerprint) as is_free:
             known = {file.path: file for file in group.files}
-            now = [file for file in found_files(path) if file.path != str(path / "lock")]
+            now = [file for file in found_files(str(path.parent), path.name) if file.path != str(path / "lock")]
             if not is_free or any(known.get(file.path) != file for file in now):
                 self.spared.append(group.folder)
                 return
@@ -203,7 +205,7 @@ class _Remover:
     def _remove_handed_over(self, group: Group) -> None:
         with self._held(group.fingerprint) as is_free:
             known = {file.path: file for file in group.files}
-            if not is_free or any(known.get(file.path) != file for file in found_files(group.folder)):
+            if not is_free or any(known.get(file.path) != file for file in found_files(*group.folder.rsplit("/", 1))):
                 self.spared.append(group.folder)
                 return
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -230,6 +232,7 @@ class _Remover:
 
     def _delete_all(self, files: tuple[Found, ...] | list[Found]) -> None:
         for file in files:
+            refuse_link(self._root, file.path.rpartition("/")[0])
             self._delete(storage.join(self._root, file.path))
             self._files.pop(file.path, None)
             self._count(file)

@@ -79,18 +79,19 @@ def test_a_live_conversion_keeps_the_tables_without_a_manifest(place):
     os.close(handle)
 
 
-@pytest.mark.parametrize("folder", ["data", "manifests", "work"])
+@pytest.mark.parametrize("folder", ["data", "manifests", "work", "work/queries"])
 def test_nothing_behind_a_link_is_removed(place, tmp_path, folder):
     place.write_shards(FINGERPRINTS[0])
     place.commit(FINGERPRINTS[0])
     place.write_shards(FINGERPRINTS[1])
     os.close(place.hold(FINGERPRINTS[1]))
+    place.write("work/queries/0.arrow")
     place.now += 100 * DAY
-    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/work").mkdir(parents=True)
     (place.root / folder).rename(tmp_path / "elsewhere" / folder)
     (place.root / folder).symlink_to(tmp_path / "elsewhere" / folder)
     before = place.left(), sorted(tmp_path.rglob("*"))
-    with pytest.raises(UnsafeError, match=f"{folder} is a link"):
+    with pytest.raises(UnsafeError, match=f"{folder.removeprefix('work/')} is a link"):
         place.clean()
     assert (place.left(), sorted(tmp_path.rglob("*"))) == before
 

@@ -48,6 +48,18 @@ def test_the_version_before_is_the_newest_again(capsys, place, harm):
     assert "every version can be opened" in run(capsys, "clean", place.root, "--drop-broken-version")[1]
 
 
+def test_no_version_behind_a_link_is_dropped(capsys, place, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for folder in ("manifests", "data"):
+        (other / folder).symlink_to(place.root / folder)
+    lose_table(place)
+    before = place.left()
+    code, _, err = run(capsys, "clean", other, "--drop-broken-version", "--delete")
+    assert (code, place.left()) == (7, before)
+    assert "manifests is a link" in err
+
+
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_what_reads_a_broken_version_names_the_way_back(capsys, place, command):
     lose_table(place)

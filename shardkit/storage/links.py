@@ -1,0 +1,26 @@
+"""The rule of all that deletes in a folder of a dataset or of conversions: what lies behind a link stays."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from shardkit.errors import UnsafeError
+from shardkit.storage.locations import is_local, join, local_path, redact
+
+
+def refuse_link(root: str, path: str) -> None:
+    """Checks that neither a path below a folder nor a folder between the two is a link; the folder itself may be one.
+
+    Raises:
+        UnsafeError: If one is: what lies behind it may be of another dataset.
+    """
+    if not is_local(root):
+        return
+    for part in accumulate(path.split("/"), join):
+        if local_path(join(root, part)).is_symlink():
+            raise UnsafeError(
+                f"{part} is a link, and nothing behind a link is removed",
+                where=redact(join(root, part)),
+                state="Nothing was removed",
+                next_step="Move the files here in place of the link, or remove by hand what is not needed",
+            )
