@@ -32,6 +32,7 @@ from shardkit.dataset.open import list_versions, open_dataset
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import ConflictError, DamageError, ShardkitError
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 from shardkit.units import KiB
 
 FAILURE_FILE, FAILURE_RESERVE_FILE = "failure.json", "failure.reserve"
@@ -48,6 +49,7 @@ def work_folder(plan: Plan) -> Iterator[None]:
     Raises:
         ConflictError: If another process works on the same conversion, or has ended it.
         OutOfSpaceError, UsageError, StorageError: If the folder cannot be made.
+        UnsafeError: If it is a link or holds one, as what lies there is removed in the end.
     """
     handle = _locked(plan)
     try:
@@ -71,6 +73,7 @@ def _refuse_what_was_made_meanwhile(plan: Plan) -> None:
 
 def _locked(plan: Plan) -> int:
     """Returns the descriptor of the lock of the work folder, held by this process."""
+    _refuse_links(plan)
     folder = plan.work_path()
     while True:
         with storage.translate_os_errors(folder):
@@ -87,8 +90,23 @@ def _locked(plan: Plan) -> int:
         os.close(handle)
 
 
+def _refuse_links(plan: Plan) -> None:
+    folder = plan.work_path()
+    refuse_link(str(folder.parent), folder.name)
+    with storage.translate_os_errors(folder):
+        names = storage.list_names(plan.work_dir)
+    for name in names:
+        refuse_link(plan.work_dir, name)
+
+
 def version_cut_off(plan: Plan) -> int | None:
-    """Returns the version that an attempt committed which did not come to tidying up, None if there is none."""
+    """Returns the version that an attempt committed which did not come to tidying up, None if there is none.
+
+    Raises:
+        ConflictError: If another process works on the same conversion.
+        UnsafeError: If the work folder is a link or holds one, as what lies there is removed in the end.
+    """
+    _refuse_links(plan)
     if find_commit(plan) is None:
         return None
     try:

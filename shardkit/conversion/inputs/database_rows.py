@@ -25,6 +25,7 @@ from shardkit.errors import StorageError, UsageError, missing_extra
 from shardkit.runtime.bounded import bounded
 from shardkit.runtime.interruptible import interruptible
 from shardkit.storage import files as storage
+from shardkit.storage.links import refuse_link
 
 ROWS_FOLDER = "queries"
 _STATEMENT = "the statement on the database server"
@@ -72,6 +73,7 @@ def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows 
         UsageError: If the request is wrong, or the query does not work.
         StorageError: If the server fails.
         OutOfSpaceError: If the rows do not fit on the disk.
+        UnsafeError: If their folder is a link, as they are removed in the end.
     """
     urls = [i for i in options.inputs if _SERVER.match(i)]
     _refuse_foreign(options.inputs)
@@ -82,6 +84,7 @@ def server_rows(options: ConvertRequest, work_root: str) -> Iterator[ServerRows 
         raise UsageError("a database server is an input by itself", next_step="Convert its rows alone")
     if options.source.include or options.source.exclude:
         raise UsageError("--include and --exclude have no meaning for a database server", next_step="Drop them")
+    refuse_link(work_root, ROWS_FOLDER)
     statement = _statement(options)
     path = storage.local_path(work_root) / ROWS_FOLDER / _name(urls[0], statement)
     is_new = not path.exists()
