@@ -71,14 +71,15 @@ def command(
         _print_json(opened, report, seconds)
     else:
         is_indexed = opened.manifest.recipe.get("source") == "index"
-        _print_report(report, dataset, seconds, is_indexed=is_indexed, is_decoded=decode)
+        _print_report(opened, report, dataset, seconds, is_indexed=is_indexed, is_decoded=decode)
     if not report.is_whole:
         ctx.exit(1)
 
 
-def _print_report(report: VerifyReport, location: str, seconds: float, *, is_indexed: bool, is_decoded: bool) -> None:
+def _print_report(
+    dataset: Dataset, report: VerifyReport, location: str, seconds: float, *, is_indexed: bool, is_decoded: bool
+) -> None:
     from shardkit.cli.shell.errors import visible
-    from shardkit.dataset.open import give_up_command
     from shardkit.units import format_count, format_duration, format_number, format_size
 
     shown: dict[str, int] = {}
@@ -114,9 +115,24 @@ def _print_report(report: VerifyReport, location: str, seconds: float, *, is_ind
     if is_indexed:
         click.echo("Next: get these files again from where they came, or, if they are meant to differ: shardkit index")
         return
+    _print_way_back(dataset, report, location)
+
+
+def _print_way_back(dataset: Dataset, report: VerifyReport, location: str) -> None:
+    from shardkit.dataset.append_info import appended_to
+    from shardkit.dataset.open import give_up_command, give_up_step
+
+    how = f"How it was made: shardkit inspect {location} --json"
+    if (base := appended_to(dataset.manifest)) is not None:
+        if report.num_read_shards:
+            inputs = f"the inputs of version {base.version} and those that were appended"
+            click.echo(f"Next: convert all of it again, {inputs}, with --overwrite.\n{how}")
+        else:
+            click.echo(f"Next: {give_up_step(location, dataset.version)}")
+        return
     click.echo(
         "Next: run the same `shardkit convert` again with --overwrite; it keeps what is whole and writes the rest "
-        f"anew.\nHow it was made: shardkit inspect {location} --json"
+        f"anew.\n{how}"
     )
     if not report.num_read_shards:
         click.echo(f"Or give this version up: {give_up_command(location)}")

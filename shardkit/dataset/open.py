@@ -23,7 +23,8 @@ from shardkit.storage import files as storage
 from shardkit.storage.regular_files import NotRegularError
 
 _RENEW = (
-    "run the same `shardkit convert` again with --overwrite, or `shardkit index` where files of others were indexed"
+    "To make it anew, run the same `shardkit convert` again with --overwrite, or `shardkit index` where files of "
+    "others were indexed"
 )
 
 
@@ -142,22 +143,29 @@ def open_dataset(url: str | os.PathLike[str], version: int | None = None) -> Dat
     path = storage.join(root, manifest_path(chosen))
     where = storage.redact(path)
     older = [v for v in versions if v < chosen]
-    hint = "To make it anew,"
+    hint = _RENEW
     if older:
-        newest = f"make it the newest: {give_up_command(root)}"
-        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}, or {newest}. Or"
+        hint = f"Version {older[-1]} may still be whole: use --version {older[-1]}. {give_up_step(root, chosen)}"
     try:
         manifest = storage.read_decoded(path, lambda raw: decode_manifest(raw, where))
     except (DamageError, UnsafeError) as error:
-        raise error.with_state("Nothing was changed", f"{hint} {_RENEW}") from error
+        raise error.with_state("Nothing was changed", hint) from error
     except OSError as error:
-        _raise_unreadable("the manifest", error, where, f"{hint} {_RENEW}")
+        _raise_unreadable("the manifest", error, where, hint)
     return Dataset(root, chosen, manifest)
 
 
 def give_up_command(url: str) -> str:
     """Returns the command that removes the manifests of versions that cannot be read, for messages."""
     return f"shardkit clean {shlex.quote(storage.redact(url))} --drop-broken-version --delete"
+
+
+def give_up_step(url: str, version: int) -> str:
+    """Returns how to come by a version again that cannot be read, however it was made, for messages.
+
+    To overwrite it with the inputs of an append would lose the rows that it was appended to.
+    """
+    return f"Give version {version} up: {give_up_command(url)}. Then run again the command that made it"
 
 
 def _raise_unreadable(what: str, error: OSError, where: str, next_step: str) -> NoReturn:

@@ -115,7 +115,7 @@ def test_a_damaged_version_is_never_passed_over_in_silence(root):
     storage.commit_exclusive(f"{root}/manifests/00000005.json", b'{"format_version": 1')
     with pytest.raises(DamageError, match=r"00000005\.json") as caught:
         open_dataset(root)
-    assert "Nothing was changed. Version 4 may still be whole: use --version 4, or" in str(caught.value)
+    assert "Nothing was changed. Version 4 may still be whole: use --version 4. Give version 5 up:" in str(caught.value)
     assert "--drop-broken-version" in str(caught.value)
     assert open_dataset(root, version=4).manifest.created.commit_id == "4"
 

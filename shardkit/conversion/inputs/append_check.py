@@ -16,8 +16,8 @@ from shardkit.conversion.inputs.recipe_checks import recipe_of
 from shardkit.conversion.plan import BaseVersion
 from shardkit.dataset.documents import InputInfo
 from shardkit.dataset.manifest import Manifest
-from shardkit.dataset.open import Dataset, list_versions, open_dataset
-from shardkit.errors import BadInputError, UsageError
+from shardkit.dataset.open import Dataset, give_up_step, list_versions, open_dataset
+from shardkit.errors import BadInputError, DamageError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
 from shardkit.sources import source_for
@@ -62,6 +62,11 @@ def open_base(destination: str) -> Dataset:
         )
     dataset = open_dataset(destination)
     recipe_of(dataset.manifest, where)
+    try:
+        _ = dataset.shards
+    except DamageError as error:
+        error.next_step = f"{give_up_step(destination, dataset.version)}, and then this one"
+        raise
     return dataset
 
 
