@@ -22,7 +22,7 @@ from shardkit.conversion.inputs.append_check import (
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
 from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
 from shardkit.conversion.inputs.media_notes import media_notes
-from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_own_output
+from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_other_texts, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
     Schema,
@@ -97,6 +97,7 @@ def prepare(options: ConvertRequest) -> Prepared:
     if not storage.is_local(destination):
         storage.protocol_of(destination)  # Nothing is written to web servers, which are read.
     work_root, exchange = work_roots(destination, options.work_dir)
+    refuse_other_texts(destination, work_root)
     if options.append:
         base = _base_of(options, destination)
         options = check_against_recipe(options, recipe_of(base.manifest, storage.redact(destination)))
@@ -145,6 +146,7 @@ def draft(
         labels=None if labels is None else storage.normalize(labels),
     )
     expanded = expand_inputs(options.inputs)
+    refuse_other_texts(expanded.root)
     near = (f.path for f in expanded.files if f.path.startswith(destination))
     own = [path for path in near if not holds_server_rows(path, work_root)]
     refuse_own_output(options.inputs, own, expanded.root, destination, options.source)

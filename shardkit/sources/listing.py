@@ -216,7 +216,7 @@ def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:
 
 
 def _look(file: RawFile, options: SourceOptions) -> _Looked:
-    if not file.name.isascii() and _escaped(file.name) != file.name:
+    if not file.name.isascii() and escaped(file.name) != file.name:
         return _refuse_name(file, options)
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
     like_image = file_types.has_image_suffix(file.name)
@@ -237,14 +237,15 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
 
 
 def _refuse_name(file: RawFile, options: SourceOptions) -> _Looked:
-    path = _escaped(file.path)
+    path = escaped(file.path)
     error = UsageError("the file name is not UTF-8", where=printable(path), next_step="Rename the file")
     if not options.tolerates_bad_rows:
         raise error
-    return _Looked(msgspec.structs.replace(file, path=path, name=_escaped(file.name)), False, refusal=error)
+    return _Looked(msgspec.structs.replace(file, path=path, name=escaped(file.name)), False, refusal=error)
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
+    """Returns a name with the bytes that are not UTF-8 escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -291,7 +292,7 @@ def _naming_notes(looked: list[_Looked], files: Sequence[RawFile]) -> Iterator[s
 
 def _link_notes(linked: Sequence[tuple[str, str]], root: str) -> Iterator[str]:
     for path, kept in linked[:_MANY_NOTES]:
-        name, other = (printable(_escaped(_name(p, root) or p)) for p in (path, kept))
+        name, other = (printable(escaped(_name(p, root) or p)) for p in (path, kept))
         yield f"{name} is another name of {other}, which is read once"
     if len(linked) > _MANY_NOTES:
         yield f"and so with {len(linked) - _MANY_NOTES:,} more names"

@@ -13,6 +13,7 @@ from shardkit.errors import UsageError
 from shardkit.options import options_of
 from shardkit.sources.file_globs import matches
 from shardkit.sources.formats import LABEL_TABLE_OPTIONS, format_named, formats_with
+from shardkit.sources.listing import escaped
 from shardkit.sources.options import SourceOptions
 from shardkit.storage import files as storage
 from shardkit.storage.locations import names_path
@@ -117,6 +118,21 @@ def _check_bad_row_options(options: ConvertRequest) -> None:
 
 _DATA = ("train-00000-of-00001.tfrecord.gz", "train-00000-of-00001.tfrecord", "rejected-00000.jsonl.gz")
 _NEXT_STEP = "Choose a destination outside of the input folders"
+
+
+def refuse_other_texts(*folders: str) -> None:
+    """Checks that the names of folders are UTF-8, as a plan and a manifest hold them as text.
+
+    Raises:
+        UsageError: If one is not.
+    """
+    for folder in folders:
+        if (name := escaped(folder)) != folder:
+            raise UsageError(
+                "the name of a folder is not UTF-8",
+                where=storage.redact(name),
+                next_step="Rename it, or name another one",
+            )
 
 
 def refuse_own_output(
