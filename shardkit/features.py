@@ -28,9 +28,11 @@ _BYTES = {"string": pa.string(), "bytes": pa.binary()}
 _TEMPORAL = re.compile(r"(timestamp|duration|time)\[(s|ms|us|ns)\]")
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),(-?[0-9]{1,3})\)")
 _KNOWN_DTYPES = (
-    "Known are bool, int8 to int64, uint8 to uint64, float16, float32, float64, string, bytes, date, "
+    "Known are bool, int8 to int64, uint8 to uint64, float16, float32, float64, string, bytes, json, date, "
     "timestamp[s|ms|us|ns], duration[..], time[..] and decimal(PRECISION,SCALE)"
 )
+
+JSON_MEDIA_TYPE = "application/json"
 
 # Arrow counts the values of a fixed-size list in 32 bits.
 _MAX_VALUES = 2**31 - 1
@@ -120,6 +122,11 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.shape == ()
 
     @property
+    def is_json(self) -> bool:
+        """Whether values are JSON texts, which readers give back as Python objects."""
+        return self.media_type == JSON_MEDIA_TYPE
+
+    @property
     def num_values(self) -> int | None:
         """Values per example, None if it varies."""
         total = 1
@@ -147,6 +154,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Returns the type as a person reads it, such as `float32[3]`, `string[*]` or `int64 (10 classes)`."""
         dims = "".join(f"[{'*' if size is None else size}]" for size in self.shape)
         zone = f" {self.timezone}" if self.timezone else ""
+        if self.is_json:
+            return f"json{dims}"
         classes = f" ({len(self.vocabulary)} classes)" if self.vocabulary is not None else ""
         media = f" {self.media_type}" if self.media_type else ""
         return f"{self.dtype}{zone}{dims}{classes}{media}"
@@ -156,7 +165,12 @@ Features = tuple[Feature, ...]
 
 
 def make_feature(name: str, dtype: str, shape: Shape = (), **settings: Any) -> Feature:
-    """Returns a feature with its storage filled in. Settings are the other fields of `Feature`."""
+    """Returns a feature with its storage filled in. Settings are the other fields of `Feature`.
+
+    The dtype `json` stands for a string whose media type says so: stock readers find UTF-8 text.
+    """
+    if dtype == "json":
+        dtype, settings = "string", {**settings, "media_type": JSON_MEDIA_TYPE}
     return Feature(name=name, dtype=dtype, shape=shape, stored_as=stored_as(dtype), **settings)
 
 

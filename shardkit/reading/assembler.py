@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shardkit.dataset.block_loader import Block
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import DamageError
 from shardkit.features import Features
@@ -46,6 +47,6 @@ class Assembler:
         columns = self._decoder.decode_pieces(pieces, locate, self._maker.takes_objects)
         try:
             return self._maker.make(columns, sum([stop - start for _, start, stop in pieces]))
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+        except (pa.ArrowException, *DECODE_ERRORS) as error:
             blocks = ", ".join(sorted({block.where for block, _, _ in pieces}))
             raise DamageError("text cannot be read", where=blocks, why=str(error)) from error

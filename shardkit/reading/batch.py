@@ -6,6 +6,7 @@ import decimal
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -159,12 +160,15 @@ class _ColumnMaker:
         self._feature = feature
         self._shape = feature.shape
         self._size = feature.num_values
-        self._is_text = decodes_text and feature.dtype == "string"
+        self._is_json = decodes_text and feature.is_json
+        self._is_text = decodes_text and feature.dtype == "string" and not feature.is_json
         self._is_decimal = decodes_text and feature.dtype.startswith("decimal")
         self._stored = _STORED.get(feature.stored_as)
         self._dtype = _numpy_dtype(feature)
         self._empty = empty_value(feature, decodes_text=decodes_text)
-        self.takes_objects = feature.is_scalar and self._stored is None and not (self._is_text or self._is_decimal)
+        self.takes_objects = (
+            feature.is_scalar and self._stored is None and not (self._is_text or self._is_json or self._is_decimal)
+        )
         self.plain_dtype = self._dtype if not self._shape and self._dtype == self._stored else None
 
     def make(self, buffers: list[Any], num_rows: int, present: Bools | None) -> Column:
@@ -202,6 +206,9 @@ class _ColumnMaker:
         return other
 
     def _objects(self, buffers: list[Any], present: Bools | None) -> npt.NDArray[Any]:
+        if self._is_json:
+            texts = objects_of(buffers[0], buffers[1], is_text=False)
+            return np.fromiter((msgspec.json.decode(t) if t else None for t in texts), np.object_, len(texts))
         if not self._is_decimal:
             return objects_of(buffers[0], buffers[1], is_text=self._is_text)
         offsets, content = (pa.py_buffer(buffer) for buffer in buffers)
@@ -254,6 +261,8 @@ def empty_value(feature: Feature, *, decodes_text: bool = True) -> Any:
     if feature.stored_as == "bytes_list":
         if not decodes_text:
             return b""
+        if feature.is_json:
+            return None
         return {"string": "", "bytes": b""}.get(feature.dtype, decimal.Decimal(0))
     kind = _numpy_dtype(feature).kind
     return {"f": np.nan, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT"), "b": False}.get(kind, 0)

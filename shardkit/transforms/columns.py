@@ -142,7 +142,7 @@ def drop_null_step(features: Features, names: tuple[str, ...]) -> RowwiseStep:
 
 
 def _cast_feature(feature: Feature, dtype: str) -> Feature:
-    if dtype == feature.dtype:
+    if dtype == feature.dtype and not feature.is_json:
         return feature
     both_times = dtype.startswith("timestamp") and feature.dtype.startswith("timestamp")
     return make_feature(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import csv
 import gzip
 import io
+import json
 import zipfile
 from datetime import datetime
 from pathlib import Path
@@ -104,10 +106,16 @@ def test_odd_parquet_reads_as_pyarrow_reads_it_or_is_refused(path):
         assert path.name in str(found)
         assert isinstance(found, BadInputError | UsageError)
         return
-    _, table = found
+    features, table = found
+    nested = {f.name for f in features if f.is_json}
     wanted = pq.read_table(path)
     assert table.num_rows == wanted.num_rows
     for name in set(table.column_names) & set(wanted.column_names):
+        if name in nested:
+            texts = table.column(name).to_pylist()
+            values = wanted.column(name).to_pylist()
+            assert [None if t is None else as_maps(json.loads(t)) for t in texts] == list(map(as_maps, values))
+            continue
         found, expected = (t.column(name).combine_chunks() for t in (table, wanted))
         if isinstance(expected.type, pa.BaseExtensionType):
             expected = expected.storage
@@ -117,6 +125,18 @@ def test_odd_parquet_reads_as_pyarrow_reads_it_or_is_refused(path):
         if pa.types.is_temporal(expected.type):
             found, expected = (c.cast(pa.int64()) for c in (found, expected))
         np.testing.assert_equal(found.to_pylist(), expected.to_pylist())
+
+
+def as_maps(value):
+    """Returns a value in which maps are objects, and bytes are text, as far as they are."""
+    if isinstance(value, list) and value and all(isinstance(v, tuple) and isinstance(v[0], str) for v in value):
+        value = dict(value)
+    if isinstance(value, dict):
+        return {key: as_maps(inner) for key, inner in value.items()} or None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    # An empty map is an empty list for pyarrow, and an empty object in JSON.
+    return ([as_maps(inner) for inner in value] or None) if isinstance(value, list | tuple) else value
 
 
 def test_census(tmp_path):
@@ -170,8 +190,13 @@ def test_texts():
     assert [f.dtype for f in features] == ["string", "string"]
     frames = [pd.read_json(p, lines=True) for p in files_in("text/gsm8k", "*.jsonl")]
     assert table.to_pandas().equals(pd.concat(frames, ignore_index=True))
-    with pytest.raises(UsageError, match="list of objects"):
-        read(DATA / "text" / "news-mtsc" / "train.jsonl")
+    path = DATA / "text" / "news-mtsc" / "train.jsonl"
+    features, table = read(path)
+    nested = [f.name for f in features if f.is_json]
+    assert nested
+    wanted = [json.loads(line) for line in path.read_text().splitlines()]
+    for name in nested:
+        assert [json.loads(text) for text in table[name].to_pylist()] == [row[name] for row in wanted]
 
 
 def test_photos():

@@ -90,7 +90,7 @@ def is_series(feature: Feature) -> bool:
 def is_tokens(feature: Feature) -> bool:
     """Whether a feature is text, or a row of strings or integers."""
     if feature.is_scalar:
-        return feature.dtype == "string"
+        return feature.dtype == "string" and not feature.is_json
     is_token = feature.dtype == "string" or feature.dtype.startswith(("int", "uint"))
     return len(feature.shape) == 1 and is_token
 
@@ -185,7 +185,7 @@ def _default_model(features: Features, statistics: Mapping[str, FeatureStatistic
         return SEQUENCE
     if not statistics or any(reason_to_leave_out(f, statistics.get(f.name)) is None for f in features):
         return TABULAR
-    texts = [f for f in features if f.dtype == "string" and f.is_scalar]
+    texts = [f for f in features if f.is_scalar and is_tokens(f)]
     if len(lists) + len(texts) != 1:
         return TABULAR
     return TEXT if texts else SEQUENCE

@@ -123,6 +123,8 @@ def reason_to_leave_out(feature: Feature, statistics: FeatureStatistics | None) 
         return "a list of any length"
     if feature.dtype == "bytes":
         return "bytes"
+    if feature.is_json:
+        return "json"
     if feature.dtype == "string":
         if not feature.is_scalar:
             return "an array of strings"

@@ -8,11 +8,12 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.errors import UsageError
+from shardkit.features import JSON_MEDIA_TYPE
 from shardkit.messages import shown
 from shardkit.sources.columnar.arrow_columns import Column
 from shardkit.sources.columns.dropped_columns import drop_option
 
-Kind = Literal["plain", "int", "text", "decimal"]
+Kind = Literal["plain", "int", "text", "decimal", "json"]
 
 _MAX_DEPTH = 64
 _MAX_DECIMAL_BYTES = 32
@@ -38,6 +39,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+_MIXED = "values of several types"
 # Types that hold all values of several.
 _WIDER: dict[frozenset[str], str] = {
     frozenset({"int", "long"}): "long",
@@ -57,7 +59,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         path: Names of the fields that lead to it.
         column: Of the flattened table.
         item_type: Arrow type of one value; of what is in a list, if it is one.
-        kind: How its values are made: `text` may hold bytes that are no UTF-8.
+        kind: How its values are made: `text` may hold bytes that are no UTF-8, `json` is whatever is nested.
         is_list: Whether it is an array.
     """
 
@@ -124,20 +126,22 @@ class _SchemaReader:
         if found["type"] == "array":
             item, _ = self._chosen(found.get("items"), path, found["#space"])
             if item["type"] not in _KINDS:
-                raise self._refused(path, f"it is an array of {item['type']}")
+                return [self._json(found, path, nullable)]
             return [self._leaf(item, path, nullable=nullable, is_list=True)]
         if found["type"] == "null":
             return [_nothing(path)]
+        if found["type"] in ("map", _MIXED):
+            return [self._json(found, path, nullable)]
         if found["type"] not in _KINDS:
             raise self._refused(path, f"it is a {found['type']}")
         return [self._leaf(found, path, nullable=nullable, is_list=False)]
 
     def _record(self, record: dict[str, Any], path: tuple[str, ...], nullable: bool) -> list[Leaf]:
         name, fields = record["#name"], record.get("fields")
-        if name in self._open:
-            raise self._refused(path, "it holds records of the same type")
-        if not isinstance(fields, list) or not fields:
-            raise self._refused(path, "it is a record without fields")
+        if name in self._open or fields == []:
+            return [self._json(record, path, nullable)]
+        if not isinstance(fields, list):
+            raise ValueError("its schema is damaged")
         self._open.append(name)
         leaves: list[Leaf] = []
         for field in fields:
@@ -146,6 +150,11 @@ class _SchemaReader:
             leaves += self.leaves(field.get("type"), (*path, field["name"]), record["#space"], nullable=nullable)
         self._open.pop()
         return leaves
+
+    def _json(self, found: Any, path: tuple[str, ...], nullable: bool) -> Leaf:
+        self._note_names(found, found.get("#space", ""), 0)
+        column = Column(name="/".join(path), type_=pa.string(), nullable=nullable, media_type=JSON_MEDIA_TYPE)
+        return Leaf(path=path, column=column, item_type=pa.string(), kind="json", is_list=False)
 
     def _leaf(self, found: dict[str, Any], path: tuple[str, ...], *, nullable: bool, is_list: bool) -> Leaf:
         item_type, kind = _KINDS[found["type"]]
@@ -173,9 +182,7 @@ class _SchemaReader:
             wider = None
             if not any("logicalType" in b for b in others):
                 wider = _WIDER.get(frozenset(b["type"] for b in others))
-            if wider is None:
-                raise self._refused(path, f"it holds values of several types, {', '.join(b['type'] for b in others)}")
-            return {"type": wider}, has_null
+            return {"type": wider or _MIXED, "#space": namespace}, has_null
         return (others or branches or [{"type": "union of nothing"}])[0], has_null
 
     def _resolved(self, type_: Any, namespace: str) -> dict[str, Any]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import UsageError
+from shardkit.features import JSON_MEDIA_TYPE
 from shardkit.messages import printable, shown
+from shardkit.sources.columns.arrow_json import json_texts
 
 _UNITS = ("s", "ms", "us", "ns")
 _NAMED_DIFFERENCES = 10
@@ -21,10 +26,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: With `/` between the names of structs.
-        type_: Plain: no dictionary, no extension, no large variant.
+        type_: Plain: no dictionary, no extension, no large variant. Text where the file has nested values.
         nullable: Whether a row may lack it.
         media_type: Of files that it holds; None where nothing says so.
         classes: Names of the classes that its numbers are; None where nothing says so.
+        shape: Of an array of several dimensions, whose type is a list of fixed size of all its values.
+        num_leaves: How many columns Parquet stores it in.
     """
 
     name: str
@@ -32,6 +39,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool
     media_type: str | None = None
     classes: tuple[str, ...] | None = None
+    shape: tuple[int, ...] | None = None
+    num_leaves: int = 1
 
 
 def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
@@ -168,6 +177,12 @@ def _is_list(type_: pa.DataType) -> bool:
 def _flatten_field(field: pa.Field, prefix: str, nullable: bool) -> list[Column]:
     name, nullable = f"{prefix}{field.name}", nullable or field.nullable
     type_ = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if (array := _array_of(field.type)) is not None:
+        shape, value = array
+        return [Column(name=name, type_=pa.list_(value, math.prod(shape)), nullable=nullable, shape=shape)]
+    if _is_nested(type_):
+        leaves = count_leaves(type_)
+        return [Column(name=name, type_=pa.string(), nullable=nullable, media_type=JSON_MEDIA_TYPE, num_leaves=leaves)]
     if pa.types.is_struct(type_):
         children = [c for child in type_ for c in _flatten_field(child, f"{name}/", nullable)]
         if _is_file(type_):
@@ -177,14 +192,52 @@ def _flatten_field(field: pa.Field, prefix: str, nullable: bool) -> list[Column]
 
 
 def _flatten_array(column: pa.Array, name: str, flat: dict[str, pa.Array]) -> None:
+    array = _array_of(column.type)
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
+    if array is not None:
+        flat[name] = _flat_array(column, math.prod(array[0]))
+        return
+    if _is_nested(column.type):
+        flat[name] = json_texts(column)
+        return
     if not pa.types.is_struct(column.type):
         flat[name] = column
         return
     is_file = _is_file(column.type)
     for field, child in zip(column.type, column.flatten(), strict=True):
         _flatten_array(child, name if is_file and field.name == "bytes" else f"{name}/{field.name}", flat)
+
+
+def _is_nested(type_: pa.DataType) -> bool:
+    """Whether values are lists of objects or lists, maps, or objects without keys."""
+    if pa.types.is_struct(type_):
+        return not type_.num_fields
+    return bool(pa.types.is_map(type_)) or (_is_list(type_) and bool(pa.types.is_nested(plain_type(type_.value_type))))
+
+
+def _array_of(type_: pa.DataType) -> tuple[tuple[int, ...], pa.DataType] | None:
+    """Returns shape and type of the values of arrays of two dimensions or more; None if these are none."""
+    if isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) > 1 and type_.permutation is None:
+        return tuple(type_.shape), plain_type(type_.value_type)
+    shape: list[int] = []
+    while pa.types.is_fixed_size_list(type_):
+        shape.append(type_.list_size)
+        type_ = type_.value_type
+    return (tuple(shape), plain_type(type_)) if len(shape) > 1 and not pa.types.is_nested(type_) else None
+
+
+def _flat_array(column: pa.Array, size: int) -> pa.Array:
+    is_null = column.is_null()
+    values = column
+    is_there = np.ones(len(column), np.bool_)
+    while pa.types.is_fixed_size_list(values.type):
+        width = values.type.list_size
+        is_there = np.repeat(is_there & values.is_valid().to_numpy(zero_copy_only=False), width)
+        values = values.values.slice(values.offset * width, len(values) * width)
+    # A row of an array that is null has no values.
+    values = pc.if_else(pa.array(is_there), values, pa.scalar(None, values.type))
+    return pa.FixedSizeListArray.from_arrays(values, size, mask=is_null)
 
 
 def _is_file(type_: pa.DataType) -> bool:

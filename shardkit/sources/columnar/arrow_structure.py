@@ -39,7 +39,7 @@ def _leaf_nodes(type_: pa.DataType, numbers: Iterator[int], parents: tuple[int, 
     nodes = (*parents, next(numbers))
     children = [] if pa.types.is_dictionary(type_) else [type_.field(i).type for i in range(type_.num_fields)]
     below = [found for child in children for found in _leaf_nodes(child, numbers, nodes)]
-    if pa.types.is_struct(type_):
+    if pa.types.is_struct(type_) and children:
         return below
     # A dictionary may hold a null, and nothing but nulls has no count.
     return [()] if pa.types.is_dictionary(type_) or pa.types.is_null(type_) else [nodes]

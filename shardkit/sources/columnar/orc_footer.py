@@ -174,7 +174,7 @@ def _last_type(types: list[_Type], number: int, depth: int) -> int:
 
 def _leaves(types: list[_Type], path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     kind, children = types[path[-1]]
-    if kind != _STRUCT:
+    if kind != _STRUCT or not children:
         yield path
         return
     for child in children:

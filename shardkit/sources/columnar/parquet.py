@@ -18,7 +18,7 @@ from shardkit.encoding.parquet_footer import READABLE_CODECS, RowGroup, codec_na
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
-from shardkit.sources.columnar.arrow_columns import Column, count_leaves, flatten_schema
+from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
 from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
@@ -189,7 +189,7 @@ class _ParquetFile(CountedContainer):
             )
 
     def _is_full(self, leaves: range | None) -> bool:
-        # A type of several leaves has no place in an example; a later check names such columns.
+        # The nulls of several leaves say nothing of the whole.
         if leaves is None or len(leaves) != 1:
             return False
         position = leaves.start
@@ -200,7 +200,7 @@ class _ParquetFile(CountedContainer):
         leaves: dict[str, range] = {}
         start = 0
         for column in flatten_schema(self._parquet.schema_arrow, place(self._file)):
-            leaves[column.name] = range(start, start + count_leaves(column.type_))
+            leaves[column.name] = range(start, start + column.num_leaves)
             start = leaves[column.name].stop
         return leaves if start == self._parquet.metadata.num_columns else {}
 

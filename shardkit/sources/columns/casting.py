@@ -6,14 +6,17 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.messages import shown
+from shardkit.sources.columns.arrow_json import json_texts
 
 _FLOAT_DIGITS = {"float16": 3, "float32": 6}
 _NUMPY_FLOATS: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
@@ -80,6 +83,8 @@ def _plain(column: pa.Array) -> pa.Array:
 def _cast_values(values: pa.Array, feature: Feature) -> CastColumn:
     if feature.vocabulary is not None:
         return CastColumn(_to_indices(values, feature))
+    if feature.is_json:
+        return CastColumn(_to_json(values, feature))
     wanted = feature.value_type
     if values.type.equals(wanted):
         if pa.types.is_string(wanted):
@@ -97,6 +102,20 @@ def _cast_values(values: pa.Array, feature: Feature) -> CastColumn:
         _check_utf8(texts, feature)
         return CastColumn(texts)
     return CastColumn(_cast(values, wanted, feature))
+
+
+def _to_json(values: pa.Array, feature: Feature) -> pa.Array:
+    # Compact, keys in their order, characters as they are.
+    if not _is_text(values.type) and not _is_bytes(values.type):
+        return json_texts(values)
+    texts: list[str | None] = []
+    for row, text in enumerate(values.to_pylist()):
+        try:
+            value = None if text is None else msgspec.json.decode(text)
+        except DECODE_ERRORS as error:
+            raise BadValueError(feature.name, row, "JSON", f"{shown(text)} ({error})") from error
+        texts.append(None if value is None else msgspec.json.encode(value).decode())
+    return pa.array(texts, pa.string())
 
 
 def _refuse_wrapping(values: pa.Array, feature: Feature) -> None:

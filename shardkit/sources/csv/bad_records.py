@@ -299,7 +299,7 @@ def _fits_as_text(texts: pa.Array, feature: Feature) -> bool:
         values = texts if is_text(type_) else texts.cast(type_)
         if pa.types.is_floating(type_) and bool(pc.any(pc.is_inf(values)).as_py()):
             return False
-        if not values.type.equals(feature.arrow_type) or feature.vocabulary is not None:
+        if not values.type.equals(feature.arrow_type) or feature.vocabulary is not None or feature.is_json:
             cast_column(values, feature)
     except RECORD_ERRORS:
         return False

@@ -103,7 +103,7 @@ class CsvParser:
 
     def read_texts(self, data: Text) -> dict[str, pa.Array]:
         """Returns, as text, the columns in which a value may not fit; null is what counts as null where it fits."""
-        plain = {f.name for f in self._features if f.nullable and parsed_type(f).equals(f.arrow_type)}
+        plain = {f.name for f in self._features if f.nullable and not f.is_json and parsed_type(f).equals(f.arrow_type)}
         texts = self._read(data, [n for n in self._texts if n not in plain], nulls_in_quotes=False, as_text=True)
         others = self._read(data, self._others, nulls_in_quotes=True, as_text=True)
         return {name: one_chunk(table.column(name)) for table in (texts, others) for name in table.column_names}
@@ -194,6 +194,7 @@ def _needs_cast(parsed: pa.Array, feature: Feature) -> bool:
     return bool(
         not parsed.type.equals(feature.arrow_type)
         or feature.vocabulary is not None
+        or feature.is_json
         or (parsed.null_count and not feature.nullable)
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shardkit.errors import DamagedFileError
+from shardkit.errors import DamagedFileError, ShardkitError
 from shardkit.features import Features
 from shardkit.sources.base import (
     InputSplit,
@@ -29,7 +29,7 @@ from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_st
 from shardkit.sources.json.bad_lines import parse_line, readers
 from shardkit.sources.json.decoder import try_decode
 from shardkit.sources.json.object_bounds import Elements, FrameError, State, iter_elements, state_behind_element
-from shardkit.sources.json.type_sample import Rows, infer_features
+from shardkit.sources.json.type_sample import Inferred, Rows, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines, RecordTooLongError, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers, line_at
@@ -69,18 +69,15 @@ class JsonArraySource(SourceSettings):
             UsageError: If a key holds values that do not go together, or that no example can hold.
             BadInputError: If a head is no JSON, or there are no objects.
         """
-        features = infer_features(
-            sample_files([f for f in files if f.num_bytes]),
-            lambda file: [_head_rows(file, options)],
-            tolerates_bad_rows=options.tolerates_bad_rows,
-            dropped=options.drop_columns,
-            others=folder_names(files),
-        )
-        return with_folder_columns(features, files, options.drop_columns)
+        return with_folder_columns(_infer(files, options).features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns nothing: JSON says what it is."""
-        return ()
+        """Returns which columns hold values of several types."""
+        try:
+            return _infer(files, options).notes
+        except ShardkitError:
+            # The columns are declared, and these were not looked at.
+            return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files behind elements, for which large ones are read once; a compressed file is one split.
@@ -145,6 +142,18 @@ class JsonArraySource(SourceSettings):
                     yield folders.fill(maker.good_records(block, elements.data, _in_place(good_records, elements)))
                 else:
                     yield folders.fill(maker.clean(block, *parsed))
+
+
+# `notes` is asked behind `infer`.
+@functools.lru_cache(maxsize=1)
+def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
+    return infer_features(
+        sample_files([f for f in files if f.num_bytes]),
+        lambda file: [_head_rows(file, options)],
+        tolerates_bad_rows=options.tolerates_bad_rows,
+        dropped=options.drop_columns,
+        others=folder_names(files),
+    )
 
 
 def _in_place(good_records: GoodRecords, elements: Elements) -> GoodRecords:

@@ -129,7 +129,8 @@ class JsonSieve:
             if problem is not None:
                 return problem
         names = {f.name for f in self._features}
-        others = (path for path in values if path not in names and not is_dropped(path, self._dropped))
+        anything = (*self._dropped, *(f.name for f in self._features if f.is_json))
+        others = (path for path in values if path not in names and not is_dropped(path, anything))
         unknown = next(others, None)
         if unknown is not None:
             why = "no row that the features were inferred from has it"

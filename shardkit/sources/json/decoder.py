@@ -326,6 +326,8 @@ def _prefixes(path: str) -> Iterable[str]:
 
 
 def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:
+    if feature.is_json:
+        return msgspec.Raw, _ABSENT
     if mode == "written":
         return (msgspec.Raw, _ABSENT) if feature.is_scalar else (list[msgspec.Raw] | None, None)
     if mode == "string" or feature.dtype in ("string", "bytes"):
@@ -338,6 +340,8 @@ def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:
 
 
 def _to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
+    if feature.is_json:
+        return pa.array((None if bytes(v) == b"null" else bytes(v).decode() for v in values), pa.string())
     if mode == "written":
         values = [_written(v, feature, row) for row, v in enumerate(values)]
     type_: pa.DataType = pa.string()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from shardkit.errors import DamagedFileError
+from shardkit.errors import DamagedFileError, ShardkitError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered, place
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
@@ -17,7 +17,7 @@ from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_file
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers
 from shardkit.sources.json.decoder import try_decode
-from shardkit.sources.json.type_sample import Rows, infer_features
+from shardkit.sources.json.type_sample import Inferred, Rows, infer_features
 from shardkit.sources.json.value_modes import Mode, written_modes
 from shardkit.sources.text.blocks import Lines
 from shardkit.sources.text.line_numbers import LineNumbers
@@ -53,19 +53,15 @@ class JsonLinesSource(SourceSettings):
             UsageError: If a key holds values that do not go together, or that no example can hold.
             BadInputError: If a head is no JSON Lines, or all files are empty.
         """
-        features = infer_features(
-            sample_files([f for f in files if f.num_bytes]),
-            lambda f: _sample(f, options),
-            tolerates_bad_rows=options.tolerates_bad_rows,
-            dropped=options.drop_columns,
-            others=folder_names(files),
-            nothing=_NO_OBJECT if options.tolerates_bad_rows else _ONLY_BLANK,
-        )
-        return with_folder_columns(features, files, options.drop_columns)
+        return with_folder_columns(_infer(files, options).features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns nothing: JSON says what it is."""
-        return ()
+        """Returns which columns hold values of several types."""
+        try:
+            return _infer(files, options).notes
+        except ShardkitError:
+            # The columns are declared, and these were not looked at.
+            return ()
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files at the ends of lines; a compressed file is one split.
@@ -126,6 +122,19 @@ class JsonLinesSource(SourceSettings):
                 yield maker.good_records(block, data, sieve.split_lines(data, block.offset, only_first=not tolerates))
             else:
                 yield maker.clean(block, *parsed)
+
+
+# `notes` is asked behind `infer`.
+@functools.lru_cache(maxsize=1)
+def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
+    return infer_features(
+        sample_files([f for f in files if f.num_bytes]),
+        lambda f: _sample(f, options),
+        tolerates_bad_rows=options.tolerates_bad_rows,
+        dropped=options.drop_columns,
+        others=folder_names(files),
+        nothing=_NO_OBJECT if options.tolerates_bad_rows else _ONLY_BLANK,
+    )
 
 
 class _Beginning(NamedTuple):

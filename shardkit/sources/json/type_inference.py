@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -23,18 +24,21 @@ MAX_DEPTH = 128
 
 _EXACT_INTEGER = 2**53
 _NUM_LOOKED_AT = 1_000
+# Objects of more keys, of which each holds less than one of so many, are maps.
+_MANY_KEYS, _FEW_OF_THEM = 16, 4
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _UNUSUAL = re.compile(r'["\\\x00-\x1f]')
 _KINDS: dict[type, JsonKind] = {int: "int", float: "float", bool: "bool", str: "string"}
 
 
 class Seen(msgspec.Struct):
-    """What one key has held so far.
+    """What one key has held so far, objects aside.
 
     Attributes:
-        kinds: Where each kind of value was first seen.
+        kinds: Where each kind of value was first seen, in lists as well.
         list_place: Where a list was first seen; None if never.
         scalar_place: Where a single value was first seen; None if never.
+        is_nested: Whether some list held an object, a list or a null.
         exact_integers: Whether float64 holds all integers.
         fits_float32: Whether float32 holds all numbers to the last digit.
     """
@@ -42,8 +46,31 @@ class Seen(msgspec.Struct):
     kinds: dict[JsonKind, str] = {}
     list_place: str | None = None
     scalar_place: str | None = None
+    is_nested: bool = False
     exact_integers: bool = True
     fits_float32: bool = True
+
+
+class SeenObjects(msgspec.Struct):
+    """What the objects below one key were.
+
+    Attributes:
+        place: Where the first one was seen.
+        num_objects: How many there were.
+        keys: How many of them held each key.
+        has_odd_key: Whether one held a key that cannot be a part of a column's name.
+    """
+
+    place: str
+    num_objects: int = 0
+    keys: Counter[str] = msgspec.field(default_factory=Counter)
+    has_odd_key: bool = False
+
+    @property
+    def is_map(self) -> bool:
+        """Whether the keys are rather values: none at all, or many of which an object holds few."""
+        is_wide = len(self.keys) > _MANY_KEYS and self.keys.total() * _FEW_OF_THEM < len(self.keys) * self.num_objects
+        return not self.keys or is_wide or self.has_odd_key
 
 
 def is_too_deep(text: bytes) -> bool:
@@ -82,20 +109,23 @@ class ShapeObserver:
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
-        self._objects: dict[str, str] = {}
+        self._objects: dict[str, SeenObjects] = {}
+        # Of the keys of rows, in the order in which they were first seen.
+        self._order: dict[str, int] = {}
+        self.notes: list[str] = []
 
     def add(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
         """Takes in rows, each with the place it stands at.
 
         Raises:
-            UsageError: If a value has no place in an example.
+            UsageError: If a key cannot name a column, or the only row has a list of objects, which are the rows rather.
         """
         columns: dict[str, tuple[list[int], list[Any]]] = {}
         known: set[str] = set()
         for row_index, (place, row) in enumerate(rows):
             if not known >= row.keys() or dict in map(type, row.values()):
                 # A new key, or an object inside of the row.
-                self._note_objects(row, place, "")
+                self._note_keys(row, place)
                 known |= row.keys()
                 row = dict(flatten(row))
             for path, value in row.items():
@@ -123,8 +153,11 @@ class ShapeObserver:
                 if v is not None
                 for item in (v if isinstance(v, list) else [v])
             ]
-            places, values = [p for p, _ in spread], [v for _, v in spread]
-            _refuse_items(path, values, places, is_document=is_document)
+            plain = [(p, item) for p, item in spread if type(item) in _KINDS]
+            seen.is_nested |= len(plain) < len(spread)
+            if is_document and any(isinstance(item, dict) for _, item in spread):
+                _refuse_document(path, places[0])
+            places, values = [p for p, _ in plain], [v for _, v in plain]
         else:
             present = [v is not None for v in values]
             if not all(present):
@@ -140,24 +173,47 @@ class ShapeObserver:
             seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
         seen.fits_float32 = seen.fits_float32 and _fit_float32(integers) and _fit_float32(floats)
 
-    def features(self) -> Features:
+    def features(self, *, takes_mixed: bool = False) -> Features:
         """Returns the features, in the order in which their keys were first seen.
 
-        Raises:
-            UsageError: If the kinds of a key's values do not go together; names where each was seen.
-        """
-        for path, place in self._objects.items():
-            if path in self._seen and (self._seen[path].kinds or self._seen[path].list_place):
-                other = self._seen[path]
-                elsewhere = other.scalar_place or other.list_place or ""
-                raise _clash(path, "an object", place, "a value", elsewhere)
-        return tuple(
-            _feature(path, seen)
-            for path, seen in self._seen.items()
-            if seen.kinds or seen.list_place or path not in self._objects
-        )
+        Args:
+            takes_mixed: Whether a key that holds values of several kinds by turns is a `json` column.
 
-    def _note_objects(self, row: dict[str, Any], place: str, prefix: str) -> None:
+        Raises:
+            UsageError: If it is not, and a key holds such; names where each was seen.
+        """
+        maps = {path for path, objects in self._objects.items() if objects.is_map}
+        for path, objects in self._objects.items():
+            if (other := self._seen.get(path)) is not None and (place := other.scalar_place or other.list_place):
+                self._refuse_or_note(_clash(path, "an object", objects.place, "a value", place), takes_mixed)
+                maps.add(path)
+        # Within a json column there are no others.
+        maps = {path for path in maps if not any(parent in maps for parent in _parents(path))}
+        features = [make_feature(path, "json", nullable=True) for path in maps]
+        for path, seen in self._seen.items():
+            is_inside = path in maps or any(parent in maps for parent in _parents(path))
+            if not is_inside and (seen.kinds or seen.list_place or path not in self._objects):
+                features.append(self._feature(path, seen, takes_mixed))
+        return tuple(sorted(features, key=lambda f: self._order[f.name.split("/")[0]]))
+
+    def _feature(self, path: str, seen: Seen, takes_mixed: bool) -> Feature:
+        if seen.is_nested:
+            return make_feature(path, "json", nullable=True)
+        shape: tuple[int | None, ...] = (None,) if seen.list_place else ()
+        try:
+            if seen.list_place and seen.scalar_place:
+                raise _clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
+            return make_feature(path, _dtype(path, seen), shape, nullable=True)
+        except UsageError as error:
+            self._refuse_or_note(error, takes_mixed)
+            return make_feature(path, "json", nullable=True)
+
+    def _refuse_or_note(self, error: UsageError, takes_mixed: bool) -> None:
+        if not takes_mixed:
+            raise error
+        self.notes.append(f"{error.what}, so it is a json column: {error.why or error.where}")
+
+    def _note_keys(self, row: dict[str, Any], place: str) -> None:
         for key, value in row.items():
             if why := why_no_name(key):
                 raise UsageError(
@@ -166,25 +222,35 @@ class ShapeObserver:
                     why=why,
                     next_step="Rename the key in the file, or leave it out with --drop-columns",
                 )
+            self._order.setdefault(key, len(self._order))
             if isinstance(value, dict):
-                self._objects.setdefault(f"{prefix}{key}", place)
-                self._note_objects(value, place, f"{prefix}{key}/")
+                self._note_object(key, value, place)
+
+    def _note_object(self, path: str, value: dict[str, Any], place: str) -> None:
+        objects = self._objects.setdefault(path, SeenObjects(place=place))
+        objects.num_objects += 1
+        objects.keys.update(value.keys())
+        for key, below in value.items():
+            objects.has_odd_key |= why_no_name(key) is not None
+            if isinstance(below, dict):
+                self._note_object(f"{path}/{key}", below, place)
 
 
-def _refuse_items(path: str, items: list[Any], places: list[str], *, is_document: bool) -> None:
-    # The rows can stand in a list of objects where the file holds no other object.
-    for item, place in zip(items, places, strict=True):
-        if type(item) not in _KINDS:
-            what = {"dict": "objects", "list": "lists", "NoneType": "nulls"}[type(item).__name__]
-            key = shlex.quote(path.replace("/", "."))
-            rows = f", or take its objects as the rows with --records {key}" if is_document else ""
-            raise UsageError(
-                f"column {shown(path)} is a list of {what}",
-                where=place,
-                why="which a tf.train.Example cannot hold",
-                next_step=f"Leave it out with {drop_option([path])}, or change it in the source"
-                f"{rows if what == 'objects' else ''}",
-            )
+def _parents(path: str) -> Iterator[str]:
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
+def _refuse_document(path: str, place: str) -> None:
+    key = shlex.quote(path.replace("/", "."))
+    raise UsageError(
+        f"column {shown(path)} is a list of objects",
+        where=place,
+        why="the file holds no other object, so these may be the rows",
+        next_step=f"Take its objects as the rows with --records {key}, or leave it out with {drop_option([path])}",
+    )
 
 
 def _fit_float32(numbers: Iterable[int | float]) -> bool:
@@ -194,13 +260,6 @@ def _fit_float32(numbers: Iterable[int | float]) -> bool:
         if not fits_float32(pa.array(some, pa.string())):
             return False
     return True
-
-
-def _feature(path: str, seen: Seen) -> Feature:
-    if seen.list_place and seen.scalar_place:
-        raise _clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
-    shape: tuple[int | None, ...] = (None,) if seen.list_place else ()
-    return make_feature(path, _dtype(path, seen), shape, nullable=True)
 
 
 def _dtype(path: str, seen: Seen) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Features
@@ -23,6 +23,13 @@ _FEW = 10
 _MANY_CELLS = 10
 
 
+class Inferred(NamedTuple):
+    """Features, and notes for the user on columns that hold values of several types."""
+
+    features: Features
+    notes: tuple[str, ...]
+
+
 def infer_features(
     files: Iterable[RawFile],
     sample: Callable[[RawFile], Iterable[Rows]],
@@ -31,8 +38,8 @@ def infer_features(
     dropped: tuple[str, ...] = (),
     others: tuple[str, ...] = (),
     nothing: str = "there is no object in the input files",
-) -> Features:
-    """Returns the features that the objects of some files have.
+) -> Inferred:
+    """Returns the features that the objects of some files have, and notes on them.
 
     Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
     that are seen of a file are such. Where bad rows are tolerated, less than half may, a tenth may also hold what no
@@ -64,11 +71,11 @@ def infer_features(
     _check_no_columns([row for part in parts for found in part for row in found])
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
-    features = _reconcile(parts, tolerates_bad_rows)
-    check_dropped(dropped, [*(f.name for f in features), *seen, *others], "the rows that were looked at")
-    if not features:
+    found = _reconcile(parts, tolerates_bad_rows)
+    check_dropped(dropped, [*(f.name for f in found.features), *seen, *others], "the rows that were looked at")
+    if not found.features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
-    return features
+    return found
 
 
 def _check_no_columns(rows: Rows) -> None:
@@ -88,7 +95,7 @@ def _check_no_columns(rows: Rows) -> None:
         )
 
 
-def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
+def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Inferred:
     try:
         return _observe(chain.from_iterable(parts))
     except UsageError:
@@ -97,12 +104,12 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Features:
         usual = _usual(rows, tolerates_bad_rows)
         num_other = len(rows) - len(usual)
         if tolerates_bad_rows and 2 * len(usual) > len(rows):
-            # A row of unusual types becomes a bad row; a column that no example can hold is an error for the user.
+            # A row of unusual types becomes a bad row; a key that names no column is an error for the user.
             num_other = sum(map(_is_unsupported, rows))
-        if num_other * _FEW > len(rows):
-            raise
-        if not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found):
-            raise
+        if num_other * _FEW > len(rows) or (
+            not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found)
+        ):
+            return _observe(chain.from_iterable(parts), takes_mixed=True)
         return _observe([usual])
 
 
@@ -112,28 +119,29 @@ def _is_other(found: Rows, usual: Rows) -> bool:
     return not any(place in places for place, _ in found)
 
 
-def _observe(parts: Iterable[Rows]) -> Features:
+def _observe(parts: Iterable[Rows], *, takes_mixed: bool = False) -> Inferred:
     observer = ShapeObserver()
     for rows in parts:
         observer.add(rows)
-    return observer.features()
+    return Inferred(observer.features(takes_mixed=takes_mixed), tuple(observer.notes))
 
 
 def _usual(rows: Rows, may_be_unsupported: bool) -> Rows:
-    # The rows whose values all have the most frequent kind of their key. Rows that no example can hold stay in where
-    # they have to be an error.
+    # The rows whose values all have the most frequent kind of their key. Rows with a key that names no column stay in
+    # where they have to be an error.
     kinds = [{key: kind for key, kind in _kinds(row) if kind is not None} for _, row in rows]
     counts: dict[str, Counter[str]] = {}
     for found in kinds:
         for key, kind in found.items():
             counts.setdefault(key, Counter())[kind] += 1
-    most = {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
+    # A json column takes all kinds.
+    most = {key: counter.most_common(1)[0][0] for key, counter in counts.items() if not _is_json(counter)}
     usual: Rows = []
     for row, found in zip(rows, kinds, strict=True):
         if "unsupported" in found.values():
             is_usual = not may_be_unsupported
         else:
-            is_usual = all(kind == most[key] for key, kind in found.items())
+            is_usual = all(kind == most.get(key, kind) for key, kind in found.items())
         if is_usual:
             usual.append(row)
     return usual
@@ -149,8 +157,12 @@ def _kinds(row: Row) -> Iterator[tuple[str, str | None]]:
         parents = path.split("/")[:-1]
         for number in range(1, len(parents) + 1):
             yield "/".join(parents[:number]), "object"
-    if any(map(why_no_name, _keys(row))):
+    if any(map(why_no_name, row)):
         yield "\0keys", "unsupported"
+
+
+def _is_json(kinds: Counter[str]) -> bool:
+    return kinds.most_common(1)[0][0] == "json"
 
 
 def _is_unsupported(row: tuple[str, Row]) -> bool:
@@ -162,8 +174,10 @@ def _kind(value: Any) -> str | None:
         return None
     if isinstance(value, list):
         kinds = {_kind(item) for item in value}
-        if len(kinds) > 1 or kinds & {None, "object", "unsupported"} or any(isinstance(item, list) for item in value):
-            return "unsupported"
+        if kinds & {None, "object", "json"} or any(isinstance(item, list) for item in value):
+            return "json"
+        if len(kinds) > 1:
+            return "list of mixed"
         return f"list of {kinds.pop()}" if kinds else None
     if isinstance(value, dict):
         return "object"
@@ -172,10 +186,3 @@ def _kind(value: Any) -> str | None:
 
 def _is_small(value: float) -> bool:
     return isinstance(value, int) and -_EXACT_INTEGER <= value <= _EXACT_INTEGER
-
-
-def _keys(row: Row) -> Iterator[str]:
-    for key, value in row.items():
-        yield key
-        if isinstance(value, dict):
-            yield from _keys(value)

@@ -29,8 +29,9 @@ def written_modes(features: Features, rows: Iterable[dict[str, Any]]) -> dict[st
         features: The features.
         rows: Objects; as many as it takes are looked at.
     """
-    by_name = {f.name: f for f in features}
-    votes: dict[str, list[Mode]] = {f.name: [] for f in features}
+    # A json column is written as it is.
+    by_name = {f.name: f for f in features if not f.is_json}
+    votes: dict[str, list[Mode]] = {name: [] for name in by_name}
     is_open = set(votes)
     for row in rows:
         for path, value in flatten(row):

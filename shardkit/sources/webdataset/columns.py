@@ -46,7 +46,6 @@ _KINDS: dict[str, Kind] = {
 _INTEGER = re.compile(rb"\s*-?(0|[1-9][0-9]{0,18})\s*")
 _MAX_INTEGER = 2**63
 _NPY_MEDIA_TYPE = "application/x-npy"
-_JSON_MEDIA_TYPE = "application/json"
 _KEYS = re.compile(rb'"\s*:')
 
 
@@ -142,8 +141,7 @@ def _infer_extension(extension: str, values: list[tuple[str, bytes]], nullable: 
     if kind == "text":
         return [make_feature(extension, "string", nullable=nullable)]
     if kind == "json":
-        text = make_feature(extension, "string", nullable=nullable, media_type=_JSON_MEDIA_TYPE)
-        return _json_features(extension, values) or [text]
+        return _json_features(extension, values) or [make_feature(extension, "json", nullable=nullable)]
     if kind == "npy":
         return [_npy_feature(extension, values, nullable)]
     media_type = _MEDIA_TYPES.get(extension.rpartition(".")[2])
@@ -227,8 +225,9 @@ def _column(feature: Feature, blobs: list[bytes | None], max_pixels: int) -> tup
         return _npy_column(feature, blobs)
     texts = cast_column(pa.array(blobs, pa.binary()), make_feature(feature.name, "string", nullable=True)).column
     if feature.dtype == "string":
-        if feature.media_type == _JSON_MEDIA_TYPE:
-            _check_json(feature.name, blobs)
+        if feature.is_json:
+            for row, blob in enumerate(blobs):
+                _check_depth(feature.name, row, blob or b"")
         return cast_column(texts, feature)
     return cast_column(pc.utf8_trim_whitespace(texts), feature)
 
@@ -243,17 +242,6 @@ def _check_images(feature: Feature, blobs: list[bytes | None], max_pixels: int) 
             raise BadValueError(feature.name, row, "an image that can be used", str(error)) from error
         if feature.media_type not in ("image/*", media_type):
             raise BadValueError(feature.name, row, feature.media_type or "", media_type)
-
-
-def _check_json(extension: str, blobs: list[bytes | None]) -> None:
-    for row, blob in enumerate(blobs):
-        if blob is None:
-            continue
-        _check_depth(extension, row, blob)
-        try:
-            msgspec.json.decode(blob)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise BadValueError(extension, row, "JSON", _reason(error)) from error
 
 
 def _json_columns(

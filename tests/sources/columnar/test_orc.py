@@ -74,10 +74,11 @@ def test_repeated_values_do_not_fill_the_memory(tmp_path):
     assert max(p.batch.nbytes for p in found) < 16 * 2**20
 
 
-def test_a_map_is_refused_by_name(tmp_path):
+def test_a_map_is_json(tmp_path):
     table = pa.table({"fine": [1], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})
-    with pytest.raises(UsageError, match="column 'm' has the type map<"):
-        read(write(tmp_path / "a.orc", table))
+    features, found = read(write(tmp_path / "a.orc", table))
+    assert [f.describe_type() for f in features] == ["int64", "json"]
+    assert found.to_pylist() == [{"fine": 1, "m": '{"k":1}'}]
 
 
 @pytest.mark.full

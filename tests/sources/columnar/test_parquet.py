@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,19 +71,44 @@ def test_structs_are_flattened_with_their_nulls(tmp_path):
     assert found.to_pylist() == [{"a/b": 1, "a/c/d": "x"}, {"a/b": None, "a/c/d": None}, {"a/b": 2, "a/c/d": None}]
 
 
+MAP = pa.map_(pa.string(), pa.list_(pa.int8()))
+ODD = {"d": pa.decimal128(5, 2), "t": pa.date32(), "b": pa.binary(), "f": pa.float32(), "e": pa.bool_()}
+ODDS = pa.list_(pa.struct(ODD))
+
+
 @pytest.mark.parametrize(
-    ("column", "part"),
+    ("column", "values"),
     [
-        (pa.array([[[1]]]), "'a' has the type list<"),
-        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "'a' has the type map<"),
-        (pa.array([[{"x": 1}]]), "'a' has the type list<"),
+        (pa.array([[[1], []], None, []]), [[[1], []], None, []]),
+        (pa.array([[("k", [1]), ("l", None)], None, []], MAP), [{"k": [1], "l": None}, None, {}]),
+        (pa.array([[("k", [1]), ("k", [2])]], MAP), [[["k", [1]], ["k", [2]]]]),
+        (pa.array([[(2, "x")]], pa.map_(pa.int64(), pa.string())), [[[2, "x"]]]),
+        (pa.array([[{"x": 1}, None, {"x": None}], None]), [[{"x": 1}, None, {"x": None}], None]),
+        (pa.array([[["a"]]]), [[["a"]]]),
+        (
+            pa.array(
+                [[{"d": Decimal("1.50"), "t": date(2020, 2, 29), "b": b"\xff", "f": math.nan, "e": True}]],
+                ODDS,
+            ),
+            [[{"d": "1.50", "t": "2020-02-29", "b": "/w==", "f": "NaN", "e": True}]],
+        ),
+        (pa.array([[[-math.inf, 0.1]]]), [[["-Infinity", 0.1]]]),
     ],
 )
-def test_types_without_a_place_are_refused(tmp_path, column, part):
-    with pytest.raises(UsageError) as caught:
-        read(write(tmp_path, {"fine": [1], "a": column}))
-    assert part in str(caught.value)
-    assert "a.parquet" in str(caught.value)
+def test_what_is_nested_is_json(tmp_path, column, values):
+    table = {"fine": range(len(column) + 2), "a": pa.concat_arrays([column, column.slice(0, 1), column.slice(0, 1)])}
+    path = write(tmp_path, pa.table(table).slice(1), row_group_size=2)
+    features, found = read(path)
+    assert [f.describe_type() for f in features] == ["int64", "json"]
+    wanted = [*values, values[0], values[0]][1:]
+    assert [None if v is None else json.loads(v) for v in found["a"].to_pylist()] == wanted
+
+
+def test_lists_of_equal_lists_are_arrays(tmp_path):
+    array = pa.array([[[1, 2], [3, 4], [5, 6]], [[7, 8], [9, 0], [1, 2]]], pa.list_(pa.list_(pa.int16(), 2), 3))
+    features, found = read(write(tmp_path, {"a": array}))
+    assert (features[0].dtype, features[0].shape) == ("int16", (3, 2))
+    assert found["a"].to_pylist() == [[1, 2, 3, 4, 5, 6], [7, 8, 9, 0, 1, 2]]
 
 
 def test_columns_without_nulls_are_not_nullable(tmp_path):

@@ -74,8 +74,9 @@ def test_rows_of_a_document(tmp_path, pack):
 
 
 def test_a_bad_row_keeps_its_line(tmp_path):
-    (tmp_path / "a.json").write_text('{"n": 1,\n "data": [\n  {"id": 1},\n  {"id": "x"}\n]}')
-    with pytest.raises((BadInputError, UsageError), match=r"line 4|row 2"):
+    good = '  {"id": 1},\n' * 20
+    (tmp_path / "a.json").write_text(f'{{"n": 1,\n "data": [\n{good}  {{"id": "x"}}\n]}}')
+    with pytest.raises((BadInputError, UsageError), match=r"line 23|row 21"):
         read(tmp_path / "a.json", "data")
 
 

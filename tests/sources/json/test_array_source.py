@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
 from shardkit.features import make_feature
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
@@ -63,18 +63,17 @@ def test_nesting_lists_and_absent_keys(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "part"),
+    ("value", "path", "inner"),
     [
-        ({"a": {"b": [{"c": 1}]}}, "'a/b' is a list of objects"),
-        ({"a": [[1]]}, "'a' is a list of lists"),
-        ({"a": [1, None]}, "'a' is a list of nulls"),
+        ({"a": {"b": [{"c": 1}]}}, "a/b", [{"c": 1}]),
+        ({"a": [[1]]}, "a", [[1]]),
+        ({"a": [1, None]}, "a", [1, None]),
     ],
 )
-def test_what_no_example_can_hold_is_refused_by_its_path(tmp_path, value, part):
-    path = write(tmp_path, json.dumps([{"x": 1}, value]))
-    with pytest.raises(UsageError, match=part) as caught:
-        read(path)
-    assert "row 2" in str(caught.value)
+def test_what_is_nested_is_json(tmp_path, value, path, inner):
+    described, rows, _ = read(write(tmp_path, json.dumps([{"x": 1}, value])))
+    assert described == {"x": "int64", path: "json"}
+    assert [row[path] and json.loads(row[path]) for row in rows] == [None, inner]
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,6 @@ def test_tables_that_are_no_labels(tmp_path):
     assert "no name of a file" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\n,3\n"))
     assert "there are no labels in l.csv" in fails(folder, text(tmp_path, "l.csv", ""))
     assert "names of files and nothing else" in fails(folder, text(tmp_path, "l.txt", "file\na.png\n"))
-    nested = text(tmp_path, "l.jsonl", '{"file": "a.png", "boxes": [[1, 2], [3, 4]]}\n')
-    assert fails(folder, nested).endswith("Leave it out of the labels.")
     assert "no XML files" in fails(folder, images(tmp_path / "more", "x.png", "y.png"))
     assert "no kind that is read" in fails(folder, images(tmp_path / "one", "x.png") / "x.png")
     assert "line 3" in fails(folder, text(tmp_path, "l.csv", "file,y\na.png,2\nb.png\n"), kind=BadInputError)

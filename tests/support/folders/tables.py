@@ -224,7 +224,12 @@ TABLES = (
         label=("column_1",),
     ),
     Case("JSON by columns, as pandas writes it", _one("a.json", _BY_COLUMNS, []), refusal=("orient='records'",)),
-    Case("lists of objects in JSON Lines", _one("orders.jsonl", _ORDERS, []), refusal=("--drop-columns items",)),
+    Case(
+        "lists of objects in JSON Lines",
+        _one("orders.jsonl", _ORDERS, [("train", i, f'[{{"sku":"a{i}"}},{{"sku":"b{i}"}}]') for i in range(9)]),
+        key="id",
+        label=("items",),
+    ),
     Case(
         "lists of objects, --records",
         _one("orders.jsonl", _ORDERS, []),
