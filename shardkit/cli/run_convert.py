@@ -25,7 +25,6 @@ from shardkit.cli.stop_convert import end_now, hard_stop, stop_and_exit, stop_be
 from shardkit.conversion.commit.commit import COMMITTED_FILE, Committed, find_commit, may_be_committed, refuse_existing
 from shardkit.conversion.exchange import fetch_signs, offer_plan
 from shardkit.conversion.extract.extract import fetch_extracted, load_extracted
-from shardkit.conversion.failures import NO_MEMORY
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.conversion.inputs.database_rows import forget_server_rows
 from shardkit.conversion.inputs.inspect_inputs import remember
@@ -42,7 +41,7 @@ from shardkit.dataset.append_info import own_inputs
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
 from shardkit.runtime.bounded import steps_bounded
-from shardkit.runtime.process_limits import EXIT_NO_MEMORY
+from shardkit.runtime.process_limits import EXIT_NO_MEMORY, NO_MEMORY
 from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB, format_count, format_number
 
@@ -96,7 +95,8 @@ def convert(
     try:
         made = _run(prepared, num_workers or _default_workers(plan, engine), engine, display)
     except OutOfSpaceError as error:
-        raise explain_full_disk(plan, error).with_state(_state_of(plan)) from error
+        told = error if error.what.startswith(NO_MEMORY) else explain_full_disk(plan, error)
+        raise told.with_state(_state_of(plan)) from error
     except ShardkitError as error:
         error.with_state(_state_of(plan))
         raise

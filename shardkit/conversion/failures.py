@@ -18,12 +18,12 @@ from shardkit.conversion.plan import Plan
 from shardkit.conversion.work_folder import FAILURE_FILE, FAILURE_RESERVE_BYTES, FAILURE_RESERVE_FILE
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError
+from shardkit.runtime.process_limits import NO_MEMORY
 from shardkit.storage import files as storage
 
 # For workers that share no disk: the next try may mend an error of a store, which must not hide a lasting error.
 PASSING_FILE = "passing-failure.json"
 FAILURE_FILES = (FAILURE_FILE, PASSING_FILE)
-NO_MEMORY = "there is not enough memory"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shardkit.units import GiB, MiB, format_size
 
+NO_MEMORY = "there is not enough memory"
 EXIT_NO_MEMORY = 71  # EX_OSERR of <sysexits.h>.
 
 _PR_SET_PDEATHSIG = 1

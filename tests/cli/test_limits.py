@@ -5,6 +5,10 @@ import sqlite3
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 
 from shardkit.dataset.open import list_versions
@@ -82,6 +86,29 @@ def test_too_little_memory_while_planning_names_the_file_and_the_option(tmp_path
     assert code == 6
     assert "there is not enough memory in bomb.csv.gz: --max-memory allows 256 MiB a process" in said
     assert peak_bytes < 400 * MiB
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_sound_file_that_needs_too_much_memory_is_not_called_damaged(tmp_path, convert, kind, policy):
+    num_rows = 300_000
+    offsets = np.arange(num_rows + 1, dtype=np.int32) * 1_000
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.random.default_rng(0).bytes(num_rows * 1_000))]
+    table = pa.table({"id": range(num_rows), "b": pa.Array.from_buffers(pa.binary(), num_rows, buffers)})
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if kind == "parquet":
+        pq.write_table(table, folder / "big.parquet", num_rows, data_page_size=1 << 30, use_dictionary=False)
+        pq.write_table(table.slice(0, 10), folder / "small.parquet")
+    else:
+        feather.write_feather(table, folder / "big.arrow", "lz4", chunksize=num_rows)
+        feather.write_feather(table.slice(0, 10), folder / "small.arrow", "lz4")
+    limit = "200MiB" if kind == "parquet" else "256MiB"
+    code, said, _ = convert("folder", "--on-bad-record", policy, "--max-memory", limit)
+    assert code == 6, said
+    assert f"big.{kind}" in said
+    assert f"--max-memory allows {limit.replace('M', ' M')} a process" in said
+    assert "damaged" not in said
 
 
 def test_a_map_that_eats_memory_while_planning_is_ended_by_max_memory(convert):

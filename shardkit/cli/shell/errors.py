@@ -20,7 +20,7 @@ import click
 
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
 from shardkit.runtime.early_signals import stopped_sentence
-from shardkit.runtime.process_limits import memory_told
+from shardkit.runtime.process_limits import NO_MEMORY, memory_told
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 EXIT_BUG = 70
@@ -154,7 +154,7 @@ def _translate(error: BaseException) -> ShardkitError | None:
         told = memory_told()
         step = "Free some, then run the same command again"
         return OutOfSpaceError(
-            "there is not enough memory",
+            NO_MEMORY,
             where=next(iter(getattr(error, "__notes__", ())), None),
             why=told,
             next_step=step if told is None else "Run the same command again with a larger --max-memory",

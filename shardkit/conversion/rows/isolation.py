@@ -18,6 +18,8 @@ import msgspec
 
 from shardkit.conversion.plan import Plan, plan_file
 from shardkit.conversion.rows.attempts import (
+    READING,
+    Place,
     forget_attempt,
     is_suspect,
     read_place,
@@ -25,8 +27,9 @@ from shardkit.conversion.rows.attempts import (
     take_suspicion,
 )
 from shardkit.conversion.rows.crash_records import load_crash_record, narrow, narrow_at_first, save_crash_record
-from shardkit.errors import BadInputError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import leave_if_memory_is_short
+from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
+from shardkit.runtime.process_limits import NO_MEMORY, leave_if_memory_is_short, memory_told
+from shardkit.sources.base import InputSplit
 from shardkit.units import format_count
 
 Step = Literal["extract", "survey"]
@@ -40,6 +43,7 @@ WORKER = "shardkit.conversion.extract.isolated_worker"
 _POLL_SECONDS = 0.1
 EXIT_FAILED = 3
 EXIT_NO_MEMORY = 4
+_OUT_OF_MEMORY = "ran out of memory (see --max-memory)"
 _MAX_PROCESSES = 1_000
 
 
@@ -87,6 +91,7 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
     Raises:
         ShardkitError: What the step raised.
         BadInputError: If more rows bring a process down than may be bad, or than anyone would wait for.
+        OutOfSpaceError: If a process has too little memory to read a file of many rows.
         StorageError: If processes end for no reason that a row could have.
     """
     split = plan.input_splits[input_split_index]
@@ -101,6 +106,13 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
             return
         place = read_place(plan.work_dir, input_split_index)
         forget_attempt(plan.work_dir, input_split_index)
+        if how == _OUT_OF_MEMORY and place is not None and _reads_many_rows(split, place):
+            raise OutOfSpaceError(
+                f"{NO_MEMORY} to read a file",
+                where=plan.files[max(split.file_start, place.file_index)].name,
+                why=memory_told() or "--max-memory says how much a process may ask for",
+                next_step="Run the same command again with a larger --max-memory",
+            )
         crash_record = load_crash_record(plan, input_split_index)
         known = None if place is None else narrow(crash_record, place, how, split.file_stop - split.file_start)
         if known is None:
@@ -119,6 +131,12 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
         why="no row of it is to blame",
         next_step="Run the same command again; if it ends the same way, report it",
     )
+
+
+def _reads_many_rows(split: InputSplit, place: Place) -> bool:
+    # Of several files that are read in one split without parts, each is a row.
+    is_one_file = split.file_stop - split.file_start == 1 or (bool(split.parts) and place.file_index >= 0)
+    return place.phase == READING and is_one_file
 
 
 def _files_of(plan: Plan, input_split_index: int) -> str:
@@ -144,7 +162,7 @@ def _try(plan: Plan, input_split_index: int, step: Step) -> str | None:
             raise ShardkitError.from_dict(failure.error)
         raise RuntimeError(failure.traceback)
     if process.returncode == EXIT_NO_MEMORY:
-        return "ran out of memory (see --max-memory)"
+        return _OUT_OF_MEMORY
     return describe_end(process.returncode)
 
 

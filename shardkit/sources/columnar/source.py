@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -26,13 +27,14 @@ from shardkit.sources.base import (
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files
 from shardkit.sources.columns.union_notes import union_notes
+from shardkit.sources.files.expansion_limit import largest_expansion
 from shardkit.sources.files.streams import guard_unchanged
 from shardkit.units import format_size
 
 # With so many splits all workers are busy, and smaller splits would only read some rows in vain to reach others.
 _ENOUGH_SPLITS = 4
 
-_DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)
+_FAILURES = (MemoryError, pa.ArrowException, OSError, ValueError, OverflowError)
 
 
 class Container(ABC):
@@ -188,7 +190,11 @@ class ColumnarSource(SourceSettings, ABC):
                 yield container
         except ShardkitError:
             raise
-        except _DAMAGE as error:
+        except _FAILURES as error:
+            if _is_of_memory(error, file):
+                short = error if isinstance(error, MemoryError) else MemoryError(str(error))
+                short.add_note(place(file))  # The message at the end of a command names it.
+                raise short from error.__cause__
             if getattr(error, "errno", None):
                 raise StorageError("the file cannot be read", where=place(file), why=str(error)) from error
             raise self.explain(error, file) or self._damaged(error, file) from error
@@ -200,6 +206,14 @@ class ColumnarSource(SourceSettings, ABC):
             where=place(file),
             why=f"{text.rstrip('.')} ({format_size(file.num_bytes)})",
         )
+
+
+def _is_of_memory(error: Exception, file: RawFile) -> bool:
+    # Arrow reports some allocations as errors of the file. No sound file asks for more than it may expand to.
+    found = re.search(r"alloc of size (\d+) failed", str(error))
+    if found is None:
+        return isinstance(error, MemoryError)
+    return int(found[1]) <= largest_expansion(file.num_bytes, file.max_expansion)
 
 
 def _cut_rows(split: InputSplit, num_rows: int, max_parts: int) -> Iterator[InputSplit]:
