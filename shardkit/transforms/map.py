@@ -40,7 +40,7 @@ from shardkit.transforms.steps import (
     empty_batch,
     run_halving,
 )
-from shardkit.transforms.user_code import OPTION, UserCodeError, load_function
+from shardkit.transforms.user_code import OPTION, UserCodeError, UserMemoryError, load_function
 
 ROW_COLUMN = "__row__"
 
@@ -188,7 +188,10 @@ class MapStep:
         try:
             return self._ask(sample_batch(before))
         except RowError as error:
-            why = (first_error or error).why
+            first = first_error or error
+            if isinstance(first.__cause__, UserMemoryError):
+                raise MemoryError(first.why) from first
+            why = first.why
             raise self._wrong(
                 "cannot be planned", f"for a batch without rows, {why}", "Let it take a batch without rows"
             ) from error

@@ -23,6 +23,10 @@ class UserCodeError(Exception):
     """Code of the user raised something; the text says what, and on which line of the file."""
 
 
+class UserMemoryError(UserCodeError):
+    """One request of the user's code was larger than what is left of memory."""
+
+
 @functools.lru_cache(maxsize=16)
 def load_function(reference: str, sha256: str | None) -> Callable[..., Any]:
     """Returns the function that `FILE.py:function` names, with what it raises turned into UserCodeError or MemoryError.
@@ -70,10 +74,13 @@ def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # Ctrl-C reaches the main thread alone.
         # Where memory is short, another thread of this process may have taken it, so no row is blamed.
-        told = None if isinstance(error, MemoryError) and is_memory_short() else _tell(path, error)
+        is_of_memory = isinstance(error, MemoryError)
+        told = None if is_of_memory and is_memory_short() else _tell(path, error)
         # The locals of the failed function, perhaps all memory, would live as long as the message.
         traceback.clear_frames(error.__traceback__)
-    raise MemoryError if told is None else UserCodeError(told)
+    if told is None:
+        raise MemoryError
+    raise UserMemoryError(told) if is_of_memory else UserCodeError(told)
 
 
 def _tell(path: str, error: BaseException) -> str:

@@ -24,6 +24,9 @@ def eat(batch):
     while True:
         eaten.append(bytearray(50_000_000))
 
+def big(batch):
+    return batch, bytearray(1 << 46)
+
 def spin(batch):
     re.match(r"(a+)+$", "a" * 60 + "b")
 """
@@ -113,6 +116,12 @@ def test_a_sound_file_that_needs_too_much_memory_is_not_called_damaged(tmp_path,
 
 def test_a_map_that_eats_memory_while_planning_is_ended_by_max_memory(convert):
     code, said, _ = convert("rows.csv", "--map", "functions.py:eat", "--max-memory", "800MiB")
+    assert code == 6
+    assert "--max-memory allows 800 MiB a process" in said
+
+
+def test_a_map_that_asks_for_too_much_at_once_while_planning_is_ended_by_max_memory(convert):
+    code, said, _ = convert("rows.csv", "--map", "functions.py:big", "--max-memory", "800MiB")
     assert code == 6
     assert "--max-memory allows 800 MiB a process" in said
 
