@@ -201,6 +201,7 @@ def _tfdata_dataset(split: BatchSource, batch_size: int | None, settings: dict[s
         )
     names = settings.get("features")
     features = split.features if names is None else tuple(split.dataset.manifest.feature(name) for name in names)
+    num_steps = split.batches(global_batch_size=batch_size, **settings).num_steps
     check_sizes(split.dataset, split.name)
     tfdata = load_split(
         split.dataset,
@@ -219,7 +220,6 @@ def _tfdata_dataset(split: BatchSource, batch_size: int | None, settings: dict[s
         }
         return same | {f"{name}/present": bools for name, bools in present.items()}
 
-    num_steps = split.num_examples // batch_size
     return tfdata.map(as_tensors).take(num_steps).apply(tf.data.experimental.assert_cardinality(num_steps))
 
 

@@ -89,6 +89,15 @@ def test_what_stock_operations_cannot_do_is_refused(splits, settings, word):
         dataset(splits["train"], engine="tfdata", **{"global_batch_size": 50, **settings})
 
 
+@pytest.mark.parametrize(
+    ("global_batch_size", "reason"), [(501, "no batch of split 'train' is full"), (0, "at least 1")]
+)
+def test_all_engines_refuse_the_same_batch_sizes(splits, global_batch_size, reason):
+    for engine in ("reader", "tfdata"):
+        with pytest.raises(UsageError, match=reason):
+            dataset(splits["train"], engine=engine, global_batch_size=global_batch_size)
+
+
 def test_an_engine_that_is_not_there_is_refused(splits):
     with pytest.raises(UsageError, match=r"no engine 'tf'.*'reader', 'tfdata'"):
         dataset(splits["train"], engine="tf", global_batch_size=50)
