@@ -33,6 +33,9 @@ BEST = "best"
 # Where an optimizer's state holds the moving average of the i-th trainable variable.
 _AVERAGE = "optimizer/averages/values/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
+# A run that is under way removes old checkpoints, also those that were just chosen.
+_MAX_CHOICES = 10
+
 
 class RestoredModel(NamedTuple):
     """A trained model and the meaning of its outputs.
@@ -87,7 +90,20 @@ def restore_model(
     )
     if tuple(outputs.shape[1:]) not in [(record.label.num_outputs,), ()]:
         raise _another_model(path, f"its output has the shape {list(outputs.shape)}")
-    restore_weights(bundle, path)
+    for choices_left in reversed(range(_MAX_CHOICES)):
+        try:
+            restore_weights(bundle, path)
+        except tf.errors.OpError as error:
+            if not choices_left:
+                raise DamageError(
+                    "the checkpoint cannot be read",
+                    where=path,
+                    why=error.message,
+                    next_step="If the run is under way, run the same again when it has ended",
+                ) from error
+            step, path, notes = choose_checkpoint(folder, which, monitor)
+        else:
+            break
     check_finite(bundle, path)
     return RestoredModel(
         record,
@@ -100,13 +116,16 @@ def restore_model(
     )
 
 
-def choose_checkpoint(folder: RunFolder, which: str, monitor: str) -> tuple[int, str, tuple[str, ...]]:
+def choose_checkpoint(
+    folder: RunFolder, which: str, monitor: str, choices_left: int = _MAX_CHOICES
+) -> tuple[int, str, tuple[str, ...]]:
     """Returns the step and the path of a checkpoint that is whole, and notes for the user.
 
     Args:
         folder: Of the run.
         which: `newest` or `best`, where damaged ones are passed over, or the number of a step.
         monitor: The metric that decides which epoch is the best.
+        choices_left: How often to choose again where a run changes its checkpoints meanwhile.
 
     Raises:
         UsageError: If there is no such checkpoint.
@@ -148,6 +167,8 @@ def choose_checkpoint(folder: RunFolder, which: str, monitor: str) -> tuple[int,
         for path in kept[step]:
             if (damage := find_damage(path)) is None:
                 return step, path, tuple(notes)
+            if choices_left and kept_checkpoints(folder.checkpoints, folder.best) != kept:
+                return choose_checkpoint(folder, which, monitor, choices_left - 1)
             notes.append(f"the checkpoint {path} is damaged and is passed over: {damage}")
     raise DamageError(
         "the checkpoint cannot be read",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import make_feature
 from shardkit.reading.splits import open_splits
+from train.runs import restore_model as restoring
 from train.runs.evaluate import evaluate
 from train.runs.restore_model import restore_model
 from train.runs.run_folder import RunFolder, list_checkpoints
@@ -85,6 +86,38 @@ def test_a_damaged_checkpoint_is_passed_over_and_any_other_can_be_named(classifi
         restore_model(folder, str(newest))
     with pytest.raises(UsageError, match="no checkpoint '1'"):
         restore_model(folder, "1")
+
+
+def remove_when_called(monkeypatch, name, folder) -> None:
+    """Has a function of `restore_model` called after the run has removed its newest checkpoint, as if it was old."""
+    called = getattr(restoring, name)
+    (folder.checkpoints / "checkpoint").unlink()
+
+    def removed_first(*arguments):
+        for path in folder.checkpoints.glob(f"step-{max(list_checkpoints(folder.checkpoints), default=0)}.*"):
+            path.unlink()
+        return called(*arguments)
+
+    monkeypatch.setattr(restoring, name, removed_first)
+
+
+@pytest.mark.parametrize("name", ["restore_bundle", "find_damage"])
+def test_a_checkpoint_that_a_living_run_removes_is_chosen_again(classified, tmp_path, monkeypatch, name) -> None:
+    folder = copy_of(classified, tmp_path / "run")
+    (newest,) = list_checkpoints(folder.best)
+    remove_when_called(monkeypatch, name, folder)
+    restored = restore_model(folder)
+    assert restored.checkpoint == str(folder.best / f"step-{newest}")
+    assert not any("damaged" in note for note in restored.notes)
+
+
+def test_a_named_checkpoint_that_a_living_run_removes_is_told(classified, tmp_path, monkeypatch) -> None:
+    folder = copy_of(classified, tmp_path / "run")
+    shutil.rmtree(folder.best)
+    newest = list_checkpoints(folder.checkpoints)[-1]
+    remove_when_called(monkeypatch, "restore_bundle", folder)
+    with pytest.raises(UsageError, match=f"there is no checkpoint '{newest}'"):
+        restore_model(folder, str(newest))
 
 
 def test_the_best_checkpoint_stands_in_for_lost_ones_and_is_named(classified, tmp_path) -> None:
