@@ -24,7 +24,7 @@ import msgspec
 from shardkit.cli.shell.errors import explain, show
 from shardkit.cli.shell.supervised import END_OF_MESSAGE, EXIT_LOST_WORKER, Message, announce_end, begin_below
 from shardkit.conversion.rows.attempts import Place, is_suspect, list_attempts, suspect
-from shardkit.errors import StorageError
+from shardkit.errors import OutOfSpaceError, StorageError
 from shardkit.runtime.bounded import LATE_SIGNAL, BoundedStep, held_up
 from shardkit.runtime.early_signals import stop_at_once_on_signals
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY
@@ -238,18 +238,20 @@ def _give_up_planning(step: BoundedStep) -> int:
 
 
 def _give_up(end: _End, folder: Path | None) -> int:
+    is_of_memory = end.code == EXIT_NO_MEMORY
     why = None
-    if end.code == EXIT_NO_MEMORY:
+    if is_of_memory:
         why = "begun again, it came no further; --max-memory says how much a process may ask for"
     elif end.code in (-signal.SIGKILL, EXIT_LOST_WORKER):
         why = "most often the system ran out of memory"
     if folder is None:
         why = "it was planning: it read the heads of the inputs, and asked a --map for its columns"
-    error = StorageError(
+    error = (OutOfSpaceError if is_of_memory else StorageError)(
         _sentence(end),
         why=why,
         state="Nothing was committed" + ("" if folder is None else "; finished parts are kept"),
-        next_step="Run the same command again, with fewer --workers if memory is short",
+        next_step="Run the same command again, with fewer --workers "
+        + ("or a larger --max-memory" if is_of_memory else "if memory is short"),
     )
     show(explain(error), error)
     return error.exit_code

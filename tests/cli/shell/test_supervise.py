@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from shardkit.runtime.process_limits import EXIT_NO_MEMORY
+
 pytestmark = pytest.mark.full
 
 PROGRAM = """
@@ -14,7 +16,7 @@ from pathlib import Path
 from shardkit.cli.shell.supervise import supervised
 from shardkit.cli.shell.supervised import announce_work_folder
 
-folder, deaths = Path(sys.argv[1]), int(sys.argv[2])
+folder, deaths, exit_code = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
 
 def run():
@@ -22,7 +24,7 @@ def run():
         file.write("x")
     announce_work_folder(folder)
     if (folder / "starts").stat().st_size <= deaths:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL) if exit_code < 0 else os._exit(exit_code)
     return 0
 
 
@@ -34,10 +36,9 @@ sys.exit(supervised(run))
 def supervise(tmp_path):
     """Runs a process that dies so many times, and tells how often it was started."""
 
-    def run(deaths):
-        result = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path), str(deaths)], capture_output=True, text=True, timeout=60
-        )
+    def run(deaths, exit_code=-1):
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(deaths), str(exit_code)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return result, len((tmp_path / "starts").read_text())
 
     return run
@@ -54,3 +55,10 @@ def test_deaths_without_end_and_trace_are_given_up_with_a_sentence(supervise):
     assert (result.returncode, num_starts) == (5, 2), result.stderr
     assert "most often the system ran out of memory" in result.stderr
     assert "Nothing was committed" in result.stderr
+
+
+def test_a_conversion_that_always_runs_out_of_memory_ends_with_the_code_of_memory(supervise):
+    result, num_starts = supervise(1000, EXIT_NO_MEMORY)
+    assert (result.returncode, num_starts) == (6, 2), result.stderr
+    assert "--max-memory says how much a process may ask for" in result.stderr
+    assert "or a larger --max-memory" in result.stderr
