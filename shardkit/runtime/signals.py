@@ -22,6 +22,20 @@ def leave_to_pipe(number: int, frame: FrameType | None) -> None:
     """Does nothing, as a handler: the number is on the pipe already."""
 
 
+_interrupt = KeyboardInterrupt()
+
+
+def note_interrupt(error: KeyboardInterrupt) -> None:
+    """Keeps what a handler is about to raise, for libraries that swallow what their callbacks raise."""
+    global _interrupt
+    _interrupt = error
+
+
+def noted_interrupt() -> KeyboardInterrupt:
+    """Returns what `note_interrupt` kept last; a plain KeyboardInterrupt where nothing was kept."""
+    return _interrupt
+
+
 @contextmanager
 def signals_on_pipe(numbers: Iterable[int]) -> Iterator[int]:
     """Gives a descriptor on which a byte arrives for each signal, its number; they do nothing else during the block.

@@ -1,9 +1,11 @@
 """The limits of memory and time hold while a conversion is planned, and their errors name the options."""
 
 import gzip
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -143,6 +145,21 @@ def test_an_image_that_needs_too_much_memory_is_named(tmp_path, convert):
     assert code == 3
     assert "large.png" in said
     assert "ran out of memory (see --max-memory)" in said
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("command", [("convert", "rows.db", "out"), ("plan", "rows.db")])
+def test_a_signal_while_a_view_without_end_is_planned_gives_its_exit_code(tmp_path, command, number, exit_code):
+    with sqlite3.connect(tmp_path / "rows.db") as connection:
+        connection.execute(f"CREATE VIEW endless AS {ENDLESS} WHERE x < 0")
+    connection.close()
+    shardkit = [sys.executable, "-m", "shardkit", *command, "--table", "endless"]
+    with subprocess.Popen(shardkit, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(4)
+        assert process.poll() is None
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == exit_code, said
 
 
 @pytest.mark.parametrize("condition", ["", " WHERE x < 0"])

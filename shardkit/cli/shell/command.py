@@ -29,6 +29,7 @@ import click
 
 from shardkit.cli.shell.errors import DEBUG_VARIABLE, Terminated
 from shardkit.runtime.early_signals import is_unanswered
+from shardkit.runtime.signals import note_interrupt
 
 OTHER_OPTIONS = "Other options"
 _HELP_ALL = "--help-all"
@@ -226,7 +227,9 @@ def install_signal_handlers() -> None:
     """
 
     def terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
-        raise Terminated(signal_number)
+        error = Terminated(signal_number)
+        note_interrupt(error)
+        raise error
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if is_unanswered(number):

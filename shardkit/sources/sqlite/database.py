@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
+from shardkit.runtime.signals import noted_interrupt
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.streams import open_stream, read_exactly
 from shardkit.storage import files as storage
@@ -145,7 +146,7 @@ def translated(file: RawFile) -> Iterator[None]:
         exact = _code_of(error)
         code = exact & _PRIMARY_CODE
         if code == sqlite3.SQLITE_INTERRUPT:
-            raise KeyboardInterrupt from error
+            raise noted_interrupt() from error
         if code in _STORE_CODES or (code == sqlite3.SQLITE_IOERR and exact != sqlite3.SQLITE_IOERR_SHORT_READ):
             raise StorageError("the database cannot be read", where=place(file), why=str(error)) from error
         if code == sqlite3.SQLITE_TOOBIG:
