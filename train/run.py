@@ -79,6 +79,7 @@ def run(
         reporter.warn,
         is_chief=is_chief,
         workers=None if setup.local is None else setup.local.states(folder.checkpoints, agree),
+        had_whole=folder.had_checkpoint(),
     )
     boundaries = None if setup.buckets is None else setup.buckets.boundaries
     record = make_record(request, setup.label, setup.bundle, setup.plan, setup.schedule, boundaries)

@@ -188,20 +188,44 @@ def test_a_newest_checkpoint_that_lost_its_index_is_told_like_any_damage(dataset
         train(dataset, tmp_path / "run", resume=True, **settings)
 
 
-def test_a_run_that_was_killed_in_its_first_save_starts_from_the_beginning(dataset, tmp_path) -> None:
+@pytest.mark.parametrize("steps", [(5,), (2, 4)])
+def test_a_run_whose_first_checkpoints_were_cut_off_starts_from_the_beginning(dataset, tmp_path, steps) -> None:
     settings = {"epochs": 1, "global_batch_size": 100}
     whole = train(dataset, tmp_path / "whole", **settings)
-    cut = tmp_path / "run"
-    shutil.copytree(tmp_path / "whole", cut)
-    (cut / "checkpoints" / "checkpoint").unlink()
-    (cut / "checkpoints" / "step-5.index").write_bytes(b"")
-    for name in ("metrics.jsonl", "best"):
-        path = cut / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    cut = RunFolder(str(tmp_path / "run"))
+    shutil.copytree(tmp_path / "whole", cut.path)
+    # The epoch was measured before its checkpoint was written.
+    for path in (cut.checkpoints, cut.best):
+        shutil.rmtree(path)
+    cut.checkpoints.mkdir()
+    for step in steps:
+        (cut.checkpoints / f"step-{step}.index").write_bytes(b"")
+    assert cut.describe_stop().startswith("There is no checkpoint yet")
     reporter = Recorder()
-    resumed = train(dataset, cut, reporter, resume=True, **settings)
+    resumed = train(dataset, cut.path, reporter, resume=True, **settings)
     assert "warning: the first checkpoint was never finished; the run starts from the beginning" in reporter.texts
     assert what_was_learned(resumed) == what_was_learned(whole)
+    assert list_checkpoints(cut.checkpoints) == [5]
+
+
+@pytest.mark.parametrize("trace", ["checkpoint", "best", "metrics.jsonl"])
+def test_damage_to_all_checkpoints_is_told_whatever_trace_is_left_of_them(dataset, tmp_path, trace) -> None:
+    settings = {"epochs": 2, "global_batch_size": 100}
+    train(dataset, tmp_path / "run", **settings)
+    folder = RunFolder(str(tmp_path / "run"))
+    for step in list_checkpoints(folder.checkpoints):
+        (folder.checkpoints / f"step-{step}.index").write_bytes(b"")
+    traces = {
+        "checkpoint": folder.checkpoints / "checkpoint",
+        "best": folder.best,
+        "metrics.jsonl": folder.metrics_path,
+    }
+    for path in (path for name, path in traces.items() if name != trace):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if trace == "checkpoint":
+        traces[trace].write_text("nonsense")
+    with pytest.raises(DamageError, match="no checkpoint can be read"):
+        train(dataset, tmp_path / "run", resume=True, **settings)
 
 
 def test_a_run_is_neither_overwritten_nor_continued_as_another(dataset, tmp_path) -> None:

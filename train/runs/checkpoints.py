@@ -21,6 +21,7 @@ from shardkit.storage.regular_files import NotRegularError, open_regular
 from train.optimization.precision import find_not_finite
 from train.optimization.replica_seeds import seed_states
 from train.reporting.metric_sums import Sums
+from train.runs.best_checkpoint import remove_others
 from train.runs.run_folder import CHECKPOINT_PREFIX, list_checkpoints, promised_checkpoints
 from train.runs.worker_states import WorkerStates
 
@@ -45,6 +46,7 @@ class Checkpoints:
         warn: Called with sentences about checkpoints that cannot be used.
         is_chief: Whether this worker writes them; the others read only.
         workers: What each worker alone remembers; None where they all remember the same.
+        had_whole: Whether one of them was ever whole.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Checkpoints:
         *,
         is_chief: bool = True,
         workers: WorkerStates | None = None,
+        had_whole: bool = True,
     ) -> None:
         self.folder = folder
+        self._had_whole = had_whole
         self._model = model
         self._is_chief = is_chief
         self._warn = warn
@@ -97,10 +101,10 @@ class Checkpoints:
     def restore_newest(self) -> Restored | None:
         """Restores the newest checkpoint that is whole; returns None if none was ever finished.
 
-        The chief removes what a kill left of one that was being written.
+        The chief removes what a kill left of those that were being written.
 
         Raises:
-            DamageError: If there are checkpoints and none can be read.
+            DamageError: If the run had checkpoints and none can be read.
             UsageError: If the checkpoint is of another model.
         """
         if self._is_chief:
@@ -127,16 +131,16 @@ class Checkpoints:
                 self._workers.restore(step)
             self.last_saved = step
             return Restored(int(self._step.numpy()), np.array(self._sums.numpy(), np.float64))
-        # TensorFlow names a checkpoint in this file when it is whole: a kill in the first save leaves none.
-        if len(steps) == 1 and not (self.folder / "checkpoint").exists():
-            self._warn("the first checkpoint was never finished; the run starts from the beginning")
-            return None
-        if steps:
+        if steps and self._had_whole:
             raise DamageError(
                 "no checkpoint can be read",
                 where=str(self.folder),
                 next_step="Start again with another --output",
             )
+        if steps:
+            self._warn("the first checkpoint was never finished; the run starts from the beginning")
+            if self._is_chief:
+                remove_others(self.folder)
         return None
 
     def _find_damage(self, path: str, step: int) -> str | None:

@@ -176,15 +176,24 @@ class RunFolder:
         """Stores the epochs, whole or not at all."""
         self._replace(self.metrics_path, b"".join(map(encode_line, epochs)))
 
+    def had_checkpoint(self) -> bool:
+        """Returns whether a checkpoint was ever whole: TensorFlow lists it then, and the run copies the best one.
+
+        A line of metrics comes before the checkpoint of its epoch, so that only a second one tells of a checkpoint.
+        """
+        if (self.checkpoints / "checkpoint").exists() or list_checkpoints(self.best):
+            return True
+        return self.metrics_path.is_file() and self.metrics_path.read_bytes().count(b"\n") > 1
+
     def has_checkpoint(self) -> bool:
         """Returns whether there is something to go on from."""
-        return bool(list_checkpoints(self.checkpoints))
+        return bool(list_checkpoints(self.checkpoints)) and self.had_checkpoint()
 
     def describe_stop(self) -> str:
         """Returns the sentence for a user who stopped the run: what is saved, and how to go on."""
-        steps = list_checkpoints(self.checkpoints)
-        if steps:
-            return f"The last checkpoint is after step {steps[-1]:,}; the same command with --resume goes on from there"
+        if self.has_checkpoint():
+            step = list_checkpoints(self.checkpoints)[-1]
+            return f"The last checkpoint is after step {step:,}; the same command with --resume goes on from there"
         if self.record_path.exists():
             return "There is no checkpoint yet; the same command with --resume starts from the beginning"
         return "Nothing was written yet"
