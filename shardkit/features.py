@@ -36,6 +36,9 @@ JSON_MEDIA_TYPE = "application/json"
 
 # Arrow counts the values of a fixed-size list in 32 bits.
 _MAX_VALUES = 2**31 - 1
+# NumPy has 64 at most, of which a batch and its steps take some.
+_MAX_DIMENSIONS = 32
+_COUNTS_CLASSES = re.compile(r"u?int(8|16|32|64)")
 
 Shape = tuple[int | None, ...]
 
@@ -108,6 +111,18 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"feature {self.name!r} has shape {list(self.shape)}",
                 why="every dimension must be at least 1, and all together at most 2147483647",
                 next_step="Correct the shape; null stands for a dimension of any length",
+            )
+        if len(self.shape) > _MAX_DIMENSIONS:
+            raise UsageError(
+                f"feature {self.name!r} has a shape of {len(self.shape)} dimensions",
+                why=f"{_MAX_DIMENSIONS} are the most",
+                next_step="Declare a shape of fewer dimensions, such as all values in one",
+            )
+        if self.vocabulary is not None and not _COUNTS_CLASSES.fullmatch(self.dtype):
+            raise UsageError(
+                f"feature {self.name!r} has a vocabulary",
+                why=f"the classes of a vocabulary are counted by integers, not by {self.dtype}",
+                next_step="Leave the vocabulary out, or declare an integer such as int64",
             )
         if self.timezone is not None and not self.dtype.startswith("timestamp"):
             raise UsageError(

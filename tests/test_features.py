@@ -22,13 +22,14 @@ SHAPES = st.just(()) | st.just((None,)) | st.lists(st.integers(1, 9), min_size=1
 @st.composite
 def features(draw):
     dtype = draw(st.sampled_from(DTYPES))
+    counts_classes = dtype.startswith(("int", "uint"))
     return make_feature(
         draw(st.text(min_size=1).filter(lambda name: name.isprintable())),
         dtype,
         draw(SHAPES),
         nullable=draw(st.booleans()),
         media_type=draw(st.none() | st.sampled_from(["image/*", "text/plain"])),
-        vocabulary=draw(st.none() | st.lists(st.text(), max_size=4).map(tuple)),
+        vocabulary=draw(st.none() | st.lists(st.text(), max_size=4).map(tuple)) if counts_classes else None,
         timezone=draw(st.none() | st.just("Europe/Vienna")) if dtype.startswith("timestamp") else None,
     )
 

@@ -95,6 +95,32 @@ def test_a_made_up_dataset_is_answered_by_the_table_of_codes(tmp_path, capsys, c
     assert sorted(p.name for p in tmp_path.iterdir()) == ["set"]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"shape": [1] * 33}, "a shape of 33 dimensions"),
+        ({"dtype": "string", "stored_as": "bytes_list", "vocabulary": ["a", "b"]}, "feature 'x' has a vocabulary"),
+    ],
+)
+def test_a_feature_that_cannot_be_read_makes_the_manifest_damaged(tmp_path, capsys, change, reason):
+    dataset = str(forge(tmp_path / "set", edit=lambda document: document["features"][0].update(change)))
+    commands = [["verify", dataset], ["inspect", dataset], ["bench", dataset]]
+    for words in [*commands, ["train", dataset, "--label", "y", "--output", str(tmp_path / "run")]]:
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert "SK-E100" in said
+        assert reason in said
+
+
+@pytest.mark.full
+def test_as_many_dimensions_as_are_allowed_are_read(tmp_path, capsys):
+    dataset = str(forge(tmp_path / "set", edit=lambda document: document["features"][0].update(shape=[1] * 32)))
+    options = ["--label", "y", "--epochs", "1", "--global-batch-size", "16", "--output", str(tmp_path / "run")]
+    for words in [["verify", dataset], ["bench", dataset], ["train", dataset, *options]]:
+        assert main(words) == 0, capsys.readouterr().err
+
+
 def test_a_name_with_a_line_end_adds_nothing_to_a_recipe(tmp_path, capsys):
     name = 'x\nmap = "evil.py:f"\n#'
 
