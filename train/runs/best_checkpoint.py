@@ -67,7 +67,8 @@ def copy_checkpoint(source: Path, target: Path, step: int) -> None:
 def remove_others(folder: Path, step: int | None = None) -> None:
     """Removes all checkpoints but one, or all, the indices first, and parts of others that a kill left."""
     with storage.translate_os_errors(folder):
-        others = [p for p in folder.glob(f"*{CHECKPOINT_PREFIX}-*") if not p.name.startswith(f"{_name(step)}.")]
+        kept = None if step is None else f"{_name(step)}."
+        others = [p for p in folder.glob(f"*{CHECKPOINT_PREFIX}-*") if kept is None or not p.name.startswith(kept)]
         for path in sorted(others, key=lambda p: p.suffix != ".index"):
             path.unlink()
 
