@@ -5,9 +5,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions
 from shardkit.units import MiB
+from tests.support.engines.conversions import wait_for
 
 pytestmark = pytest.mark.full
 
@@ -147,6 +148,13 @@ def test_an_image_that_needs_too_much_memory_is_named(tmp_path, convert):
     assert "ran out of memory (see --max-memory)" in said
 
 
+def cpu_seconds(pid):
+    """Returns the CPU time of a process and those below it."""
+    first = psutil.Process(pid)
+    times = [p.cpu_times() for p in (first, *first.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
+
+
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("command", [("convert", "rows.db", "out"), ("plan", "rows.db")])
 def test_a_signal_while_a_view_without_end_is_planned_gives_its_exit_code(tmp_path, command, number, exit_code):
@@ -155,8 +163,8 @@ def test_a_signal_while_a_view_without_end_is_planned_gives_its_exit_code(tmp_pa
     connection.close()
     shardkit = [sys.executable, "-m", "shardkit", *command, "--table", "endless"]
     with subprocess.Popen(shardkit, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(4)
-        assert process.poll() is None
+        # Nothing but the statement takes so much.
+        wait_for(process, lambda: cpu_seconds(process.pid) > 2, pause_s=0.05)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == exit_code, said

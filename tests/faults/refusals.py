@@ -32,8 +32,8 @@ _MET = re.compile('"fault": "meet"')
 # Of operations before which no file of the dataset is open for writing, which would forbid a remount.
 _NAMES = ("make-folder", "open", "link", "rename", "delete")
 _POLL_S, _LIMIT_S = 0.01, 2.0
-# They take from root what lets it pass over permissions. Those of its own files then hold for it, and it still reads an
-# environment in a private folder of root.
+# Capabilities by which root passes over the permissions of files. Without them root still reads a Python environment
+# in a private folder, which another user could not.
 _RIGHTS = "-dac_override,-dac_read_search"
 _WITHOUT_RIGHTS = ("setpriv", "--bounding-set", _RIGHTS, "--inh-caps", _RIGHTS)
 

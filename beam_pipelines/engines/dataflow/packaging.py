@@ -18,7 +18,7 @@ from shardkit.sources.formats import format_named
 PINNED = ("apache-beam", "isal", "pillow", "tokenizers", "zlib-ng")
 _STORES = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "hdfs": "hdfs"}
 _WHEEL = re.compile(r"shardkit-([^-]+)(?:-\d[^-]*)?-([^-]+)-([^-]+)-([^-]+)\.whl")
-_OTHERWISE = "name a wheel with --engine-option package=FILE.whl, or an image with --engine-option image=NAME"
+_NAME_ONE = "Name a wheel with --engine-option package=FILE.whl, or an image with --engine-option image=NAME"
 
 
 class Launcher(NamedTuple):
@@ -79,11 +79,11 @@ def choose_packaging(image: str | None, package: str | None, launcher: Launcher)
         return Packaging("wheel", path, "the command was installed from it")
     build = ""
     if launcher.origin.startswith("file:"):
-        build = f"Build a wheel with pip wheel --no-deps {unquote(urlsplit(launcher.origin).path)}, then "
+        build = f"pip wheel --no-deps {unquote(urlsplit(launcher.origin).path)} builds a wheel. "
     raise UsageError(
         "workers cannot get the shardkit that runs here",
         why=f"it comes from {launcher.origin}",
-        next_step=build + _OTHERWISE if build else _OTHERWISE.capitalize(),
+        next_step=build + _NAME_ONE,
     )
 
 

@@ -15,7 +15,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from shardkit.sources.avro.columns import NO_STOP, Piece
 from shardkit.sources.avro.schema import AvroSchema, Leaf, decimal_text
-from shardkit.sources.columns.arrow_json import json_text
+from shardkit.sources.columns.arrow_json import json_texts_of
 
 _INT32 = np.iinfo(np.int32)
 _SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError)
@@ -110,7 +110,7 @@ def _array(values: list[Any], leaf: Leaf) -> pa.Array:
     if leaf.kind == "text":
         return _texts(values)
     if leaf.kind == "json":
-        return _texts([None if v is None else json_text(v) for v in values])
+        return json_texts_of(values)
     if leaf.kind == "decimal":
         return pa.array([None if v is None else decimal_text(v, leaf.item_type.scale) for v in values], pa.string())
     if leaf.kind == "plain":

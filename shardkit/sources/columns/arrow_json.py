@@ -7,6 +7,7 @@ infinities as the strings `NaN`, `Infinity` and `-Infinity`; times, dates and de
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,15 +22,23 @@ _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Returns each value of a column as compact JSON, null as null."""
-    return pa.array(
-        (None if value is None else msgspec.json.encode(value).decode() for value in _values(column)), pa.string()
-    )
+    """Returns each value of a column as the bytes of compact JSON, null as null.
+
+    Where a text is not UTF-8, these bytes are not either, so that a later check rejects the row.
+    """
+    return pa.array(map(_encoded, _values(column)), pa.binary())
 
 
-def json_text(value: Any) -> str:
-    """Returns a value of dicts, lists, texts, bytes and numbers as compact JSON."""
-    return msgspec.json.encode(_plain(value)).decode()
+def json_texts_of(values: Sequence[Any]) -> pa.Array:
+    """Returns the same for values of dicts, lists, bytes, numbers, and texts with surrogate escapes."""
+    return pa.array(map(_encoded, map(_plain, values)), pa.binary())
+
+
+def _encoded(value: Any) -> bytes | None:
+    try:
+        return None if value is None else msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, ensure_ascii=False, default=str).encode(errors="surrogateescape")
 
 
 def _plain(value: Any) -> Any:
@@ -99,5 +108,5 @@ def _scalars(column: pa.Array) -> Sequence[Any]:
         return numbers
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
-    texts: Sequence[Any] = column.cast(pa.string()).to_pylist()
-    return texts
+    texts = column.cast(pa.string()) if not pa.types.is_string(type_) else column
+    return [None if t is None else t.decode(errors="surrogateescape") for t in texts.view(pa.binary()).to_pylist()]

@@ -107,13 +107,15 @@ def _cast_values(values: pa.Array, feature: Feature) -> CastColumn:
 def _to_json(values: pa.Array, feature: Feature) -> pa.Array:
     # Compact, keys in their order, characters as they are.
     if not _is_text(values.type) and not _is_bytes(values.type):
-        return json_texts(values)
+        values = json_texts(values)
     texts: list[str | None] = []
     for row, text in enumerate(values.to_pylist()):
         try:
             value = None if text is None else msgspec.json.decode(text)
         except DECODE_ERRORS as error:
             raise BadValueError(feature.name, row, "JSON", f"{shown(text)} ({error})") from error
+        if value is None and not feature.nullable:
+            raise BadValueError(feature.name, row, "json", "null")
         texts.append(None if value is None else msgspec.json.encode(value).decode())
     return pa.array(texts, pa.string())
 

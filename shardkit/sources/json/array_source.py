@@ -66,7 +66,7 @@ class JsonArraySource(SourceSettings):
         """Returns the keys that the heads of the files hold, as for JSON Lines.
 
         Raises:
-            UsageError: If a key holds values that do not go together, or that no example can hold.
+            UsageError: If a key cannot name a column, or the only object has a list of objects.
             BadInputError: If a head is no JSON, or there are no objects.
         """
         return with_folder_columns(_infer(files, options).features, files, options.drop_columns)

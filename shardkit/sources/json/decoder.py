@@ -341,7 +341,7 @@ def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:
 
 def _to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
     if feature.is_json:
-        return pa.array((None if bytes(v) == b"null" else bytes(v).decode() for v in values), pa.string())
+        return pa.array(map(bytes, values), pa.binary())
     if mode == "written":
         values = [_written(v, feature, row) for row, v in enumerate(values)]
     type_: pa.DataType = pa.string()

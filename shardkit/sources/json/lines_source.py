@@ -50,7 +50,7 @@ class JsonLinesSource(SourceSettings):
         the objects may be of another shape than the others.
 
         Raises:
-            UsageError: If a key holds values that do not go together, or that no example can hold.
+            UsageError: If a key cannot name a column, or the only object has a list of objects.
             BadInputError: If a head is no JSON Lines, or all files are empty.
         """
         return with_folder_columns(_infer(files, options).features, files, options.drop_columns)

@@ -182,14 +182,17 @@ class ShapeObserver:
         Raises:
             UsageError: If it is not, and a key holds such; names where each was seen.
         """
-        maps = {path for path, objects in self._objects.items() if objects.is_map}
+        # Within a json column there are no others. Objects stand in front of those that they hold.
+        maps: dict[str, Feature] = {}
         for path, objects in self._objects.items():
+            if any(parent in maps for parent in _parents(path)):
+                continue
             if (other := self._seen.get(path)) is not None and (place := other.scalar_place or other.list_place):
                 self._refuse_or_note(_clash(path, "an object", objects.place, "a value", place), takes_mixed)
-                maps.add(path)
-        # Within a json column there are no others.
-        maps = {path for path in maps if not any(parent in maps for parent in _parents(path))}
-        features = [make_feature(path, "json", nullable=True) for path in maps]
+            elif not objects.is_map:
+                continue
+            maps[path] = make_feature(path, "json", nullable=True)
+        features = list(maps.values())
         for path, seen in self._seen.items():
             is_inside = path in maps or any(parent in maps for parent in _parents(path))
             if not is_inside and (seen.kinds or seen.list_place or path not in self._objects):

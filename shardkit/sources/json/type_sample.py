@@ -42,8 +42,8 @@ def infer_features(
     """Returns the features that the objects of some files have, and notes on them.
 
     Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
-    that are seen of a file are such. Where bad rows are tolerated, less than half may, a tenth may also hold what no
-    example can, and damaged files are passed over.
+    that are seen of a file are such. Where bad rows are tolerated, less than half may, a tenth may also hold a key that
+    names no column, and damaged files are passed over.
 
     Args:
         files: Those that are looked at.
@@ -54,7 +54,7 @@ def infer_features(
         nothing: What to say if no object is found.
 
     Raises:
-        UsageError: If a key holds values that do not go together, or that no example can hold.
+        UsageError: If a key cannot name a column, or the only object has a list of objects.
         BadInputError: If there are no objects, or none has a key.
     """
     parts: list[list[Rows]] = []

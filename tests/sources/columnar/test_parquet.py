@@ -104,6 +104,16 @@ def test_what_is_nested_is_json(tmp_path, column, values):
     assert [None if v is None else json.loads(v) for v in found["a"].to_pylist()] == wanted
 
 
+def test_text_within_that_is_not_utf8_is_a_bad_row(tmp_path):
+    texts = pa.array([b"ok", b"\xff\xfe", b"z"]).view(pa.string())
+    objects = pa.StructArray.from_arrays([texts], ["s"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), objects)
+    path = write(tmp_path, {"i": [1, 2, 3], "a": lists})
+    (part,) = read_parts(path, tolerates_bad_rows=True)
+    assert [json.loads(text) for text in part.batch["a"].to_pylist()] == [[{"s": "ok"}], [{"s": "z"}]]
+    assert [row.position for row in part.rejected] == ["row 2"]
+
+
 def test_lists_of_equal_lists_are_arrays(tmp_path):
     array = pa.array([[[1, 2], [3, 4], [5, 6]], [[7, 8], [9, 0], [1, 2]]], pa.list_(pa.list_(pa.int16(), 2), 3))
     features, found = read(write(tmp_path, {"a": array}))

@@ -57,6 +57,19 @@ def test_what_fits_no_type_is_json(tmp_path, values, notes):
     assert bool(told) == bool(notes)
 
 
+def test_several_maps_stand_in_the_order_of_their_keys(tmp_path):
+    value = {f"m{i}": {} for i in range(9)} | {"x": 1}
+    path = write(tmp_path, json.dumps({"n": 1, "a": value, "z": {}}))
+    assert list(read(path)[0]) == ["n", *(f"a/m{i}" for i in range(9)), "a/x", "z"]
+
+
+def test_what_differs_within_a_map_needs_no_note(tmp_path):
+    rows = [{"a": {f"k{i}": {"b": 1} if i % 2 else 1, "same": {} if i % 2 else 2}} for i in range(40)]
+    path = write(tmp_path, "\n".join(map(json.dumps, rows)))
+    assert read(path)[0] == {"a": "json"}
+    assert JsonLinesSource().notes(list_inputs([str(path)]).files, SourceOptions()) == ()
+
+
 def test_a_rare_value_of_another_kind_is_a_bad_row(tmp_path):
     path = write(tmp_path, GOOD * 30 + '{"a":"x"}\n')
     assert "line 31: expected int64, got 'x'" in fails(path)

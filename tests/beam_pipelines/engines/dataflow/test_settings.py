@@ -194,8 +194,8 @@ def test_how_workers_get_shardkit(image, package, launcher, expected):
     ("image", "package", "launcher", "message"),
     [
         ("a", "b.whl", HERE, "both given"),
-        (None, None, HERE._replace(origin="file:///src"), "pip wheel --no-deps /src, then name a wheel with"),
-        (None, None, HERE._replace(origin="https://w/s.zip"), "comes from https://w/s.zip"),
+        (None, None, HERE._replace(origin="file:///src"), "pip wheel --no-deps /src builds a wheel. Name a wheel with"),
+        (None, None, HERE._replace(origin="https://w/s.zip"), "package=FILE.whl"),
         (None, "other-0.1.0-py3-none-any.whl", HERE, "is no wheel of shardkit"),
         (None, "shardkit-0.2.0-cp311-abi3-linux_x86_64.whl", HERE, "that has version 0.1.0"),
         (None, "shardkit-0.1.0-cp311-abi3-macosx_14_0_arm64.whl", HERE, "does not run on the workers"),
