@@ -59,7 +59,7 @@ from shardkit.sources.base import place
 from shardkit.sources.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import expand_inputs
-from shardkit.sources.split_names import SPLITS, files_of_splits, split_of
+from shardkit.sources.split_names import files_of_splits, in_order, split_of
 from shardkit.storage import files as storage
 from shardkit.transforms.pipeline import plan_transforms, transform_notes
 from shardkit.units import format_count, format_number
@@ -145,7 +145,7 @@ def draft(
         tolerates_bad_rows=options.on_bad_record != "fail",
         labels=None if labels is None else storage.normalize(labels),
     )
-    expanded = expand_inputs(options.inputs)
+    expanded = expand_inputs(options.inputs, options.source.format)
     refuse_other_texts(expanded.root)
     near = (f.path for f in expanded.files if f.path.startswith(destination))
     own = [path for path in near if not holds_server_rows(path, work_root)]
@@ -301,7 +301,7 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
             where=place(silent),
             next_step="Rename it, or put it into a folder train, validation or test",
         )
-    found = tuple(s for s in SPLITS if s in set(map(split_of, inspected.files)))
+    found = in_order({split for file in inspected.files if (split := split_of(file)) is not None})
     asked = {share.name for share in options.splits}
     if asked and (other := next((name for name in found if name not in asked), None)):
         raise UsageError(
@@ -317,7 +317,7 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         return ("files: " + ", ".join(f"{s.name} {format_count(counts[s.name])}" for s in plan.recipe.splits),)
     told = [split_of(file) for file in plan.files]
     found = {split for split in told if split is not None}
-    names = ", ".join(split for split in SPLITS if split in found)
+    names = ", ".join(in_order(found))
     if not plan.recipe.source.has_split_names:
         # A dataset that is appended to may have been made of files that tell no split.
         is_rare = len(found) < 2 and len(told) > _FEW_FILES
@@ -326,13 +326,18 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
         silent = printable(plan.files[told.index(None)].name)
         return (f"the names of some files tell splits ({names}), but not that of {silent}: all rows are pooled",)
     if plan.recipe.splits_by_name:
+        if any(file.shard for file in plan.files):
+            return (f"the dataset has the splits: {names}",)
         by = "the layout names" if any(file.split for file in plan.files) else "the names of the files tell"
         return (f"{by} the splits: {names}",)
-    return (f"the names of the files tell splits ({names}), which are pooled: options divide the rows otherwise",)
+    by = "the dataset has" if any(file.shard for file in plan.files) else "the names of the files tell"
+    return (f"{by} splits ({names}), which are pooled: options divide the rows otherwise",)
 
 
 def _folder_notes(plan: Plan) -> tuple[str, ...]:
-    if format_named(plan.recipe.source.format).has_row_files or plan.transforms.options.source_column is not None:
+    format = format_named(plan.recipe.source.format)
+    is_settled = format.name == "dataset" or plan.transforms.options.source_column is not None
+    if format.has_row_files or is_settled:
         return ()
     return folder_notes(plan.files, plan.recipe.source.has_text_classes)
 

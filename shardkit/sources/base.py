@@ -52,6 +52,20 @@ class ArchiveMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     archive_compression: str | None = None
 
 
+class StoredShard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """Where an input file is described that is a shard of a dataset of shardkit.
+
+    Attributes:
+        manifest: Path or URL of the manifest.
+        position: 0-based row of the shard table.
+        split: Of the shard.
+    """
+
+    manifest: str
+    position: int
+    split: str
+
+
 class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One input file.
 
@@ -68,7 +82,8 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         skip_lines: Lines at its start that are read as empty ones.
         comment: Lines that begin with this are read as empty ones.
         records: Key of the array of a JSON document that is read; the rest of the document is read as blanks.
-        split: Of the dataset, where a list or an option names it; None leaves it to the name of the file.
+        split: Of the dataset, where a list, an option or a dataset names it; None leaves it to the name of the file.
+        shard: Where it is described, if it is read as a shard of a dataset.
     """
 
     path: str
@@ -83,6 +98,7 @@ class RawFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     comment: str | None = None
     records: str | None = None
     split: str | None = None
+    shard: StoredShard | None = None
 
 
 class InputSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

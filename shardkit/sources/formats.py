@@ -170,6 +170,16 @@ _ALL = (
         may_lack_columns=True,
     ),
     Format(
+        "dataset",
+        "a dataset of shardkit",
+        "records",
+        "shardkit.sources.dataset.source.DatasetSource",
+        content="binary",
+        is_asked=False,
+        options=("drop_columns", "union_by_name"),
+        split_unit="block",
+    ),
+    Format(
         "webdataset",
         "a tar archive",
         "records",

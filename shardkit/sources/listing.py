@@ -14,7 +14,8 @@ from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
 from shardkit.runtime.threads import worker_threads
-from shardkit.sources.base import RawFile, SourceOptions
+from shardkit.sources.base import RawFile, SourceOptions, StoredShard
+from shardkit.sources.dataset.inputs import dataset_folders, list_shards, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.files.streams import open_raw
@@ -36,12 +37,14 @@ class Expanded(msgspec.Struct, frozen=True, kw_only=True):
         root: The folder that their names are relative to; empty if the inputs have none in common.
         repeated: Paths that were named more than once.
         linked: Paths of files and folders that links made of others, and the paths that these go by.
+        shards: Of the files those that are read as shards of datasets, by path.
     """
 
     files: tuple[storage.FileInfo, ...]
     root: str
     repeated: tuple[str, ...]
     linked: tuple[tuple[str, str], ...] = ()
+    shards: dict[str, StoredShard] = {}
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,34 +94,51 @@ def list_inputs(patterns: Sequence[str], options: SourceOptions | None = None) -
         BadInputError, StorageError: If a file vanishes or cannot be read, or an archive is refused.
         DamagedFileError: If an archive is damaged, unless bad rows are tolerated and something else is left.
     """
-    return list_files(expand_inputs(patterns), options or SourceOptions())
+    options = options or SourceOptions()
+    return list_files(expand_inputs(patterns, options.format), options)
 
 
-def expand_inputs(patterns: Sequence[str]) -> Expanded:
+def expand_inputs(patterns: Sequence[str], format: str | None = None) -> Expanded:
     """Returns the files that files, folders and globs name, without looking into any.
+
+    Of a dataset these are the shards of its newest version, unless another format is asked for; the path of a
+    manifest stands for that version.
 
     Raises:
         UsageError: If an input names nothing, or cannot be read.
+        DamagedFileError: If a dataset is damaged.
     """
     if not patterns:
         raise UsageError("no input was named", next_step="Name files, folders or globs")
     found: dict[str, storage.FileInfo] = {}
     repeated: list[str] = []
     linked: dict[str, str] = {}
-    for pattern in patterns:
-        files, circles = storage.expand_input(pattern)
+    versions: dict[str, int] = {}
+    reads_datasets = format in (None, "dataset")
+    named = list(patterns)
+    for position, pattern in enumerate(patterns):
+        if reads_datasets and (version := version_named(storage.normalize(pattern))) is not None:
+            named[position], versions[version.folder] = version.folder, version.number
+        files, circles = storage.expand_input(named[position])
         for info in files:
             if info.path in found:
                 repeated.append(info.path)
             found[info.path] = info
         linked |= dict(circles)
-    root = common_root([_root_of(p, found) for p in patterns])
+    root = common_root([_root_of(p, found) for p in named])
+    shards: dict[str, StoredShard] = {}
+    for folder in dataset_folders(found) if reads_datasets else ():
+        inside = {path: info for path, info in found.items() if path.startswith(f"{folder}/")}
+        stored = list_shards(folder, inside, versions.get(folder))
+        shards |= stored
+        found = {path: info for path, info in found.items() if path in stored or path not in inside}
     by_links = _reached_by_links(found.values())
     return Expanded(
         files=tuple(info for info in found.values() if info.path not in by_links),
         root=root,
         repeated=tuple(dict.fromkeys(repeated)),
         linked=tuple(sorted((linked | by_links).items())),
+        shards=shards,
     )
 
 
@@ -134,7 +154,7 @@ def _reached_by_links(files: Collection[storage.FileInfo]) -> dict[str, str]:
 def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     """Returns the inputs of a conversion as `list_inputs` does, from what the inputs name."""
     root = expanded.root
-    listed = sorted((_raw_file(info, root, options) for info in expanded.files), key=_name_of)
+    listed = sorted((_raw_file(info, expanded, options) for info in expanded.files), key=_name_of)
     kept = without_excluded(listed, options)
     looked = _look_into(kept, options)
     if len(looked) == 1 and looked[0].members is not None:
@@ -190,13 +210,16 @@ def _root_of(pattern: str, found: dict[str, storage.FileInfo]) -> str:
     return path[: wildcard.start()].rsplit("/", 1)[0]
 
 
-def _raw_file(info: storage.FileInfo, root: str, options: SourceOptions) -> RawFile:
+def _raw_file(info: storage.FileInfo, expanded: Expanded, options: SourceOptions) -> RawFile:
+    shard = expanded.shards.get(info.path)
     return RawFile(
         path=info.path,
-        name=_name(info.path, root),
+        name=_name(info.path, expanded.root),
         num_bytes=info.num_bytes,
         version=info.version,
         max_expansion=options.max_expansion,
+        split=None if shard is None else shard.split,
+        shard=shard,
     )
 
 
@@ -220,7 +243,7 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
         return _refuse_name(file, options)
     # A million images would be a million more requests, and an image inside a gzip is not read anyway.
     like_image = file_types.has_image_suffix(file.name)
-    if like_image or file.num_bytes == 0:
+    if like_image or file.num_bytes == 0 or file.shard is not None:
         return _Looked(file, like_image)
     with open_raw(file) as stream:
         head = stream.read(ARCHIVE_HEAD_BYTES)

@@ -24,6 +24,7 @@ from shardkit.sources.inventory import (
     Look,
     count_kinds,
     formats_that_are_read,
+    is_beside_data,
     other_kinds,
     passed_over,
     several_kinds,
@@ -120,6 +121,8 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
         BadInputError: If there is nothing to read.
         DamagedFileError: If a compressed file is damaged; where bad rows are tolerated, only if nothing else is left.
     """
+    if any(file.shard is not None for file in files):
+        return Choice(source_for("dataset"), passed_over=_beside_datasets(files, options))
     if options.array_record == "file":
         options = msgspec.structs.replace(options, format="numpy-files")
     if options.format is None:
@@ -154,6 +157,18 @@ def choose(files: tuple[RawFile, ...], options: SourceOptions) -> Choice:
     if format == "text":
         _check_no_tables(data)
     return Choice(source_for(format), _refused(data, looks, format, options), tuple(passed), kinds)
+
+
+def _beside_datasets(files: tuple[RawFile, ...], options: SourceOptions) -> tuple[RawFile, ...]:
+    others = tuple(file for file in files if file.shard is None)
+    filled = next((file for file in others if file.num_bytes and not is_beside_data(file.name)), None)
+    if filled is not None and options.format is None:
+        raise UsageError(
+            "the inputs are datasets of shardkit and other files",
+            where=place(filled),
+            next_step="Convert the files alone first, leave them out with --exclude GLOB, or add --format dataset",
+        )
+    return others
 
 
 def _row_format(look: Look) -> str | None:

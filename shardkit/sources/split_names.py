@@ -94,14 +94,23 @@ def read_names(file: RawFile) -> list[str]:
 
 
 def splits_in_names(files: Sequence[RawFile]) -> tuple[str, ...]:
-    """Returns the splits that the names of all files tell; none if one tells none, or all tell the same."""
+    """Returns the splits that the names of all files tell; none if one tells none, or all tell the same.
+
+    Of the files of a dataset these are all of its splits.
+    """
     found: set[str] = set()
     for file in files:
         split = split_of(file)
         if split is None:
             return ()
         found.add(split)
-    return tuple(sorted(found, key=_rank)) if len(found) > 1 else ()
+    is_dataset = any(file.shard is not None for file in files)
+    return in_order(found) if len(found) > 1 or is_dataset else ()
+
+
+def in_order(splits: Collection[str]) -> tuple[str, ...]:
+    """Returns splits in the order of a dataset: `train`, `validation`, `test`, and others by name."""
+    return tuple(sorted(splits, key=_rank))
 
 
 def check_all_tell_splits(files: Sequence[RawFile]) -> None:

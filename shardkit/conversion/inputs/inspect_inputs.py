@@ -209,6 +209,7 @@ def _key_of(expanded: Expanded, options: SourceOptions, labels_sha256: str | Non
         files,
         os.fsencode(expanded.root),
         len(expanded.repeated),
+        sorted((os.fsencode(path), shard) for path, shard in expanded.shards.items()),
         [(os.fsencode(path), os.fsencode(kept)) for path, kept in expanded.linked],
         options,
         labels_sha256,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from shardkit.sources.base import (
     SourceOptions,
     SourceSettings,
     choose_split_bytes,
+    place,
     rejected_row,
     row_identities,
 )
@@ -49,6 +51,7 @@ _NUM_WINDOWS = 8
 _WINDOW_BYTES = 256 * KiB
 _MAX_SHAPES = 64
 _MAX_HEADS = 16
+_OWN_SHARD = re.compile(r"/data/[0-9a-f]{32}/[^/]+-\d{5}-of-\d{5}\.tfrecord(\.gz)?$")
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,12 @@ class TfrecordSource(SourceSettings):
             if without is not None:
                 notes.append(f"feature {shown(name)} is in none of the records looked at in {without.name}")
         empty = [f"feature {shown(n)} is empty in all records looked at and is left out" for n in never_filled(shapes)]
+        own = next((file for file in files if _OWN_SHARD.search(file.path)), None)
+        if own is not None:
+            notes.append(
+                f"{place(own)} is called like a shard of a dataset; name the folder of the dataset instead to keep its "
+                "types, classes and splits"
+            )
         return (*notes, *empty)
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:

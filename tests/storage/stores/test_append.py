@@ -53,6 +53,11 @@ def test_what_is_appended_in_a_store_is_what_is_appended_in_a_folder(server, tmp
     assert verify_dataset(stored).is_whole
     for shard in local.shards:
         assert storage.read_bytes(stored.shard_url(shard)) == Path(local.shard_url(shard)).read_bytes()
+    assert run("convert", url, tmp_path / "copy").returncode == 0
+    assert open_dataset(tmp_path / "copy").manifest.features == local.manifest.features
+    assert [(s.name, s.num_examples) for s in open_dataset(tmp_path / "copy").manifest.splits] == [
+        (s.name, s.num_examples) for s in local.manifest.splits
+    ]
     storage.delete_file(f"{raw}/day?2.csv")
     put("day?2.csv", 10_000)
     changed = run("convert", raw, url, "--append")
