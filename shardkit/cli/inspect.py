@@ -23,6 +23,7 @@ _MAX_REJECTED = 100
         shardkit inspect out/flights --rejected
         shardkit inspect out/flights --history
         shardkit inspect out/flights --recipe > recipe.toml
+        shardkit inspect out/flights --tf-spec > read_flights.py
         shardkit inspect gs://bucket/flights --json | jq '.splits[].num_examples'
     """,
 )
@@ -37,6 +38,7 @@ _MAX_REJECTED = 100
 )
 @click.option("--rejected", "with_rejected", is_flag=True, help="Show the rows that were quarantined instead.")
 @click.option("--recipe", "with_recipe", is_flag=True, help="Print the recipe file that makes the dataset again.")
+@click.option("--tf-spec", "with_spec", is_flag=True, help="Print Python that reads a split with TensorFlow alone.")
 @click.option("--split", metavar="NAME", help="Only this split.")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; the newest if not given.")
 @click.option("--history", "with_history", is_flag=True, help="List all versions instead: when, by what, of what.")
@@ -47,6 +49,7 @@ def command(
     num_examples: int | None,
     with_rejected: bool,
     with_recipe: bool,
+    with_spec: bool,
     split: str | None,
     version: int | None,
     with_history: bool,
@@ -70,6 +73,11 @@ def command(
         from shardkit.cli.shell.recipes import render_recipe
 
         click.echo(render_recipe(opened.manifest), nl=False)
+        return
+    if with_spec:
+        from shardkit.cli.pages.tf_spec import render_spec
+
+        click.echo(render_spec(opened, split), nl=False)
         return
     if with_rejected:
         _show_rejected(opened, as_json=as_json)

@@ -1,0 +1,125 @@
+"""`shardkit inspect --tf-spec`: Python that reads a dataset with nothing but TensorFlow, made from the manifest alone.
+
+A null is an absent key. `tf.io.parse_single_example` fills it in with a default; a comment says with which.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+from shardkit.dataset.open import Dataset
+from shardkit.encoding.codec import FILE_SUFFIX
+from shardkit.features import Feature
+from shardkit.storage import files as storage
+
+_STORED = {"int64_list": "tf.int64", "float_list": "tf.float32", "bytes_list": "tf.string"}
+_MAX_CLASSES = 100
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_NAN = 'b"\\x00\\x00\\x00\\x00\\x00\\x00\\xf8\\x7f"'
+
+_HEAD = """\
+import tensorflow as tf
+
+FILES = {files}
+SPEC = {{
+{spec}
+}}
+
+
+def decode(record):
+    row = tf.io.parse_single_example(record, SPEC)
+{decoding}    return row
+
+
+paths = tf.io.gfile.glob(FILES)
+rows = tf.data.TFRecordDataset(sorted(paths), "{compression}").map(decode, tf.data.AUTOTUNE)
+"""
+
+
+def render_spec(dataset: Dataset, split: str | None) -> str:
+    """Returns Python source that reads one split of a dataset, the first if none is named."""
+    manifest = dataset.manifest
+    name = manifest.splits[0].name if split is None else manifest.split(split).name
+    files = [storage.join(storage.redact(dataset.url), path) for path in _globs(dataset, name)]
+    source = _HEAD.format(
+        files=files,
+        spec="\n".join(f"    {f.name!r}: {_entry(f)},{_comment(f)}" for f in manifest.features),
+        decoding="".join(f"    row[{f.name!r}] = {step}\n" for f in manifest.features for step in _decoding(f)),
+        compression="GZIP" if manifest.compression == "gzip" else "",
+    )
+    classes = {f.name: list(f.vocabulary) for f in manifest.features if f.vocabulary is not None}
+    named = {name: names for name, names in classes.items() if len(names) <= _MAX_CLASSES}
+    return source + "".join(f"# The classes of {name!r}: {names}\n" for name, names in named.items())
+
+
+def _globs(dataset: Dataset, split: str) -> list[str]:
+    # A version that was appended to has shards in several folders. Shards of others may have any name.
+    suffix = FILE_SUFFIX[dataset.manifest.compression]
+    own = [shard.path for shard in dataset.split_shards(split)]
+    globs = [f"{folder}/{split}-*-of-*{suffix}" for folder in dict.fromkeys(path.rpartition("/")[0] for path in own)]
+    found = [shard.path for shard in dataset.shards if any(fnmatch.fnmatchcase(shard.path, glob) for glob in globs)]
+    return globs if sorted(found) == sorted(own) else own
+
+
+def _entry(feature: Feature) -> str:
+    if feature.stored_as == "little_endian_bytes":
+        # One value holds all numbers of a row.
+        size = feature.num_values
+        empty = 'b""' if size is None else _NAN if size == 1 else f"{_NAN} * {size}"
+        return f"tf.io.FixedLenFeature([], tf.string{f', {empty}' if feature.nullable or size is None else ''})"
+    kind = _STORED[feature.stored_as]
+    if feature.num_values is None:
+        return f"tf.io.RaggedFeature({kind})"
+    default = f", {_default(feature)}" if feature.nullable else ""
+    return f"tf.io.FixedLenFeature({list(feature.shape)}, {kind}{default})"
+
+
+def _default(feature: Feature) -> str:
+    value = {"int64_list": "0", "float_list": 'float("nan")', "bytes_list": '""'}[feature.stored_as]
+    if feature.dtype.startswith("decimal"):
+        value = '"nan"'
+    return value if feature.is_scalar else f"tf.fill({list(feature.shape)}, {value}).numpy()"
+
+
+def _decoding(feature: Feature) -> list[str]:
+    value, dtype = f"row[{feature.name!r}]", feature.dtype
+    if dtype == "float64":
+        shape = [-1 if size is None else size for size in feature.shape]
+        return [f"tf.reshape(tf.io.decode_raw({value}, tf.float64), {shape})"]
+    if dtype == "uint64":
+        return [f"tf.bitcast({value}, tf.uint64)"]
+    if dtype.startswith("decimal"):
+        return [f"tf.strings.to_number({value}, tf.float64)"]
+    if feature.stored_as != "bytes_list" and dtype not in ("int64", "float32", "date") and "[" not in dtype:
+        return [f"tf.cast({value}, tf.{dtype})"]
+    return []
+
+
+def _comment(feature: Feature) -> str:
+    told = [_meaning(feature)]
+    if feature.nullable:
+        empty = feature.num_values is None
+        told.append(f"null is {'an empty list' if empty else _null(feature)}")
+    words = "; ".join(filter(None, told))
+    return f"  # {words}" if words else ""
+
+
+def _null(feature: Feature) -> str:
+    if feature.stored_as == "bytes_list" and not feature.dtype.startswith("decimal"):
+        return "an empty string"
+    return "0" if feature.stored_as == "int64_list" else "NaN"
+
+
+def _meaning(feature: Feature) -> str:
+    kind, _, unit = feature.dtype.rstrip("]").partition("[")
+    if kind == "date":
+        return "days since 1970-01-01"
+    if unit:
+        zone = "UTC" if feature.timezone else "the wall clock"
+        since = {"timestamp": f" since 1970-01-01, {zone}", "time": " since midnight"}.get(kind, "")
+        return f"{_UNITS[unit]}{since}"
+    if kind.startswith("decimal"):
+        return "exact text until it is decoded as float64"
+    if feature.is_json:
+        return "JSON: json.loads(value.numpy()) gives the objects"
+    return feature.media_type or ""
