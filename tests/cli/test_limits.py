@@ -15,6 +15,7 @@ import pytest
 
 from shardkit.dataset.open import list_versions
 from shardkit.units import MiB
+from tests.support.campaign import in_campaign
 from tests.support.engines.conversions import wait_for
 
 pytestmark = pytest.mark.full
@@ -39,6 +40,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 # What a process held before it began another program counts as its own, so a small one starts the command.
 MEASURE = """
 import resource, subprocess, sys
+from tests.support.campaign import in_campaign
 done = subprocess.run(sys.argv[1:], check=False)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(done.returncode)
@@ -71,8 +73,10 @@ def write_bomb(path, begin, end):
     ("name", "begin", "end"),
     [
         ("bomb.csv.gz", b"a,b\n1,", b"\n2,y\n"),
-        ("bomb.jsonl.gz", b'{"a": 1, "b": "', b'"}\n{"a": 2, "b": "y"}\n'),
-        ("bomb.txt.gz", b"", b"\nhello\n"),
+        *in_campaign(
+            ("bomb.jsonl.gz", b'{"a": 1, "b": "', b'"}\n{"a": 2, "b": "y"}\n'),
+            ("bomb.txt.gz", b"", b"\nhello\n"),
+        ),
     ],
 )
 def test_a_value_that_inflates_without_end_takes_little_more_than_the_longest_record(
@@ -94,7 +98,7 @@ def test_too_little_memory_while_planning_names_the_file_and_the_option(tmp_path
     assert peak_bytes < 400 * MiB
 
 
-@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize("policy", ["skip", *in_campaign("fail")])
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_a_sound_file_that_needs_too_much_memory_is_not_called_damaged(tmp_path, convert, kind, policy):
     num_rows = 300_000
@@ -155,7 +159,9 @@ def cpu_seconds(pid):
     return sum(t.user + t.system for t in times)
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGTERM, 143), *in_campaign((signal.SIGINT, 130), (signal.SIGHUP, 129))]
+)
 @pytest.mark.parametrize("command", [("convert", "rows.db", "out"), ("plan", "rows.db")])
 def test_a_signal_while_a_view_without_end_is_planned_gives_its_exit_code(tmp_path, command, number, exit_code):
     with sqlite3.connect(tmp_path / "rows.db") as connection:

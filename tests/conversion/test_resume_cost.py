@@ -29,7 +29,7 @@ def write_gzip(folder):
         resume_cost.write_csv(folder / f"{number}.csv.gz", 8 * MB, seed=number)
 
 
-@pytest.fixture(scope="module", params=[write_parquet, write_gzip, write_csv], ids=lambda w: w.__name__)
+@pytest.fixture(scope="module", params=[write_csv, *in_campaign(write_parquet, write_gzip)], ids=lambda w: w.__name__)
 def source(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("input")
     request.param(folder)

@@ -11,6 +11,7 @@ from tests.faults.command import INJECT
 from tests.faults.fault_plan import Fault, FaultPlan
 from tests.faults.operations import read_log
 from tests.faults.places import StorePlace
+from tests.support.campaign import in_campaign
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.full
@@ -43,7 +44,7 @@ def holds(place: StorePlace, content: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["error", "lost-answer"])
+@pytest.mark.parametrize("kind", ["lost-answer", *in_campaign("error")])
 def test_a_part_that_fails_costs_time_only_and_leaves_no_upload(put, name, kind):
     put_it, place, content, log = put
     # Of the first upload, of three parts: before it come a look whether the object is there, and the put.

@@ -15,10 +15,7 @@ def test_every_bug_is_looked_for():
 
 CI_BUGS = [
     "commit_by_rename",
-    "existing_is_a_conflict",
-    "manifest_before_shards",
     "off_by_one",
-    "no_fsync",
     "no_rebase",
 ]
 

@@ -22,6 +22,7 @@ from shardkit.features import arrow_schema, make_feature
 from shardkit.storage import files as storage
 from shardkit.storage.clients import client_of
 from shardkit.testing import write_dataset
+from tests.support.campaign import in_campaign
 from tests.support.stores.range_server import serve
 
 pytestmark = pytest.mark.full
@@ -135,7 +136,7 @@ def test_positions_are_those_of_the_local_files(folder, store):
     assert remote.take([899, 0, 450])["id"].tolist() == local.take([899, 0, 450])["id"].tolist() == [899, 0, 450]
 
 
-@pytest.mark.parametrize("share", [0.3, 2.0])
+@pytest.mark.parametrize("share", [0.3, *in_campaign(2.0)])
 def test_batches_by_way_of_a_cache_are_those_of_the_local_files(folder, store, tmp_path, share):
     num_bytes = sum(path.stat().st_size for path in folder.rglob("*.tfrecord*"))
     expected = batches_of(open_both(str(folder)))
@@ -143,7 +144,7 @@ def test_batches_by_way_of_a_cache_are_those_of_the_local_files(folder, store, t
     assert [batches_of(splits) for _ in range(2)] == [expected, expected]
 
 
-@pytest.mark.parametrize("kind", list(SERVED))
+@pytest.mark.parametrize("kind", ["s3", *in_campaign("http")])
 def test_what_a_cache_holds_is_read_without_the_store(folder, tmp_path, kind):
     with SERVED[kind](folder) as (url, end):
         splits = open_both(url, cache_dir=tmp_path / "cache", cache_bytes="100MB")

@@ -63,6 +63,13 @@ def test_a_run_is_resumed_on_the_version_that_it_began_with(inputs: Path, tmp_pa
     said = run(*train, "--epochs", 2, "--output", tmp_path / "run", "--resume")
     assert said.count("note: the run goes on with version 1 of the dataset, as it began; there is version 2") == 1
     assert record_of(tmp_path / "run")["version"] == 1
+
+
+@pytest.mark.campaign
+def test_another_version_is_refused_for_a_run_and_taken_where_it_is_asked_for(inputs: Path, tmp_path: Path) -> None:
+    train = ("train", tmp_path / "set", *SETTINGS)
+    run(*train, "--epochs", 1, "--output", tmp_path / "run")
+    append(inputs)
     planned = run(*train, "--epochs", 3, "--output", tmp_path / "run", "--resume", "--dry-run")
     assert "goes on with version 1 of the dataset" in planned
     refused = run(*train, "--epochs", 3, "--output", tmp_path / "run", "--resume", "--version", 2, code=2)

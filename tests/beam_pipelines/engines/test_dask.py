@@ -43,6 +43,7 @@ def test_it_gives_the_bytes_of_the_local_engine(tmp_path, inputs, clean):
 
 
 @pytest.mark.full
+@pytest.mark.campaign
 def test_a_first_pass_over_the_rows_gives_the_bytes_of_the_local_engine(tmp_path, inputs):
     options = ("--dedup-by", "word", "--stratify", "word")
     found = {}
@@ -96,6 +97,7 @@ def test_a_cluster_beside_another_one_warns_of_nothing():
 
 
 @pytest.mark.full
+@pytest.mark.campaign
 def test_workers_of_our_cluster_ask_for_no_frames_of_other_threads():
     # In Python 3.11 that locks a worker for good, about once in ten conversions.
     from distributed import Client

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.campaign import in_campaign
+
 pytestmark = pytest.mark.full
 
 
@@ -54,13 +56,15 @@ def with_record(**changes):
     "spoil",
     [
         in_place_of("train.json", os.mkfifo),
-        in_place_of("train.json", os.mkdir),
-        in_place_of("train.json", lambda path: path.symlink_to("/etc/passwd")),
-        in_place_of("train.json", lambda path: path.write_bytes(b"[" * 200_000)),
         in_place_of("train.json", lambda path: path.write_bytes(b'{"dataset": "\xff"}')),
-        with_record(global_batch_size=-1),
         with_record(num_lanes=0),
-        with_record(splits={}),
+        *in_campaign(
+            in_place_of("train.json", os.mkdir),
+            in_place_of("train.json", lambda path: path.symlink_to("/etc/passwd")),
+            in_place_of("train.json", lambda path: path.write_bytes(b"[" * 200_000)),
+            with_record(global_batch_size=-1),
+            with_record(splits={}),
+        ),
     ],
 )
 def test_a_record_that_is_none_is_named(resume, spoil):
@@ -71,14 +75,16 @@ def test_a_record_that_is_none_is_named(resume, spoil):
     assert "root:" not in done.stderr
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("make", [os.mkfifo, *in_campaign(os.mkdir)])
 def test_a_list_of_checkpoints_that_is_no_file_is_named(resume, make):
     done = resume(in_place_of("checkpoints/checkpoint", make))
     assert done.returncode == 1, done.stderr
     assert "the list of checkpoints cannot be read in " in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"\xcf\x00garbage", b'model_checkpoint_path: "../../../etc/passwd"\n'])
+@pytest.mark.parametrize(
+    "content", [b'model_checkpoint_path: "../../../etc/passwd"\n', *in_campaign(b"", b"\xcf\x00garbage")]
+)
 def test_a_run_goes_on_from_its_checkpoint_whatever_the_list_says(resume, content):
     done = resume(in_place_of("checkpoints/checkpoint", lambda path: path.write_bytes(content)))
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import pytest
 from shardkit.dataset.open import list_versions
 from shardkit.errors import UsageError
 from shardkit.storage import files as storage
+from tests.support.campaign import in_campaign
 from tests.support.engines.conversions import SETTINGS, TRACE, TRIED, shards_of
 from tests.support.engines.dataflow_bucket import IMAGE, JOB, URL, finish, in_terminal, one_line, read_until, wait_until
 
@@ -112,7 +113,7 @@ def test_an_image_needs_no_packages(bucket, service):
     [
         ("FAILED", [TRACE, TRIED], 3, "a.csv, line 3: expected 2 fields, got 1"),
         ("FAILED", ["Traceback:\nValueError: odd\n", TRIED], 5, "the job failed in {url}: ValueError: odd"),
-        ("CANCELLED", [], 5, "the job was cancelled in {url}"),
+        *in_campaign(("CANCELLED", [], 5, "the job was cancelled in {url}")),
     ],
 )
 def test_a_job_that_ends_otherwise_ends_the_command_with_its_reason(bucket, service, state, messages, code, expected):
@@ -182,7 +183,7 @@ def test_credentials_are_those_that_google_finds(bucket, service, tmp_path):
     ("code", "status", "exit_code", "expected"),
     [
         (409, "ALREADY_EXISTS", 4, "running already on Dataflow"),
-        (403, "PERMISSION_DENIED", 2, "Dataflow refused the job"),
+        *in_campaign((403, "PERMISSION_DENIED", 2, "Dataflow refused the job")),
     ],
 )
 def test_a_job_that_is_not_taken_is_explained(bucket, service, code, status, exit_code, expected):
