@@ -84,7 +84,7 @@ def list_tfrecords(patterns: Sequence[str], options: IndexOptions) -> Listed:
             compressed in different ways or in one that no reader of blocks has.
         BadInputError, StorageError: If a file is gone or cannot be read.
     """
-    expanded = expand_inputs(patterns)
+    expanded = expand_inputs(patterns, "tfrecord")
     root = _one_spelling(expanded.root)
     named = {_one_spelling(storage.normalize(p)) for p in patterns}
     listed = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping
 from functools import reduce
@@ -31,6 +32,8 @@ from shardkit.transforms.steps import (
 )
 
 _INTEGER = re.compile(r"u?int(8|16|32|64)")
+_NUMBER = re.compile(r"u?int(8|16|32|64)|float(16|32|64)|decimal\(.*\)")
+_LISTED_COLUMNS = 20
 
 
 def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
@@ -39,18 +42,24 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     Values must fit exactly, as in a schema file; only floats may be rounded to narrower ones. The classes of a
     vocabulary become their names where they are cast to strings.
 
+    Args:
+        features: Of the rows.
+        casts: Columns and their dtypes; see `_find_columns` for what stands for several columns. The name of a column
+            counts more than these, and of these the last one that takes the column.
+
     Raises:
         UsageError: If a column is not there or a dtype is not known.
     """
-    check_distinct([name for name, _ in casts], "--cast")
+    check_distinct([key for key, _ in casts], "--cast")
     wanted: dict[str, Feature] = {}
-    for name, dtype in casts:
-        feature = find_feature(features, name, "--cast")
-        try:
-            wanted[name] = _cast_feature(feature, dtype)
-        except UsageError as error:
-            error.where = error.where or f"--cast {name}={dtype}"
-            raise
+    named = {f.name for f in features}
+    for key, dtype in sorted(casts, key=lambda cast: cast[0] in named):
+        for feature in _find_columns(features, key, dtype):
+            try:
+                wanted[feature.name] = _cast_feature(feature, dtype)
+            except UsageError as error:
+                error.where = error.where or f"--cast {key}={dtype}"
+                raise
     after = tuple(wanted.get(f.name, f) for f in features)
 
     def call(batch: pa.RecordBatch) -> Taken:
@@ -139,6 +148,39 @@ def drop_null_step(features: Features, names: tuple[str, ...]) -> RowwiseStep:
         return Taken(batch_of(after, batch.filter(is_whole).columns), kept)
 
     return RowwiseStep("--drop-null", after, call)
+
+
+def _find_columns(features: Features, key: str, dtype: str) -> Features:
+    """Returns the columns that a name, a dtype such as `float64`, or a pattern such as `price_*` stands for.
+
+    Classes have no dtype here. The pattern `*` stands for all columns of numbers if the new dtype is one of numbers.
+    """
+    if any(f.name == key for f in features) or not (_is_dtype(key) or "*" in key or "?" in key):
+        return (find_feature(features, key, "--cast"),)
+    numbers_only = key == ALL_COLUMNS and _NUMBER.fullmatch(dtype) is not None
+    if _is_dtype(key) or numbers_only:
+        plain = [f for f in features if f.vocabulary is None]
+        found = [f for f in plain if (_NUMBER.fullmatch(f.dtype) if numbers_only else _dtype_of(f) == key)]
+    else:
+        found = [f for f in features if fnmatch.fnmatchcase(f.name, key)]
+    if not found:
+        raise UsageError(
+            f"--cast {key}={dtype} takes no column",
+            why=f"there are {', '.join(f'{shown(f.name)} of {_dtype_of(f)}' for f in features[:_LISTED_COLUMNS])}",
+            next_step="Name a column, a type such as float64, or a pattern such as 'price_*'",
+        )
+    return tuple(found)
+
+
+def _is_dtype(name: str) -> bool:
+    try:
+        return make_feature("a", name) is not None
+    except UsageError:
+        return False
+
+
+def _dtype_of(feature: Feature) -> str:
+    return "json" if feature.is_json else feature.dtype
 
 
 def _cast_feature(feature: Feature, dtype: str) -> Feature:

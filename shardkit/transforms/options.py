@@ -67,7 +67,9 @@ class TransformOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ROWS, "content",
     )] = False  # fmt: skip
     cast: Annotated[tuple[tuple[str, str], ...], Option(
-        "--cast", "Make a column another type; repeat for more.",
+        "--cast",
+        "Make a column another type; repeat for more. A type stands for all columns of it (float64=float32), a pattern "
+        "for all columns called so ('price_*=string'), '*' for all numbers if TYPE is one.",
         ROWS, "content", form=Pair("--cast", "COLUMN=TYPE", is_cut_at_last=True), is_common=True,
     )] = ()  # fmt: skip
     rename: Annotated[tuple[tuple[str, str], ...], Option(

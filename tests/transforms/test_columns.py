@@ -164,6 +164,33 @@ def test_the_first_bad_row_is_told_whichever_step_finds_it():
         run(features, values, options)
 
 
+@pytest.mark.parametrize(
+    ("casts", "changed"),
+    [
+        ((("*", "float32"),), {"n": "float32", "x": "float32", "price_a": "float32"}),
+        ((("*", "float32"), ("n", "int16")), {"n": "int16", "x": "float32", "price_a": "float32"}),
+        ((("n", "int16"), ("*", "float32")), {"n": "int16", "x": "float32", "price_a": "float32"}),
+        ((("float64", "float32"),), {"x": "float32", "price_a": "float32"}),
+        ((("float64", "float32"), ("price_*", "string")), {"x": "float32", "price_a": "string"}),
+        ((("price_?", "string"), ("float64", "float32")), {"x": "float32", "price_a": "float32"}),
+        ((("string", "json"),), {"price_b": "string", "note": "string"}),
+        ((("timestamp[us]", "timestamp[ms]"),), {"when": "timestamp[ms]"}),
+        ((("float*", "int32"),), {"float_like": "int32"}),
+    ],
+)
+def test_patterns_and_types_stand_for_columns(casts, changed):
+    dtypes = {"n": "int64", "x": "float64", "price_a": "float64", "price_b": "string", "note": "string"}
+    dtypes |= {"when": "timestamp[us]", "flag": "bool", "float_like": "bool"}
+    features = (
+        *(make_feature(name, dtype) for name, dtype in dtypes.items()),
+        make_feature("label", "int64", vocabulary=("cat", "dog")),
+        make_feature("chat", "json"),
+    )
+    after = plan_transforms(features, TransformOptions(cast=casts), SourceOptions()).output_features
+    found = {f.name: f.dtype for f, before in zip(after, features, strict=True) if f != before}
+    assert found == changed
+
+
 def options_from_texts(**typed):
     return parse_request(typed).transforms
 
@@ -177,6 +204,8 @@ def options_from_texts(**typed):
         ({"cast": ("a",)}, "--cast a is not COLUMN=TYPE"),
         ({"cast": ("a=decimal(99,1)",)}, "is not a dtype"),
         ({"cast": ("blob=date",)}, "'blob' cannot become date"),
+        ({"cast": ("float64=float32",)}, "takes no column: there are 'a' of int64, 'b' of string"),
+        ({"cast": ("price_*=string",)}, "--cast price_*=string takes no column"),
         ({"rename": ("z=y",)}, "--rename names a column 'z'"),
         ({"rename": ("a=b",)}, "--rename a=b would give two columns one name"),
         ({"rename": ("a=",)}, "--rename a= is not OLD=NEW"),

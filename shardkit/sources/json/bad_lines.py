@@ -20,6 +20,7 @@ from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, whole_lines
 from shardkit.sources.json.keys import repeated_key
+from shardkit.sources.json.not_finite import spelled_out
 from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep
 from shardkit.sources.json.value_modes import Mode
 from shardkit.sources.text.blocks import NEWLINE, Positions, as_array, with_end
@@ -179,10 +180,13 @@ def parse_line(text: bytes, offset: int) -> tuple[Any, Problem | None]:
         return None, Problem("the text is not UTF-8", why, "Name its encoding with --encoding")
     if is_too_deep(text):
         return None, _not_json(f"it is nested deeper than {MAX_DEPTH} levels")
+    spelled = spelled_out(text)
     try:
-        value = msgspec.json.decode(text)
+        value = msgspec.json.decode(text if spelled is None else spelled)
     except msgspec.DecodeError as error:
-        return None, _no_number(text) or _not_json(_reason(text, str(error)))
+        return None, _too_large(text) or _not_json(_reason(text, str(error)))
+    if spelled is not None:
+        value = json.loads(text)
     if not isinstance(value, dict):
         got = _NAMES.get(type(value), "null")
         return None, Problem("a line is no JSON object", f"expected an object, got {got}")
@@ -218,29 +222,27 @@ def _not_json(why: str) -> Problem:
     return Problem("a line is not valid JSON", why)
 
 
-class _NoNumber(str):
-    """Text in the place of a number that is none, or that no float can hold."""
+class _TooLarge(str):
+    """Text of a number that no float can hold."""
 
 
-def _no_number(text: bytes) -> Problem | None:
-    # Other programs write numbers that JSON does not know, such as NaN, or that are too large.
+def _too_large(text: bytes) -> Problem | None:
     try:
-        value = json.loads(text, parse_constant=_NoNumber, parse_float=_float, parse_int=len)
+        value = json.loads(text, parse_float=_float, parse_int=len)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
         return None
     for path, found in flatten(value):
         for item in found if isinstance(found, list) else (found,):
-            if isinstance(item, _NoNumber):
-                fault = "out of range for a float64" if item[-1].isdigit() else "no number that JSON knows"
-                why = f"column {shown(path)} holds {item[:_SHOWN_DIGITS]}, which is {fault}"
+            if isinstance(item, _TooLarge):
+                why = f"column {shown(path)} holds {item[:_SHOWN_DIGITS]}, which is out of range for a float64"
                 return Problem("a line is not valid JSON", why, "Write null, or a finite number, in its place")
     return None
 
 
-def _float(text: str) -> float | _NoNumber:
-    return _NoNumber(text) if math.isinf(float(text)) else 0.0
+def _float(text: str) -> float | _TooLarge:
+    return _TooLarge(text) if math.isinf(float(text)) else 0.0
 
 
 def _reason(text: bytes, message: str) -> str:

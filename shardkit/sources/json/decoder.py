@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,8 +21,10 @@ from shardkit.features import Feature, Features, arrow_schema
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError, CastColumn, cast_column
 from shardkit.sources.json.keys import OBJECTS, count_keys, find_keys, repeated_key, with_last_values
+from shardkit.sources.json.not_finite import spelled_out, with_nulls
 from shardkit.sources.json.type_inference import why_no_name
 from shardkit.sources.json.value_modes import Mode, usual_mode
+from shardkit.sources.json.values import ABSENT, python_type, to_arrow
 from shardkit.sources.text.blocks import NEWLINE, RETURN, as_array
 from shardkit.units import KiB
 
@@ -38,7 +41,6 @@ LINE_ERRORS = (
     BadValueError,
 )
 
-_ABSENT = msgspec.Raw(b"null")
 _TREE = dict[str, Any]
 _CAST_TOGETHER = 256
 # Lines that become Python objects at a time. The objects stay in the processor's cache until they are columns.
@@ -89,10 +91,13 @@ class RowDecoder:
         pieces: list[list[pa.Array]] = [[] for _ in self._features]
         for start, stop in whole_lines(data):
             piece = data[start:stop]
-            rows = self._decoder.decode_lines(piece)
-            if len(rows) != _count_object_lines(piece):
-                # Objects share or span lines, or have spaces around them.
-                rows = [self._decoder.decode(line) for line in piece.split(b"\n") if line.strip()]
+            try:
+                rows = _decode_lines(self._decoder, piece)
+            except msgspec.DecodeError:
+                spelled = spelled_out(piece)
+                if spelled is None:
+                    raise
+                rows = _decode_lines(self._decoder_of_spelled, spelled)
             self._add_columns(rows, pieces)
         return self._cast_pieces(pieces)
 
@@ -110,7 +115,16 @@ class RowDecoder:
             if not self._allows_duplicate_keys or repeated_key(line) is None:
                 raise
             row = self._decoder.decode(with_last_values(line))
+        except msgspec.DecodeError:
+            spelled = spelled_out(line)
+            if spelled is None:
+                raise
+            row = self._decoder_of_spelled.decode(spelled)
         return row
+
+    @cached_property
+    def _decoder_of_spelled(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self._node(self._tree, takes_not_finite=True).type_)
 
     def fit(self, rows: Sequence[msgspec.Struct]) -> Parsed:
         """Returns objects of single lines as `decode` does.
@@ -158,7 +172,7 @@ class RowDecoder:
         has_nulls = any(column.null_count for column in batch.columns)
         if not has_nulls and not self._dropped and num_written == self._num_keys * len(batch):
             return False
-        return num_written != sum(map(count_keys, OBJECTS.decode_lines(data)))
+        return num_written != sum(map(count_keys, OBJECTS.decode_lines(with_nulls(data))))
 
     def repeated_keys(self, lines: Sequence[bytes], batch: pa.RecordBatch) -> dict[int, str]:
         """Returns a key that is held twice but may not be, by the position of the line, for all lines with such a key.
@@ -190,10 +204,11 @@ class RowDecoder:
             node[leaf] = (position, feature)
         for name in self._dropped:
             _add_dropped(tree, name)
+        self._tree = tree
         self._root = self._node(tree)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._root.type_)
 
-    def _node(self, tree: _TREE) -> _Node:
+    def _node(self, tree: _TREE, *, takes_not_finite: bool = False) -> _Node:
         fields: list[tuple[str, Any, Any]] = []
         children: list[int | _Node | None] = []
         names: dict[str, str] = {}
@@ -208,16 +223,16 @@ class RowDecoder:
             field = f"f{number}"
             names[field] = key
             if is_dropped:
-                fields.append((field, msgspec.Raw, _ABSENT))
+                fields.append((field, msgspec.Raw, ABSENT))
                 children.append(None)
                 continue
             if isinstance(below, dict):
-                node = self._node(below)
+                node = self._node(below, takes_not_finite=takes_not_finite)
                 fields.append((field, node.type_ | None, None))
                 children.append(node)
                 continue
             position, feature = below
-            fields.append((field, *_python_type(feature, self._mode(feature))))
+            fields.append((field, *python_type(feature, self._mode(feature), takes_not_finite)))
             children.append(position)
         # JSON has no cycles for the garbage collector to look for.
         type_ = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=self._is_strict, gc=False)
@@ -229,7 +244,7 @@ class RowDecoder:
     def _add_columns(self, rows: Sequence[msgspec.Struct], pieces: list[list[pa.Array]]) -> None:
         for position, values in _columns(rows, self._root):
             feature = self._features[position]
-            pieces[position].append(_to_arrow(values, feature, self._mode(feature)))
+            pieces[position].append(to_arrow(values, feature, self._mode(feature)))
 
     def _cast_pieces(self, pieces: list[list[pa.Array]]) -> Parsed:
         columns = []
@@ -244,7 +259,7 @@ class RowDecoder:
 
     def _cast_values(self, position: int, values: Sequence[Any]) -> CastColumn:
         feature = self._features[position]
-        return cast_column(_to_arrow(values, feature, self._mode(feature)), feature)
+        return cast_column(to_arrow(values, feature, self._mode(feature)), feature)
 
     def _bad_rows(self, position: int, values: Sequence[Any]) -> Iterator[int]:
         try:
@@ -268,6 +283,14 @@ def try_decode(decoder: RowDecoder, data: bytes) -> Parsed | None:
         return None if decoder.may_repeat_keys(data, parsed[0]) else parsed
     except LINE_ERRORS:
         return None
+
+
+def _decode_lines(decoder: msgspec.json.Decoder[Any], data: bytes) -> list[Any]:
+    rows = decoder.decode_lines(data)
+    if len(rows) != _count_object_lines(data):
+        # Objects share or span lines, or have spaces around them.
+        return [decoder.decode(line) for line in data.split(b"\n") if line.strip()]
+    return rows
 
 
 def whole_lines(data: bytes) -> Iterator[tuple[int, int]]:
@@ -323,43 +346,3 @@ def _count_object_lines(data: bytes) -> int | None:
 def _prefixes(path: str) -> Iterable[str]:
     parts = path.split("/")
     return ("/".join(parts[: i + 1]) for i in range(len(parts)))
-
-
-def _python_type(feature: Feature, mode: Mode) -> tuple[Any, Any]:
-    if feature.is_json:
-        return msgspec.Raw, _ABSENT
-    if mode == "written":
-        return (msgspec.Raw, _ABSENT) if feature.is_scalar else (list[msgspec.Raw] | None, None)
-    if mode == "string" or feature.dtype in ("string", "bytes"):
-        value: Any = str
-    elif feature.dtype == "bool":
-        value = bool
-    else:
-        value = int | float if feature.dtype.startswith("float") else int
-    return (value | None, None) if feature.is_scalar else (list[value | None] | None, None)
-
-
-def _to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
-    if feature.is_json:
-        return pa.array(map(bytes, values), pa.binary())
-    if mode == "written":
-        values = [_written(v, feature, row) for row, v in enumerate(values)]
-    type_: pa.DataType = pa.string()
-    if mode == "native" and feature.dtype not in ("string", "bytes"):
-        type_ = pa.int64()
-        if feature.dtype == "bool":
-            type_ = pa.bool_()
-        elif feature.dtype.startswith("float"):
-            type_ = pa.float64()
-        elif feature.dtype == "uint64":
-            type_ = pa.uint64()
-    return pa.array(values, type_ if feature.is_scalar else pa.list_(type_))
-
-
-def _written(value: Any, feature: Feature, row: int) -> Any:
-    if value is None or isinstance(value, list):
-        return None if value is None else [_written(v, feature, row) for v in value]
-    text = bytes(value)
-    if text[:1] in (b'"', b"{", b"["):
-        raise BadValueError(feature.name, row, "a number, as before", shown(text.decode("utf-8", "replace")))
-    return None if text == b"null" else text.decode()

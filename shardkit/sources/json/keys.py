@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardkit.sources.json.not_finite import with_nulls
 from shardkit.sources.text.blocks import Positions, as_array
 
 Flags = npt.NDArray[np.bool_]
@@ -78,7 +79,7 @@ def repeated_key(line: bytes, num_written: int | None = None) -> str | None:
     """
     if num_written is None:
         num_written = len(find_keys(line))
-    if num_written == count_keys(OBJECTS.decode(line)):
+    if num_written == count_keys(OBJECTS.decode(with_nulls(line))):
         return None
     repeated: list[str] = []
 
@@ -96,7 +97,8 @@ def with_last_values(line: bytes) -> bytes:
     Args:
         line: A valid object.
     """
-    return msgspec.json.encode(json.loads(line, parse_int=_as_written, parse_float=_as_written))
+    row = json.loads(line, parse_int=_as_written, parse_float=_as_written, parse_constant=_as_written)
+    return msgspec.json.encode(row)
 
 
 def count_keys(row: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shlex
 from collections import Counter
@@ -113,6 +114,7 @@ class ShapeObserver:
         # Of the keys of rows, in the order in which they were first seen.
         self._order: dict[str, int] = {}
         self.notes: list[str] = []
+        self._not_finite: set[str] = set()
 
     def add(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
         """Takes in rows, each with the place it stands at.
@@ -169,9 +171,23 @@ class ShapeObserver:
             seen.kinds.setdefault(_KINDS[type_], places[types.index(type_)])
         integers = {v for v, t in zip(values, types, strict=True) if t is int}
         floats = {v for v, t in zip(values, types, strict=True) if t is float}
+        if not all(map(math.isfinite, floats)):
+            place = next(
+                p for p, v, t in zip(places, values, types, strict=True) if t is float and not math.isfinite(v)
+            )
+            self._note_not_finite(path, place)
+            floats = set(filter(math.isfinite, floats))
         if integers:
             seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
         seen.fits_float32 = seen.fits_float32 and _fit_float32(integers) and _fit_float32(floats)
+
+    def _note_not_finite(self, path: str, place: str) -> None:
+        if path not in self._not_finite:
+            self._not_finite.add(path)
+            self.notes.append(
+                f"column {shown(path)} holds NaN or Infinity, which JSON does not know, in {place}: they are read as "
+                "floating-point values"
+            )
 
     def features(self, *, takes_mixed: bool = False) -> Features:
         """Returns the features, in the order in which their keys were first seen.

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
+from shardkit.sources import list_inputs
+from shardkit.sources.base import SourceOptions
 from shardkit.sources.json import decoder as json_rows
 from shardkit.sources.json.lines_source import JsonLinesSource
 from tests.support.files.jsonl_makers import GOOD, PROPERTY, fails, read, write
@@ -276,14 +278,80 @@ def test_columns_do_not_depend_on_how_many_lines_are_decoded_at_once(tmp_path, o
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"a":NaN}', "column 'a' holds NaN, which is no number that JSON knows"),
-        ('{"b":"NaN","c":{"d":[1,-Infinity]}}', "column 'c/d' holds -Infinity, which is no number"),
         ('{"a":1e400}', "column 'a' holds 1e400, which is out of range for a float64"),
         ('{"a":-1' + "0" * 5000 + ".5}", "column 'a' holds -1" + "0" * 38 + ", which is out of range"),
+        ('{"a":NaN,"b":1e400}', "column 'b' holds 1e400, which is out of range for a float64"),
     ],
 )
-def test_numbers_that_json_does_not_know_are_named_with_their_column(tmp_path, line, why):
+def test_numbers_that_no_float_holds_are_named_with_their_column(tmp_path, line, why):
     message = fails(write(tmp_path, '{"a":1.5}\n' + line + "\n"))
     assert "a.jsonl, line 2" in message
     assert why in message
     assert "Write null, or a finite number, in its place" in message
+
+
+FLOATS = st.one_of(st.none(), st.floats(), st.integers(-(2**53), 2**53))
+WORDS = st.sampled_from(["NaN", "Infinity", "-Infinity", 'a "NaN" b', "\\", "x"])
+
+
+OBJECTS = st.fixed_dictionaries({"x": FLOATS, "s": WORDS, "o": st.fixed_dictionaries({"l": st.lists(FLOATS)})})
+
+
+@PROPERTY
+@given(st.lists(OBJECTS, min_size=1), st.sampled_from([64, 10_000]))
+def test_floats_that_are_not_finite_are_read_as_pythons_json_module_reads_them(tmp_path, objects, block_bytes):
+    first = {"x": 1.5, "s": "x", "o": {"l": [0.5]}}
+    path = write(tmp_path, "\n".join(map(json.dumps, [first, *objects])))
+    features = (
+        make_feature("x", "float64", nullable=True),
+        make_feature("s", "string", nullable=True),
+        make_feature("o/l", "float64", (None,), nullable=True),
+    )
+    objects = [o for o in objects if None not in o["o"]["l"]]
+    path = write(tmp_path, "\n".join(map(json.dumps, [first, *objects])))
+    _, rows = read(path, source=JsonLinesSource(batch_bytes=block_bytes), features=features)
+    expected = [{"x": o["x"], "s": o["s"], "o/l": o["o"]["l"]} for o in [first, *objects]]
+    # NaN equals itself in text.
+    assert [str(as_floats(row)) for row in rows] == [str(as_floats(row)) for row in expected]
+
+
+def as_floats(row):
+    """Returns a row with floats in the place of integers."""
+    number = row["x"] if row["x"] is None else float(row["x"])
+    return row | {"x": number, "o/l": [float(value) for value in row["o/l"]]}
+
+
+def test_floats_that_are_not_finite_make_a_column_of_floats_and_a_note(tmp_path):
+    path = write(tmp_path, '{"a":1,"s":"NaN"}\n{"a":NaN,"s":"b"}\n{"a":-Infinity,"s":"c"}\n')
+    source, files = JsonLinesSource(), list_inputs([str(path)]).files
+    features = source.infer(files, SourceOptions())
+    assert [(f.name, f.dtype) for f in features] == [("a", "float32"), ("s", "string")]
+    assert source.notes(files, SourceOptions()) == (
+        "column 'a' holds NaN or Infinity, which JSON does not know, in a.jsonl, line 2: they are read as "
+        "floating-point values",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"n":NaN,"s":"x","m":[]}', "line 2: expected int64, got nan"),
+        ('{"n":1,"s":NaN,"m":[]}', "line 2: expected string, got nan"),
+    ],
+)
+def test_no_other_column_holds_a_float_that_is_not_finite(tmp_path, line, why):
+    good = '{"n":1,"s":"x","m":[{"a":1}]}\n'
+    features = (make_feature("n", "int64"), make_feature("s", "string"), make_feature("m", "json"))
+    path = write(tmp_path, good + line + "\n" + good)
+    with pytest.raises(BadInputError) as caught:
+        read(path, features=features)
+    assert why in str(caught.value)
+    _, rows = read(path, features=features, tolerates_bad_rows=True)
+    assert len(rows) == 2
+
+
+def test_within_a_json_column_they_are_words_as_in_parquet(tmp_path):
+    path = write(tmp_path, '{"m":[{"a":1}]}\n{"m":[{"a":NaN,"b":"NaN"},[-Infinity]]}\n')
+    types, rows = read(path)
+    assert types == {"m": "json"}
+    assert [row["m"] for row in rows] == ['[{"a":1}]', '[{"a":"NaN","b":"NaN"},["-Infinity"]]']

@@ -1,0 +1,84 @@
+"""Values of JSON on their way to Arrow: the Python types that they are decoded to, and the columns made of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from shardkit.features import Feature
+from shardkit.messages import shown
+from shardkit.sources.columns.casting import BadValueError
+from shardkit.sources.json.not_finite import NotFinite, as_words
+from shardkit.sources.json.value_modes import Mode
+
+ABSENT = msgspec.Raw(b"null")
+
+
+def python_type(feature: Feature, mode: Mode, takes_not_finite: bool) -> tuple[Any, Any]:
+    """Returns the type that a feature's values are decoded to, and the value of an absent key.
+
+    Args:
+        feature: The feature.
+        mode: How it is written.
+        takes_not_finite: Whether the text is `spelled_out`.
+    """
+    if feature.is_json:
+        return msgspec.Raw, ABSENT
+    if mode == "written":
+        return (msgspec.Raw, ABSENT) if feature.is_scalar else (list[msgspec.Raw] | None, None)
+    if mode == "string" or feature.dtype in ("string", "bytes"):
+        value: Any = str
+    elif feature.dtype == "bool":
+        value = bool
+    elif feature.dtype.startswith("float"):
+        value = int | float | NotFinite if takes_not_finite else int | float
+    else:
+        value = int
+    return (value | None, None) if feature.is_scalar else (list[value | None] | None, None)
+
+
+def to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
+    """Returns decoded values as a column that can be cast to the feature.
+
+    Raises:
+        BadValueError: If a value is of another kind than the others.
+        pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: If a value has no place in the column.
+    """
+    if feature.is_json:
+        return pa.array((as_words(bytes(value)) for value in values), pa.binary())
+    if mode == "written":
+        values = [_written(v, feature, row) for row, v in enumerate(values)]
+    type_: pa.DataType = pa.string()
+    if mode == "native" and feature.dtype not in ("string", "bytes"):
+        type_ = pa.int64()
+        if feature.dtype == "bool":
+            type_ = pa.bool_()
+        elif feature.dtype.startswith("float"):
+            type_ = pa.float64()
+        elif feature.dtype == "uint64":
+            type_ = pa.uint64()
+    type_ = type_ if feature.is_scalar else pa.list_(type_)
+    try:
+        return pa.array(values, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        if not feature.dtype.startswith("float"):
+            raise
+        return pa.array(list(map(_as_floats, values)), type_)
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_as_floats, value))
+    return value.as_float() if isinstance(value, NotFinite) else value
+
+
+def _written(value: Any, feature: Feature, row: int) -> Any:
+    if value is None or isinstance(value, list):
+        return None if value is None else [_written(v, feature, row) for v in value]
+    text = bytes(value)
+    if text[:1] in (b'"', b"{", b"["):
+        raise BadValueError(feature.name, row, "a number, as before", shown(text.decode("utf-8", "replace")))
+    return None if text == b"null" else text.decode()
