@@ -20,6 +20,7 @@ from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
+from shardkit.sources.columnar.parquet_fixed_lists import is_fixed_list, open_as_lists, with_nulls_of_lists
 from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
@@ -30,6 +31,7 @@ from shardkit.units import KiB, MiB
 _PROBED_ROWS = 64
 _PROBED_TIMES = 1024
 _TAIL_BYTES = 8
+_TEXT_BYTES = 64
 _OPEN_BUFFERS_BYTES = 64 * MiB
 
 
@@ -47,7 +49,8 @@ class ParquetSource(ColumnarSource):
         with open_raw(file) as raw:
             # A column chunk is read in pieces, so that no row group is ever held whole.
             probe = pq.read_metadata(raw)
-            groups = parse_row_groups(_read_footer_bytes(raw, probe, file))
+            footer = _read_footer_bytes(raw, probe, file)
+            groups = parse_row_groups(footer)
             buffer_bytes = max(64 * KiB, min(MiB, _OPEN_BUFFERS_BYTES // max(1, probe.num_columns)))
             if max((sum(c.num_bytes for c in g.columns) for g in groups), default=0) <= _OPEN_BUFFERS_BYTES:
                 # Read in one piece: a damaged length of a page then cannot make Arrow allocate a buffer of that size.
@@ -64,22 +67,15 @@ class ParquetSource(ColumnarSource):
                     coerce_int96_timestamp_unit=unit,
                 )
 
-            yield _ParquetFile(file, raw, groups, open_in, options)
+            yield _ParquetFile(file, raw, groups, open_in, options, footer)
 
     def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
-        """Returns errors for encrypted files, wrong schemas, and columns that Arrow writes but cannot read."""
+        """Returns errors for encrypted files and wrong schemas."""
         if re.search("must be annotated|-annotated|child element", str(error)):
             what = "the schema of the Parquet file is not valid"
             return DamagedFileError(what, where=place(file), why=str(error).rstrip("."))
         if "encrypted metadata" in str(error):
             return _encrypted(file)
-        if "Expected all lists to be of size" in str(error):
-            return DamagedFileError(
-                "a column of fixed-size lists holds nulls",
-                where=place(file),
-                why="Arrow writes such a column and cannot read it",
-                next_step="Write the column as lists of any length, and declare its shape in a --schema file",
-            )
         return None
 
 
@@ -91,8 +87,10 @@ class _ParquetFile(CountedContainer):
         groups: tuple[RowGroup, ...],
         open_in: Callable[..., pq.ParquetFile],
         options: SourceOptions,
+        footer: bytes,
     ) -> None:
         self._file = file
+        self._footer = footer
         self._raw = raw
         self._parquet = open_in(UNIT)
         self._groups = groups
@@ -127,10 +125,13 @@ class _ParquetFile(CountedContainer):
         int96 = self._int96 if wanted is None else [path for path in self._int96 if path in wanted]
 
         def read(parquet: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-            batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
-                batch_size=num_rows, row_groups=groups, columns=columns, use_threads=False
-            )
-            return batches
+            def read_some(file: pq.ParquetFile, names: list[str] | None) -> Iterator[pa.RecordBatch]:
+                some: Iterator[pa.RecordBatch] = file.iter_batches(
+                    batch_size=num_rows, row_groups=groups, columns=names, use_threads=False
+                )
+                return some
+
+            return with_nulls_of_lists(parquet, columns, read_some, lambda: open_as_lists(self._raw, self._footer))
 
         texts = self._expanding_texts(groups, wanted, num_rows)
         if not int96:
@@ -245,8 +246,22 @@ def _batch_rows(parquet: pq.ParquetFile, groups: list[int], wanted: list[str] | 
 
 
 def _probe_row_bytes(parquet: pq.ParquetFile, groups: list[int], columns: list[str]) -> float:
-    if not columns:
-        return 0.0
-    rows = parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups, columns=columns, use_threads=False)
+    # The size of lists of fixed size is known, and Arrow may refuse to read them.
+    types = {f.name: f.type for f in parquet.schema_arrow if is_fixed_list(f.type)}
+    lists = {name for column in columns if (name := column.split(".")[0]) in types}
+    known_bytes = float(sum(_num_bytes(types[name]) for name in lists))
+    others = [column for column in columns if column.split(".")[0] not in lists]
+    if not others:
+        return known_bytes
+    rows = parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups, columns=others, use_threads=False)
     first = next(rows, None)
-    return first.nbytes / first.num_rows if first is not None and first.num_rows else 0.0
+    return known_bytes + (first.nbytes / first.num_rows if first is not None and first.num_rows else 0.0)
+
+
+def _num_bytes(type_: pa.DataType) -> int:
+    # Of a value; texts may have any size.
+    if isinstance(type_, pa.BaseExtensionType):
+        return _num_bytes(type_.storage_type)
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * _num_bytes(type_.value_type)
+    return max(1, type_.bit_width // 8) if pa.types.is_primitive(type_) else _TEXT_BYTES

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardkit.errors import BadInputError, UsageError
+from shardkit.errors import UsageError
 from shardkit.features import make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
@@ -58,10 +58,31 @@ def test_every_type_that_an_example_holds(tmp_path):
     assert described["tz"] == "timestamp[ns] Europe/Paris"
 
 
-def test_null_among_fixed_lists_is_told(tmp_path):
-    path = write(tmp_path, {"a": pa.array([[1, 2], None], pa.list_(pa.int64(), 2))})
-    with pytest.raises(BadInputError, match="fixed-size lists holds nulls"):
-        read(path)
+def test_nulls_among_fixed_lists_are_nulls(tmp_path):
+    # Arrow writes such columns and cannot read them.
+    num_rows = 300
+    is_null = pa.array([i % 3 == 1 and i > 70 for i in range(num_rows)])
+    flat = pa.array(np.arange(num_rows * 4, dtype=np.float32))
+    plain = pa.FixedSizeListArray.from_arrays(flat, 4, mask=is_null)
+    pairs = pa.FixedSizeListArray.from_arrays(pa.FixedSizeListArray.from_arrays(flat, 2), 2, mask=is_null)
+    table = {
+        "when": pa.array(range(num_rows), pa.timestamp("ms", "Europe/Paris")),
+        "plain": plain,
+        "pairs": pairs,
+        "tensor": pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), (2, 2)), plain),
+    }
+    path = write(tmp_path, table, row_group_size=100)
+    with pytest.raises(pa.ArrowInvalid):
+        pq.read_table(path)
+    expected = plain.to_pylist()
+    for source in (ParquetSource(), ParquetSource(split_bytes=1, batch_bytes=500)):
+        features, found = read(path, source=source)
+        assert [f.describe_type() for f in features][1:] == ["float32[4]", "float32[2][2]", "float32[2][2]"]
+        assert found["when"].to_pylist() == table["when"].to_pylist()
+        for name in ("plain", "pairs", "tensor"):
+            assert found[name].to_pylist() == expected, name
+    _, without = read(path, drop_columns=("when", "pairs"))
+    assert without["plain"].to_pylist() == expected
 
 
 def test_structs_are_flattened_with_their_nulls(tmp_path):
