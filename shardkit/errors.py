@@ -111,6 +111,12 @@ class UsageError(ShardkitError):
     exit_code = 2
 
 
+class DifferentSchemasError(UsageError):
+    """Files of one table have columns whose types do not go together, which `columns` names."""
+
+    columns: tuple[str, ...] = ()
+
+
 class BadInputError(ShardkitError):
     """An input row or file does not fit."""
 

@@ -28,6 +28,7 @@ from shardkit.conversion.inputs.schema_file import (
     Schema,
     apply_schema,
     declared_features,
+    declared_types,
     load_schema,
     with_leading_zeros,
 )
@@ -152,6 +153,7 @@ def draft(
     refuse_own_output(options.inputs, own, expanded.root, destination, options.source)
     if base is not None:
         expanded = named_as_before(expanded, base.manifest)
+    schema = _schema_of(options)
     inspected = inspect_inputs(
         expanded,
         tolerant,
@@ -159,12 +161,12 @@ def draft(
         allow_empty=options.allow_empty,
         has_split_options=bool(options.splits or options.split_column or options.group_by),
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
+        declared=declared_types(schema, options.transforms.cast),
     )
     inspected = _with_files_of_splits(options, inspected, is_appended=base is not None)
     by_name = _splits_by_name(options, inspected)
     shares = parse_shares(options.splits, by_name or (() if options.split_column is None else DEFAULT_NAMES))
     source_options, files, damaged_files = inspected.source, inspected.files, inspected.damaged_files
-    schema = _schema_of(options)
     features = _with_schema(inspected, schema) if base is None else source_features(base.manifest)
     if schema is not None and "leading_zeros" in format_named(source_options.format).options:
         zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)

@@ -34,6 +34,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         has_split_names: Whether the names of all files tell their split.
         has_text_classes: Whether the folder of a text file is its class.
         leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
+        declared: Columns and types that a user declared, where the types of files do not go together.
         tolerates_bad_rows: Whether rows that do not fit are handed over as rejected instead of ending the conversion.
     """
 
@@ -158,4 +159,5 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     has_split_names: bool = False
     has_text_classes: bool = False
     leading_zeros: tuple[str, ...] = ()
+    declared: tuple[tuple[str, str], ...] = ()
     tolerates_bad_rows: bool = False

@@ -6,6 +6,7 @@ next attempt after an interruption takes them from the work folder, unless a fil
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from shardkit.conversion.inputs.option_checks import check_source_options
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.decode_errors import DECODE_ERRORS
-from shardkit.errors import BadInputError, NoRowsError, UsageError
+from shardkit.errors import BadInputError, DifferentSchemasError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import format_of, has_image_suffix, suffix_of
 from shardkit.messages import printable
@@ -80,6 +81,7 @@ def inspect_inputs(
     allow_empty: bool,
     has_split_options: bool = False,
     leave_out: Callable[[Listing], Listing] | None = None,
+    declared: tuple[tuple[str, str], ...] = (),
 ) -> InspectedInputs:
     """Returns the facts about the inputs, from an earlier attempt if it left them.
 
@@ -90,11 +92,41 @@ def inspect_inputs(
         allow_empty: Whether there may be no rows.
         has_split_options: Whether options say what the splits are; otherwise the names of all files do, or of none.
         leave_out: Takes files out of the listing that are not to be read; None takes none.
+        declared: Columns and types that a user declares, for files whose types do not go together.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.
         NoRowsError: If there are no rows, unless that is allowed.
     """
+    inspect = functools.partial(
+        _inspect,
+        expanded,
+        work_root=work_root,
+        allow_empty=allow_empty,
+        has_split_options=has_split_options,
+        leave_out=leave_out,
+    )
+    known = dict(declared)
+    while True:
+        try:
+            return inspect(options)
+        except DifferentSchemasError as error:
+            # No more than what is needed: the recipe holds it, and its hash names the dataset.
+            needed = {name: known[name] for name in error.columns if name in known} | dict(options.declared)
+            if len(needed) == len(options.declared):
+                raise
+            options = msgspec.structs.replace(options, declared=tuple(sorted(needed.items())))
+
+
+def _inspect(
+    expanded: Expanded,
+    options: SourceOptions,
+    work_root: str,
+    *,
+    allow_empty: bool,
+    has_split_options: bool,
+    leave_out: Callable[[Listing], Listing] | None,
+) -> InspectedInputs:
     labels_sha256 = _hash_of_labels(options)
     key = _key_of(expanded, options, labels_sha256, allow_empty=allow_empty)
     listing = None

@@ -232,3 +232,13 @@ def _shape(name: str, shape: tuple[int | str | None, ...], path: str) -> Shape:
                 next_step='Write a shape such as [], [3], [28, 28] or ["*"]',
             )
     return tuple(sizes)
+
+
+def declared_types(schema: Schema | None, casts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Returns columns and types that a schema file or casts declare; a cast acts behind a schema file."""
+    found: dict[str, str] = {}
+    for name, column in schema.features.items() if schema is not None else ():
+        dtype = column if isinstance(column, str) else column.dtype
+        if dtype is not None:
+            found[name] = dtype
+    return tuple((dict(casts) | found).items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.decode_errors import DECODE_ERRORS
-from shardkit.errors import UsageError
-from shardkit.features import JSON_MEDIA_TYPE
+from shardkit.errors import DifferentSchemasError, UsageError
+from shardkit.features import JSON_MEDIA_TYPE, make_feature
 from shardkit.messages import printable, shown
 from shardkit.sources.columns.arrow_json import json_texts
 
@@ -74,18 +75,28 @@ def flatten_batch(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def unite_columns(
-    first: tuple[Column, ...], first_name: str, other: tuple[Column, ...], other_name: str
+    first: tuple[Column, ...],
+    first_name: str,
+    other: tuple[Column, ...],
+    other_name: str,
+    declared: Mapping[str, str],
 ) -> tuple[Column, ...]:
     """Returns columns that hold what both files have, in the order of the first.
 
     Integers and floats widen, both together become float64, as pandas writes integers with nulls. Timestamps take the
     finer unit. A column is nullable if it is in one of them.
 
+    Args:
+        first, first_name: Columns of a file, and its name.
+        other, other_name: Those of another one.
+        declared: The types of columns that a user declared. They count where those of the files do not go together.
+
     Raises:
-        UsageError: If a column is missing in one, or their types do not go together; names each difference.
+        DifferentSchemasError: If a column is missing in one, or their types do not go together; names each difference.
     """
     others = {c.name: c for c in other}
     differences: list[str] = []
+    clashing: list[str] = []
     united: list[Column] = []
     for column in first:
         match = others.pop(column.name, None)
@@ -93,7 +104,10 @@ def unite_columns(
             differences.append(f"{shown(column.name)} is only in {printable(first_name)}")
             continue
         type_ = promote(column.type_, match.type_)
+        if type_ is None and column.name in declared:
+            type_ = make_feature(column.name, declared[column.name]).value_type
         if type_ is None:
+            clashing.append(column.name)
             differences.append(
                 f"{shown(column.name)} is {column.type_} in {printable(first_name)} "
                 f"and {match.type_} in {printable(other_name)}"
@@ -111,12 +125,14 @@ def unite_columns(
     if differences:
         more = len(differences) - _NAMED_DIFFERENCES
         tail = f"; and {more} more" if more > 0 else ""
-        raise UsageError(
+        error = DifferentSchemasError(
             f"{printable(first_name)} and {printable(other_name)} have different schemas",
             why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
-            next_step="Give them the same schema, leave columns out with --drop-columns, or convert them one by one"
+            next_step="Make a column one type with --cast COLUMN=TYPE, or leave columns out with --drop-columns"
             + ("; --union-by-name makes values of missing columns null" if are_missing else ""),
         )
+        error.columns = tuple(clashing)
+        raise error
     return tuple(united)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -69,7 +69,7 @@ def infer_features(
         check_dropped(dropped, names, where)
         schemas = [tuple(c for c in schema if not is_dropped(c.name, dropped)) for schema in schemas]
         partitions = tuple(p for p in partitions if not is_dropped(p.name, dropped))
-    columns = _unite(filled, _filled_up(schemas) if options.union_by_name else schemas)
+    columns = _unite(filled, _filled_up(schemas) if options.union_by_name else schemas, dict(options.declared))
     found = _features(columns, where)
     if not found:
         raise BadInputError("no column is left" if dropped else "the file has no columns", where=where)
@@ -114,7 +114,9 @@ def _filled_up(schemas: Sequence[tuple[Column, ...]]) -> list[tuple[Column, ...]
     ]
 
 
-def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
+def _unite(
+    files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]], declared: Mapping[str, str]
+) -> tuple[Column, ...]:
     # Most files have one of few schemas.
     first_with: dict[tuple[Column, ...], RawFile] = {}
     for schema, file in zip(schemas, files, strict=True):
@@ -123,11 +125,11 @@ def _unite(files: Sequence[RawFile], schemas: Sequence[tuple[Column, ...]]) -> t
     united = distinct[0][0]
     for number, (schema, file) in enumerate(distinct):
         try:
-            united = unite_columns(united, files[0].name, schema, file.name)
+            united = unite_columns(united, files[0].name, schema, file.name, declared)
         except UsageError:
             # The type united so far may differ from that of the first file: the two that differ are named.
             for other, other_file in distinct[:number]:
-                unite_columns(other, other_file.name, schema, file.name)
+                unite_columns(other, other_file.name, schema, file.name, declared)
             raise
     return united
 
