@@ -167,6 +167,7 @@ _ALL = (
         "shardkit.sources.tfrecord.source.TfrecordSource",
         content="binary",
         suffixes=(".tfrecord",),
+        options=("tfrecord_as",),
         may_lack_columns=True,
     ),
     Format(

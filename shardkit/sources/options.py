@@ -117,6 +117,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "What is one row of .npy files: a part of the first axis, or a whole file, whose folder may be its class.",
         INPUTS, "content", shown_default="row",
     )] = None  # fmt: skip
+    tfrecord_as: Annotated[Literal["examples", "bytes"], Option(
+        "--tfrecord-as",
+        "Read TFRecords as tf.train.Examples, or keep each record as bytes in a column called record.",
+        INPUTS, "content",
+    )] = "examples"  # fmt: skip
     table: Annotated[str | None, Option(
         "--table", "Table of a database; of SQLite the only one there is if not given.",
         INPUTS, "content", form=Named("NAME"), is_common=True,

@@ -51,6 +51,25 @@ class DecodedBlock(NamedTuple):
     bad_values: list[tuple[int, str]]
 
 
+def whole_records(block: RecordBlock, rows: Int64s, max_bytes: int, bad_values: dict[int, str]) -> Int64s:
+    """Returns those of some records that are neither damaged nor too long.
+
+    Args:
+        block: Holds the records.
+        rows: Positions in the block.
+        max_bytes: Longer records are too long.
+        bad_values: Takes position and reason of the others.
+    """
+    is_long = block.lengths[rows] > max_bytes
+    for row in rows[is_long].tolist():
+        size, limit = format_size(int(block.lengths[row])), format_size(max_bytes)
+        bad_values[row] = f"its {size} are more than the {limit} that a record may have"
+    is_damaged = block.is_damaged[rows] & ~is_long
+    for row in rows[is_damaged].tolist():
+        bad_values[row] = "it is damaged, its CRC32C does not match"
+    return rows[~(is_long | is_damaged)]
+
+
 class _Plan(NamedTuple):
     """How one feature comes out of the records.
 
@@ -120,17 +139,8 @@ class BlockDecoder:
 
     def _usable(self, block: RecordBlock, rows: Int64s, bad_values: dict[int, str]) -> Int64s:
         # Records that are whole, not too long, and of the kind of message that the file holds.
-        starts, lengths = block.starts[rows], block.lengths[rows]
-        is_long = lengths > self._max_record_bytes
-        for row in rows[is_long].tolist():
-            size, limit = format_size(int(block.lengths[row])), format_size(self._max_record_bytes)
-            bad_values[row] = f"its {size} are more than the {limit} that a record may have"
-        is_damaged = block.is_damaged[rows] & ~is_long
-        for row in rows[is_damaged].tolist():
-            bad_values[row] = "it is damaged, its CRC32C does not match"
-        is_usable = ~(is_long | is_damaged)
-        rows, starts, lengths = rows[is_usable], starts[is_usable], lengths[is_usable]
-        is_odd = ~are_plain_examples(np.frombuffer(block.data, np.uint8), starts, lengths)
+        rows = whole_records(block, rows, self._max_record_bytes, bad_values)
+        is_odd = ~are_plain_examples(np.frombuffer(block.data, np.uint8), block.starts[rows], block.lengths[rows])
         for row in rows[is_odd].tolist():
             try:
                 if kind_of(block.record(row)) == "sequence" and not self._is_sequence:

@@ -44,6 +44,7 @@ from shardkit.sources.tfrecord.blocks import (
     read_blocks,
 )
 from shardkit.sources.tfrecord.feature_shapes import FileShape, check_alike, features_of, never_filled, observe
+from shardkit.sources.tfrecord.raw_records import RECORD, RawDecoder
 from shardkit.sources.tfrecord.rows import BlockDecoder
 from shardkit.units import KiB
 
@@ -58,7 +59,8 @@ _OWN_SHARD = re.compile(r"/data/[0-9a-f]{32}/[^/]+-\d{5}-of-\d{5}\.tfrecord(\.gz
 class TfrecordSource(SourceSettings):
     """TFRecords of Examples or SequenceExamples.
 
-    A feature list becomes a list of any length: the values of its steps, one step after the other.
+    A feature list becomes a list of any length: the values of its steps, one step after the other. Records of any
+    content are a column of bytes, where that is asked for.
     """
 
     format: str = "tfrecord"
@@ -74,6 +76,10 @@ class TfrecordSource(SourceSettings):
             UsageError: If a feature is of different kinds in different files, or has no place in an example.
             BadInputError: If a head holds no Examples, or all files are empty.
         """
+        if options.tfrecord_as == "bytes":
+            if not any(file.num_bytes for file in files):
+                raise NoRowsError(why="all input files are empty")
+            return (RECORD,)
         shapes = self._shapes(files, options)
         if not any(s.num_records for s in shapes):
             raise NoRowsError(why="no file holds an Example")
@@ -85,6 +91,8 @@ class TfrecordSource(SourceSettings):
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on feature lists with several values a step, and on features that not all files hold."""
+        if options.tfrecord_as == "bytes":
+            return ()
         notes = []
         shapes = [s for s in self._shapes(files, options) if s.num_records]
         steps = {name: seen.most for shape in shapes for name, seen in shape.lists.items() if seen.most > 1}
@@ -139,7 +147,11 @@ class TfrecordSource(SourceSettings):
         file = files[split.file_start]
         with guard_unchanged(file):
             form = form_of(file)
-            decoder = BlockDecoder(features, _head_shape(file, options), max_length(options))
+            decoder = (
+                RawDecoder(features, max_length(options))
+                if options.tfrecord_as == "bytes"
+                else BlockDecoder(features, _head_shape(file, options), max_length(options))
+            )
             reader = _SplitReader(file, form, split, options, self.batch_bytes)
             first_row = 0
             with open_records(file, form, split.start, is_read_through=True) as stream:
@@ -286,7 +298,8 @@ def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number:
         "a record does not fit",
         where=byte_place(file, block.first_byte(row), is_compressed=form != "plain", row=number),
         why=why,
-        next_step="Leave the record out, or declare the feature in a --schema file, with dtype and nullable = true",
+        next_step="Leave the record out, declare the feature in a --schema file, with dtype and nullable = true, or "
+        "keep all records as they are with --tfrecord-as bytes",
     )
 
 
