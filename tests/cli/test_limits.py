@@ -40,7 +40,6 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 # What a process held before it began another program counts as its own, so a small one starts the command.
 MEASURE = """
 import resource, subprocess, sys
-from tests.support.campaign import in_campaign
 done = subprocess.run(sys.argv[1:], check=False)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(done.returncode)
