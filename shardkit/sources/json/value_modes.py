@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -36,7 +37,8 @@ def written_modes(features: Features, rows: Iterable[dict[str, Any]]) -> dict[st
     for row in rows:
         for path, value in flatten(row):
             sample = value[0] if isinstance(value, list) and value else value
-            if path in is_open and sample is not None and not isinstance(sample, list):
+            is_finite = not isinstance(sample, float) or math.isfinite(sample)
+            if path in is_open and sample is not None and is_finite and not isinstance(sample, list):
                 mode = _shown_mode(by_name[path], sample)
                 if mode == usual_mode(by_name[path]) or _fits(sample, by_name[path]):
                     votes[path].append(mode)

@@ -78,7 +78,7 @@ def _as_floats(value: Any) -> Any:
 def _written(value: Any, feature: Feature, row: int) -> Any:
     if value is None or isinstance(value, list):
         return None if value is None else [_written(v, feature, row) for v in value]
-    text = bytes(value)
+    text = as_words(bytes(value))
     if text[:1] in (b'"', b"{", b"["):
         raise BadValueError(feature.name, row, "a number, as before", shown(text.decode("utf-8", "replace")))
     return None if text == b"null" else text.decode()
