@@ -307,7 +307,7 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
     asked = {share.name for share in options.splits}
     if asked and (other := next((name for name in found if name not in asked), None)):
         raise UsageError(
-            f"the names of files tell the split {other!r}, which no --split names",
+            f"the inputs have the split {other!r}, which no --split names",
             next_step=f"Add --split {other}, leave these files out with --exclude, or give every --split a fraction",
         )
     return found

@@ -15,7 +15,7 @@ from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
 from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import RawFile, SourceOptions, StoredShard
-from shardkit.sources.dataset.inputs import dataset_folders, list_shards, version_named
+from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
 from shardkit.sources.files.archives import ARCHIVE_HEAD_BYTES, Members, expand_archive
 from shardkit.sources.files.streams import open_raw
@@ -27,6 +27,7 @@ from shardkit.storage.local_listing import other_names
 _GLOB = re.compile(r"[*?\[]")
 _MANY_NOTES = 5
 _REMOTE_THREADS = 32
+_UNLISTED = "is in the folder of a dataset that does not name it, and was left out; --format NAME reads all of a format"
 
 
 class Expanded(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ class Expanded(msgspec.Struct, frozen=True, kw_only=True):
         repeated: Paths that were named more than once.
         linked: Paths of files and folders that links made of others, and the paths that these go by.
         shards: Of the files those that are read as shards of datasets, by path.
+        unlisted: Files in folders of datasets that are left out and are none of shardkit's.
     """
 
     files: tuple[storage.FileInfo, ...]
@@ -45,6 +47,7 @@ class Expanded(msgspec.Struct, frozen=True, kw_only=True):
     repeated: tuple[str, ...]
     linked: tuple[tuple[str, str], ...] = ()
     shards: dict[str, StoredShard] = {}
+    unlisted: tuple[str, ...] = ()
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,25 +116,26 @@ def expand_inputs(patterns: Sequence[str], format: str | None = None) -> Expande
     found: dict[str, storage.FileInfo] = {}
     repeated: list[str] = []
     linked: dict[str, str] = {}
-    versions: dict[str, int] = {}
     reads_datasets = format in (None, "dataset")
-    named = list(patterns)
-    for position, pattern in enumerate(patterns):
-        if reads_datasets and (version := version_named(storage.normalize(pattern))) is not None:
-            named[position], versions[version.folder] = version.folder, version.number
-        files, circles = storage.expand_input(named[position])
+    versions: list[Version] = []
+    folders: list[str] = []
+    for pattern in patterns:
+        path = storage.normalize(pattern)
+        version = version_named(path) if reads_datasets else None
+        files, circles = storage.expand_input(pattern if version is None else version.folder)
+        if version is None:
+            folders.append(path)
+        else:
+            versions.append(version)
         for info in files:
             if info.path in found:
                 repeated.append(info.path)
             found[info.path] = info
         linked |= dict(circles)
-    root = common_root([_root_of(p, found) for p in named])
-    shards: dict[str, StoredShard] = {}
-    for folder in dataset_folders(found) if reads_datasets else ():
-        inside = {path: info for path, info in found.items() if path.startswith(f"{folder}/")}
-        stored = list_shards(folder, inside, versions.get(folder))
-        shards |= stored
-        found = {path: info for path, info in found.items() if path in stored or path not in inside}
+    root = common_root([*(_root_of(path, found) for path in folders), *(version.folder for version in versions)])
+    datasets = find_datasets(found, folders, versions) if reads_datasets else Datasets({}, frozenset(), ())
+    found = {path: info for path, info in found.items() if path not in datasets.others}
+    shards = datasets.shards
     by_links = _reached_by_links(found.values())
     return Expanded(
         files=tuple(info for info in found.values() if info.path not in by_links),
@@ -139,6 +143,7 @@ def expand_inputs(patterns: Sequence[str], format: str | None = None) -> Expande
         repeated=tuple(dict.fromkeys(repeated)),
         linked=tuple(sorted((linked | by_links).items())),
         shards=shards,
+        unlisted=datasets.unlisted,
     )
 
 
@@ -154,7 +159,7 @@ def _reached_by_links(files: Collection[storage.FileInfo]) -> dict[str, str]:
 def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     """Returns the inputs of a conversion as `list_inputs` does, from what the inputs name."""
     root = expanded.root
-    listed = sorted((_raw_file(info, expanded, options) for info in expanded.files), key=_name_of)
+    listed = sorted((_raw_file(info, expanded, options) for info in expanded.files), key=_order_of)
     kept = without_excluded(listed, options)
     looked = _look_into(kept, options)
     if len(looked) == 1 and looked[0].members is not None:
@@ -168,6 +173,7 @@ def list_files(expanded: Expanded, options: SourceOptions) -> Listing:
     notes = (
         *_some_notes([_name(path, root) for path in expanded.repeated], "was named twice and is read once"),
         *_link_notes(expanded.linked, root),
+        *_some_notes([_name(path, root) for path in expanded.unlisted], _UNLISTED),
         *choice_notes(len(chosen), len(named) + num_excluded),
         *(item.members.note for item in looked if item.members is not None and item.members.note),
         *_naming_notes(looked, files),
@@ -227,8 +233,9 @@ def _name(path: str, root: str) -> str:
     return path.removeprefix(root).lstrip("/") if root else path
 
 
-def _name_of(file: RawFile) -> str:
-    return file.name
+def _order_of(file: RawFile) -> tuple[str, int]:
+    # The shards of a dataset keep its order; the names of their folders are hashes.
+    return (file.name, 0) if file.shard is None else (file.shard.manifest, file.shard.position)
 
 
 def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:

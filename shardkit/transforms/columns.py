@@ -155,7 +155,7 @@ def _find_columns(features: Features, key: str, dtype: str) -> Features:
 
     Classes have no dtype here. The pattern `*` stands for all columns of numbers if the new dtype is one of numbers.
     """
-    if any(f.name == key for f in features) or not (_is_dtype(key) or "*" in key or "?" in key):
+    if any(f.name == key for f in features) or not (_is_dtype(key) or any(sign in key for sign in "*?[")):
         return (find_feature(features, key, "--cast"),)
     numbers_only = key == ALL_COLUMNS and _NUMBER.fullmatch(dtype) is not None
     if _is_dtype(key) or numbers_only:

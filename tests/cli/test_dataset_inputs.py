@@ -148,6 +148,79 @@ def test_an_indexed_dataset_is_read_with_its_features(dataset, tmp_path):
     assert records_of(tmp_path / "out") == records_of(dataset)
 
 
+def test_without_shuffling_what_was_appended_stays_behind(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        pq.write_table(table_of(number * 10, 10), tmp_path / "in" / f"{number}.parquet")
+        assert run(tmp_path / "in", tmp_path / "grown", "--no-shuffle", *(("--append",) if number else ())) == 0
+    assert run(tmp_path / "grown", tmp_path / "out", "--no-shuffle", "--num-shards", "1") == 0
+    assert list(records_of(tmp_path / "out")) == list(records_of(tmp_path / "grown"))
+    assert run(tmp_path / "grown", tmp_path / "few", "--limit", "5") == 0
+    assert open_dataset(tmp_path / "few").manifest.splits[0].statistics["id"].max == 4
+
+
+def test_two_versions_of_one_dataset_are_not_one_input(dataset, tmp_path, capfd):
+    for inputs in ((dataset, dataset / "manifests/00000001.json"), (tmp_path, dataset / "manifests/00000001.json")):
+        assert run(*inputs, tmp_path.parent / f"{tmp_path.name}-out") == 2
+        assert "two versions of one dataset are named" in capfd.readouterr().err
+
+
+def test_files_that_the_manifest_does_not_name_are_left_out_with_a_note(dataset, tmp_path, capfd):
+    shutil.copytree(next((dataset / "data").iterdir()), tmp_path / "theirs", ignore=shutil.ignore_patterns("stat*"))
+    assert main(["index", str(tmp_path / "theirs")]) == 0
+    shutil.copy(next((tmp_path / "theirs").glob("train-*")), tmp_path / "theirs/train-new.tfrecord.gz")
+    (tmp_path / "theirs/README.md").write_text("of no interest")
+    assert run(tmp_path / "theirs", tmp_path / "out") == 0
+    told = capfd.readouterr().err
+    assert told.count("is in the folder of a dataset that does not name it, and was left out") == 1
+    assert "note: train-new.tfrecord.gz is in the folder" in told
+    assert records_of(tmp_path / "out") == records_of(dataset)
+
+
+def test_a_dataset_in_the_folder_of_another_one_is_read_too(dataset, tmp_path):
+    shutil.copytree(dataset, tmp_path / "outer")
+    shutil.copytree(dataset, tmp_path / "outer" / "inner")
+    assert run(tmp_path / "outer", tmp_path / "out") == 0
+    assert sum(records_of(tmp_path / "out").values()) == 2 * NUM_ROWS
+
+
+def test_a_shard_table_that_is_named_alone_is_parquet(dataset, tmp_path):
+    assert run(f"{dataset}/manifests/*.parquet", tmp_path / "out") == 0
+    assert "sha256" in [feature.name for feature in open_dataset(tmp_path / "out").manifest.features]
+
+
+def test_a_dataset_without_rows_has_none(tmp_path, capfd):
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    assert (
+        run(tmp_path / "a.csv", tmp_path / "none", "--select", "SELECT * FROM rows WHERE id < 0", "--allow-empty") == 0
+    )
+    for options in ((), ("--allow-empty",)):
+        assert run(tmp_path / "none", tmp_path / "out", *options) in (2, 3)
+        assert "SK-E" in capfd.readouterr().err
+    assert main(["inspect", str(tmp_path / "none"), "--tf-spec"]) == 2
+
+
+def test_an_older_version_is_offered_where_the_newest_is_broken(dataset, tmp_path, capfd):
+    pq.write_table(table_of(NUM_ROWS), tmp_path / "b.parquet")
+    assert run(tmp_path / "b.parquet", dataset, "--append") == 0
+    (dataset / "manifests/00000002.json").write_text("{}")
+    assert run(dataset, tmp_path / "out") == 3
+    assert f"{dataset}/manifests/00000001.json" in " ".join(capfd.readouterr().err.split())
+    assert run(dataset / "manifests/00000001.json", tmp_path / "out") == 0
+
+
+def test_classes_and_words_become_one_column_of_words(tmp_path):
+    (tmp_path / "schema.toml").write_text('[features.v]\ndtype = "int64"\nvocabulary = ["a", "b"]\n')
+    for name, options in (("classes", ("--schema", tmp_path / "schema.toml")), ("words", ())):
+        (tmp_path / f"{name}.csv").write_text("v,n\nb,1\na,2\n")
+        assert run(tmp_path / f"{name}.csv", tmp_path / name, *options) == 0
+    assert run(tmp_path / "classes", tmp_path / "words", tmp_path / "out") == 2
+    assert run(tmp_path / "classes", tmp_path / "words", tmp_path / "out", "--cast", "v=string") == 0
+    found = open_dataset(tmp_path / "out").manifest
+    assert found.splits[0].statistics["v"].vocabulary == ("a", "b")
+    assert found.feature("v").dtype == "string"
+
+
 @pytest.mark.parametrize("harm", ["missing", "cut off", "other bytes", "manifest"])
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 def test_a_damaged_dataset_is_no_input(dataset, tmp_path, capfd, harm, policy):

@@ -6,14 +6,17 @@ A null is an absent key. `tf.io.parse_single_example` fills it in with a default
 from __future__ import annotations
 
 import fnmatch
+import re
 
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.codec import FILE_SUFFIX
+from shardkit.errors import UsageError
 from shardkit.features import Feature
 from shardkit.storage import files as storage
 
 _STORED = {"int64_list": "tf.int64", "float_list": "tf.float32", "bytes_list": "tf.string"}
 _MAX_CLASSES = 100
+_WILDCARD = re.compile(r"[*?\[\\]")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NAN = 'b"\\x00\\x00\\x00\\x00\\x00\\x00\\xf8\\x7f"'
 
@@ -31,20 +34,28 @@ def decode(record):
 {decoding}    return row
 
 
-paths = tf.io.gfile.glob(FILES)
-rows = tf.data.TFRecordDataset(sorted(paths), "{compression}").map(decode, tf.data.AUTOTUNE)
+paths = {paths}
+rows = tf.data.TFRecordDataset(paths, "{compression}").map(decode, tf.data.AUTOTUNE)
 """
 
 
 def render_spec(dataset: Dataset, split: str | None) -> str:
     """Returns Python source that reads one split of a dataset, the first if none is named."""
     manifest = dataset.manifest
+    if not manifest.splits:
+        raise UsageError(
+            "the dataset has no split", where=storage.redact(dataset.url), next_step="Convert inputs that have rows"
+        )
     name = manifest.splits[0].name if split is None else manifest.split(split).name
-    files = [storage.join(storage.redact(dataset.url), path) for path in _globs(dataset, name)]
+    location = storage.redact(dataset.url)
+    paths = [shard.path for shard in dataset.split_shards(name)]
+    globs = [] if _WILDCARD.search(location) else _globs(dataset, name, paths)
+    files = [storage.join(location, path) for path in globs or paths]
     source = _HEAD.format(
         files=files,
         spec="\n".join(f"    {f.name!r}: {_entry(f)},{_comment(f)}" for f in manifest.features),
         decoding="".join(f"    row[{f.name!r}] = {step}\n" for f in manifest.features for step in _decoding(f)),
+        paths="[path for glob in FILES for path in sorted(tf.io.gfile.glob(glob))]" if globs else "FILES",
         compression="GZIP" if manifest.compression == "gzip" else "",
     )
     classes = {f.name: list(f.vocabulary) for f in manifest.features if f.vocabulary is not None}
@@ -52,13 +63,12 @@ def render_spec(dataset: Dataset, split: str | None) -> str:
     return source + "".join(f"# The classes of {name!r}: {names}\n" for name, names in named.items())
 
 
-def _globs(dataset: Dataset, split: str) -> list[str]:
-    # A version that was appended to has shards in several folders. Shards of others may have any name.
+def _globs(dataset: Dataset, split: str, own: list[str]) -> list[str]:
+    # A version that was appended to has shards in several folders. Shards of others may have any name: no glob.
     suffix = FILE_SUFFIX[dataset.manifest.compression]
-    own = [shard.path for shard in dataset.split_shards(split)]
     globs = [f"{folder}/{split}-*-of-*{suffix}" for folder in dict.fromkeys(path.rpartition("/")[0] for path in own)]
     found = [shard.path for shard in dataset.shards if any(fnmatch.fnmatchcase(shard.path, glob) for glob in globs)]
-    return globs if sorted(found) == sorted(own) else own
+    return globs if sorted(found) == sorted(own) else []
 
 
 def _entry(feature: Feature) -> str:

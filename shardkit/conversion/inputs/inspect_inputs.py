@@ -18,6 +18,7 @@ import xxhash
 
 from shardkit._version import __version__
 from shardkit.conversion.inputs.option_checks import check_source_options
+from shardkit.conversion.inputs.schema_file import declared_type
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.decode_errors import DECODE_ERRORS
@@ -112,7 +113,8 @@ def inspect_inputs(
             return inspect(options)
         except DifferentSchemasError as error:
             # No more than what is needed: the recipe holds it, and its hash names the dataset.
-            needed = {name: known[name] for name in error.columns if name in known} | dict(options.declared)
+            found = {name: declared_type(name, known) for name in error.columns}
+            needed = {name: dtype for name, dtype in found.items() if dtype is not None} | dict(options.declared)
             if len(needed) == len(options.declared):
                 raise
             options = msgspec.structs.replace(options, declared=tuple(sorted(needed.items())))
@@ -269,7 +271,7 @@ def _choose(files: tuple[RawFile, ...], options: SourceOptions, *, allow_empty: 
     try:
         return choose(files, options)
     except NoRowsError:
-        if not allow_empty:
+        if not allow_empty or not files:
             raise
         # Only the name can show the format.
         return Choice(source_for(format_of(b"", files[0].name) or "csv"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -242,3 +244,9 @@ def declared_types(schema: Schema | None, casts: tuple[tuple[str, str], ...]) ->
         if dtype is not None:
             found[name] = dtype
     return tuple((dict(casts) | found).items())
+
+
+def declared_type(name: str, declared: Mapping[str, str]) -> str | None:
+    """Returns the type of a column in what `declared_types` gave: by its name, or by the last pattern that takes it."""
+    patterns = [key for key in declared if fnmatch.fnmatchcase(name, key)]
+    return declared.get(name) or (declared[patterns[-1]] if patterns else None)

@@ -104,8 +104,9 @@ def unite_columns(
             differences.append(f"{shown(column.name)} is only in {printable(first_name)}")
             continue
         type_ = promote(column.type_, match.type_)
-        if type_ is None and column.name in declared:
-            type_ = make_feature(column.name, declared[column.name]).value_type
+        classes = column.classes
+        if column.name in declared and (type_ is None or classes != match.classes):
+            type_, classes = _declared_type(column, match, declared[column.name]), None
         if type_ is None:
             clashing.append(column.name)
             differences.append(
@@ -113,13 +114,14 @@ def unite_columns(
                 f"and {match.type_} in {printable(other_name)}"
             )
             continue
-        if column.classes != match.classes:
+        if column.classes != match.classes and column.name not in declared:
+            clashing.append(column.name)
             differences.append(
                 f"the classes of {shown(column.name)} differ in {printable(first_name)} and {printable(other_name)}"
             )
             continue
         nullable = column.nullable or match.nullable
-        united.append(msgspec.structs.replace(column, type_=type_, nullable=nullable))
+        united.append(msgspec.structs.replace(column, type_=type_, nullable=nullable, classes=classes))
     are_missing = bool(others) or any(c.name not in {c.name for c in other} for c in first)
     differences += [f"{shown(name)} is only in {printable(other_name)}" for name in others]
     if differences:
@@ -128,12 +130,19 @@ def unite_columns(
         error = DifferentSchemasError(
             f"{printable(first_name)} and {printable(other_name)} have different schemas",
             why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
-            next_step="Make a column one type with --cast COLUMN=TYPE, or leave columns out with --drop-columns"
+            next_step=("Make a column one type with --cast COLUMN=TYPE, or leave" if clashing else "Leave")
+            + " columns out with --drop-columns"
             + ("; --union-by-name makes values of missing columns null" if are_missing else ""),
         )
         error.columns = tuple(clashing)
         raise error
     return tuple(united)
+
+
+def _declared_type(one: Column, other: Column, dtype: str) -> pa.DataType | None:
+    value = make_feature(one.name, dtype).value_type
+    are_lists = [_is_list(column.type_) for column in (one, other)]
+    return None if any(are_lists) != all(are_lists) else pa.list_(value) if all(are_lists) else value
 
 
 def promote(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

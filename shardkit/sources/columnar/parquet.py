@@ -20,7 +20,13 @@ from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
 from shardkit.sources.columnar.parquet_expansion import check_pages, expanding_texts
-from shardkit.sources.columnar.parquet_fixed_lists import is_fixed_list, open_as_lists, with_nulls_of_lists
+from shardkit.sources.columnar.parquet_fixed_lists import (
+    REFUSAL,
+    fixed_list_paths,
+    is_fixed_list,
+    open_as_lists,
+    with_nulls_of_lists,
+)
 from shardkit.sources.columnar.parquet_int96 import UNIT, exact_times, fine_columns, in_nanoseconds, int96_paths
 from shardkit.sources.columnar.schemas import MAX_BATCH_ROWS, cut_pieces
 from shardkit.sources.columnar.source import ColumnarSource, Container, CountedContainer, refuse_compressed
@@ -70,12 +76,19 @@ class ParquetSource(ColumnarSource):
             yield _ParquetFile(file, raw, groups, open_in, options, footer)
 
     def explain(self, error: Exception, file: RawFile) -> DamagedFileError | None:
-        """Returns errors for encrypted files and wrong schemas."""
+        """Returns errors for encrypted files, wrong schemas, and nested lists that Arrow writes but cannot read."""
         if re.search("must be annotated|-annotated|child element", str(error)):
             what = "the schema of the Parquet file is not valid"
             return DamagedFileError(what, where=place(file), why=str(error).rstrip("."))
         if "encrypted metadata" in str(error):
             return _encrypted(file)
+        if REFUSAL in str(error):
+            return DamagedFileError(
+                "lists of fixed size within structs or lists hold nulls",
+                where=place(file),
+                why="Arrow writes such a column and cannot read it",
+                next_step="Write them as lists of any length, and declare the shape in a --schema file",
+            )
         return None
 
 
@@ -247,10 +260,10 @@ def _batch_rows(parquet: pq.ParquetFile, groups: list[int], wanted: list[str] | 
 
 def _probe_row_bytes(parquet: pq.ParquetFile, groups: list[int], columns: list[str]) -> float:
     # The size of lists of fixed size is known, and Arrow may refuse to read them.
-    types = {f.name: f.type for f in parquet.schema_arrow if is_fixed_list(f.type)}
-    lists = {name for column in columns if (name := column.split(".")[0]) in types}
-    known_bytes = float(sum(_num_bytes(types[name]) for name in lists))
-    others = [column for column in columns if column.split(".")[0] not in lists]
+    paths = fixed_list_paths(parquet)
+    names = {field.name: field.type for field in parquet.schema_arrow if is_fixed_list(field.type)}
+    known_bytes = float(sum(_num_bytes(type_) for type_ in (paths.get(c) or names.get(c) for c in columns) if type_))
+    others = [column for column in columns if column not in paths and column not in names]
     if not others:
         return known_bytes
     rows = parquet.iter_batches(batch_size=_PROBED_ROWS, row_groups=groups, columns=others, use_threads=False)

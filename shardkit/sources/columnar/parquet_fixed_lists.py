@@ -12,7 +12,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_REFUSAL = "Expected all lists to be of size"
+from shardkit.sources.columnar.arrow_columns import count_leaves
+
+REFUSAL = "Expected all lists to be of size"
 _KEY, _OTHER_KEY = b"ARROW:schema", b"ARROW:unused"
 
 ReadBatches = Callable[[pq.ParquetFile, list[str] | None], Iterator[pa.RecordBatch]]
@@ -29,20 +31,23 @@ def with_nulls_of_lists(
         read: Reads columns of a file in batches, of the same rows for any columns.
         reopen: Opens the file as `open_as_lists` does.
     """
-    num_read = 0
+    num_read, refusal = 0, None
     try:
         for batch in read(parquet, columns):
             yield batch
             num_read += 1
         return
     except (pa.ArrowException, OSError) as error:
-        if _REFUSAL not in str(error):
+        if REFUSAL not in str(error):
             raise
-    lists = [field.name for field in parquet.schema_arrow if is_fixed_list(field.type)]
+        refusal = error
+    lists = fixed_list_paths(parquet)
     paths = [parquet.metadata.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
     wanted = paths if columns is None else columns
-    others = [path for path in wanted if path.split(".")[0] not in lists]
-    as_lists = read(reopen(), [path for path in wanted if path not in others])
+    others = [path for path in wanted if path not in lists]
+    if len(others) == len(wanted):
+        raise refusal
+    as_lists = read(reopen(), [path for path in wanted if path in lists])
     rest = read(parquet, others) if others else None
     for number, found in enumerate(as_lists):
         batch = next(rest) if rest is not None else None
@@ -58,6 +63,18 @@ def open_as_lists(raw: BinaryIO, footer: bytes) -> pq.ParquetFile:
         footer: The bytes of its footer.
     """
     return pq.ParquetFile(_Patched(raw, footer.replace(_KEY, _OTHER_KEY)), pre_buffer=False)
+
+
+def fixed_list_paths(parquet: pq.ParquetFile) -> dict[str, pa.DataType]:
+    """Returns the stored columns of all columns of such lists by path, with the type of the column."""
+    found: dict[str, pa.DataType] = {}
+    leaf = 0
+    for field in parquet.schema_arrow:
+        num_leaves = count_leaves(field.type)
+        if is_fixed_list(field.type) and num_leaves == 1 and leaf < parquet.metadata.num_columns:
+            found[parquet.metadata.schema.column(leaf).path] = field.type
+        leaf += num_leaves
+    return found
 
 
 def is_fixed_list(type_: pa.DataType) -> bool:

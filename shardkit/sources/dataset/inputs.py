@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shardkit.dataset.manifest import manifest_path
-from shardkit.dataset.open import Dataset, open_dataset
-from shardkit.errors import BadInputError, DamagedFileError, DamageError
+from shardkit.dataset.open import Dataset, list_versions, open_dataset
+from shardkit.errors import BadInputError, DamagedFileError, DamageError, UsageError
 from shardkit.sources.base import StoredShard
+from shardkit.sources.inventory import is_beside_data
 from shardkit.storage import files as storage
 
 _MANIFEST = re.compile(r"(.+)/manifests/(\d{8})\.json")
+_OWN = re.compile(r"/(manifests/[^/]+|data/[0-9a-f]{32}/.+|work/.+|[^/]+\.idx)$")
 _SHARD_TABLE = re.compile(r"(.+)/manifests/\d{8}(-[0-9a-f]{16})?\.shards\.parquet")
 
 
@@ -37,9 +39,56 @@ def _beside(path: str) -> list[str]:
     return [storage.join(folder, name) for name in storage.list_names(folder)]
 
 
-def dataset_folders(paths: Collection[str]) -> list[str]:
-    """Returns the folders of the datasets whose shard tables are among some files."""
-    return sorted({found[1] for path in paths if (found := _SHARD_TABLE.fullmatch(path))})
+class Datasets(NamedTuple):
+    """The datasets among some files.
+
+    Attributes:
+        shards: By path.
+        others: Files in their folders that are not read.
+        unlisted: Of these the ones that are none of shardkit's.
+    """
+
+    shards: dict[str, StoredShard]
+    others: frozenset[str]
+    unlisted: tuple[str, ...]
+
+
+def find_datasets(files: Mapping[str, storage.FileInfo], named: Sequence[str], versions: Sequence[Version]) -> Datasets:
+    """Returns the datasets whose shard tables are among some files.
+
+    Args:
+        files: All files, by path.
+        named: Folders and files that are asked for.
+        versions: Versions that are asked for; of other datasets the newest is read.
+
+    Raises:
+        UsageError: If two versions of a dataset are asked for.
+        DamagedFileError: If a dataset is damaged.
+    """
+    folders = {found[1] for path in files if (found := _SHARD_TABLE.fullmatch(path))}
+    shards: dict[str, StoredShard] = {}
+    others: set[str] = set()
+    # A dataset may lie in the folder of another one.
+    for folder in sorted(folders, key=len, reverse=True):
+        inside = {
+            path: info
+            for path, info in files.items()
+            if path.startswith(f"{folder}/") and path not in shards and path not in others
+        }
+        is_named = any(folder == place or folder.startswith(f"{place}/") for place in named)
+        asked = {version.number for version in versions if version.folder == folder}
+        if len(asked) + is_named > 1:
+            raise UsageError(
+                "two versions of one dataset are named", where=storage.redact(folder), next_step="Name one of them"
+            )
+        if not asked and not is_named and all(path.startswith(f"{folder}/manifests/") for path in inside):
+            # A glob over manifests.
+            continue
+        stored = list_shards(folder, inside, *asked)
+        shards |= stored
+        others |= inside.keys() - stored.keys()
+    unlisted = [path for path in sorted(others) if not _OWN.search(path) and not is_beside_data(path)]
+    return Datasets(shards, frozenset(others), tuple(unlisted))
 
 
 def list_shards(
@@ -59,6 +108,10 @@ def list_shards(
         dataset = open_dataset(folder, version)
         table = dataset.shards
     except DamageError as error:
+        older = [number for number in list_versions(folder) if version is None][:-1]
+        if older:
+            path = storage.redact(storage.join(folder, manifest_path(older[-1])))
+            error.next_step = f"To read the version before, name its manifest: {path}"
         raise as_input_error(error) from error
     manifest = storage.join(folder, manifest_path(dataset.version))
     found: dict[str, StoredShard] = {}

@@ -150,6 +150,8 @@ def _in_words(column: pa.Array, own: Feature, wanted: Feature) -> pa.Array:
     # Indices of other classes: the names are looked up in those of the result.
     if own.vocabulary is None or own.vocabulary == wanted.vocabulary:
         return column
+    if wanted.vocabulary is None and wanted.dtype != "string":
+        return column
     names = pa.array(own.vocabulary, pa.string())
     if own.is_scalar:
         return names.take(column)

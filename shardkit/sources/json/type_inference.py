@@ -114,7 +114,8 @@ class ShapeObserver:
         # Of the keys of rows, in the order in which they were first seen.
         self._order: dict[str, int] = {}
         self.notes: list[str] = []
-        self._not_finite: set[str] = set()
+        # Where floats that are not finite were first seen, by path.
+        self._not_finite: dict[str, str] = {}
 
     def add(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
         """Takes in rows, each with the place it stands at.
@@ -157,6 +158,9 @@ class ShapeObserver:
             ]
             plain = [(p, item) for p, item in spread if type(item) in _KINDS]
             seen.is_nested |= len(plain) < len(spread)
+            within = next((p for p, item in spread if _holds_not_finite(item)), None) if seen.is_nested else None
+            if within is not None:
+                self._not_finite.setdefault(path, within)
             if is_document and any(isinstance(item, dict) for _, item in spread):
                 _refuse_document(path, places[0])
             places, values = [p for p, _ in plain], [v for _, v in plain]
@@ -172,21 +176,20 @@ class ShapeObserver:
         integers = {v for v, t in zip(values, types, strict=True) if t is int}
         floats = {v for v, t in zip(values, types, strict=True) if t is float}
         if not all(map(math.isfinite, floats)):
-            place = next(
-                p for p, v, t in zip(places, values, types, strict=True) if t is float and not math.isfinite(v)
-            )
-            self._note_not_finite(path, place)
+            odd = (p for p, v in zip(places, values, strict=True) if _holds_not_finite(v))
+            self._not_finite.setdefault(path, next(odd))
             floats = set(filter(math.isfinite, floats))
         if integers:
             seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
         seen.fits_float32 = seen.fits_float32 and _fit_float32(integers) and _fit_float32(floats)
 
-    def _note_not_finite(self, path: str, place: str) -> None:
-        if path not in self._not_finite:
-            self._not_finite.add(path)
+    def _note_not_finite(self, features: Features) -> None:
+        for path, place in self._not_finite.items():
+            within = (path, *_parents(path))
+            is_text = any(f.is_json and f.name in within for f in features)
+            fate = "kept as text in a json column" if is_text else "read as floating-point values"
             self.notes.append(
-                f"column {shown(path)} holds NaN or Infinity, which JSON does not know, in {place}: they are read as "
-                "floating-point values"
+                f"column {shown(path)} holds NaN or Infinity, which JSON does not know, in {place}: they are {fate}"
             )
 
     def features(self, *, takes_mixed: bool = False) -> Features:
@@ -213,6 +216,7 @@ class ShapeObserver:
             is_inside = path in maps or any(parent in maps for parent in _parents(path))
             if not is_inside and (seen.kinds or seen.list_place or path not in self._objects):
                 features.append(self._feature(path, seen, takes_mixed))
+        self._note_not_finite(tuple(features))
         return tuple(sorted(features, key=lambda f: self._order[f.name.split("/")[0]]))
 
     def _feature(self, path: str, seen: Seen, takes_mixed: bool) -> Feature:
@@ -270,6 +274,12 @@ def _refuse_document(path: str, place: str) -> None:
         why="the file holds no other object, so these may be the rows",
         next_step=f"Take its objects as the rows with --records {key}, or leave it out with {drop_option([path])}",
     )
+
+
+def _holds_not_finite(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        return any(map(_holds_not_finite, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _fit_float32(numbers: Iterable[int | float]) -> bool:

@@ -20,12 +20,13 @@ class RawDecoder:
     """Gives the records of blocks as they are.
 
     Args:
-        features: One, which bytes can become.
+        features: RECORD, as anything that bytes can become; others have no values.
         max_record_bytes: Longer records do not fit.
     """
 
     def __init__(self, features: Features, max_record_bytes: int) -> None:
-        (self._feature,) = features
+        self._features = features
+        self._feature = next(feature for feature in features if feature.name == RECORD.name)
         self._schema = arrow_schema(features)
         self._max_record_bytes = max_record_bytes
 
@@ -43,5 +44,6 @@ class RawDecoder:
             except BadValueError as error:
                 bad_values[int(rows[error.row])] = f"expected {error.expected}, got {error.got}"
                 rows = np.delete(rows, error.row)
-        batch = pa.RecordBatch.from_arrays([column], schema=self._schema)
+        columns = [column if f is self._feature else pa.nulls(len(rows), f.arrow_type) for f in self._features]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         yield DecodedBlock(batch, rows, {}, sorted(bad_values.items()))

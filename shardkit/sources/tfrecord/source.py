@@ -52,6 +52,8 @@ _NUM_WINDOWS = 8
 _WINDOW_BYTES = 256 * KiB
 _MAX_SHAPES = 64
 _MAX_HEADS = 16
+_DECLARE = "Leave the record out, or declare the feature in a --schema file, with dtype and nullable = true"
+_KEEP = "Leave the record out, or keep all records as they are with --tfrecord-as bytes"
 _OWN_SHARD = re.compile(r"/data/[0-9a-f]{32}/[^/]+-\d{5}-of-\d{5}\.tfrecord(\.gz)?$")
 
 
@@ -298,8 +300,7 @@ def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number:
         "a record does not fit",
         where=byte_place(file, block.first_byte(row), is_compressed=form != "plain", row=number),
         why=why,
-        next_step="Leave the record out, declare the feature in a --schema file, with dtype and nullable = true, or "
-        "keep all records as they are with --tfrecord-as bytes",
+        next_step=_KEEP if "Example" in why or "parse" in why else _DECLARE,
     )
 
 

@@ -46,6 +46,15 @@ def test_a_cast_and_a_schema_file_give_the_same_rows(folder):
     assert rows_of(folder, "cast") == rows_of(folder, "schema") == sorted(expected)
 
 
+@pytest.mark.parametrize("casts", [("a=string", "b=string"), ("*=string",), ("[ab]=string",)])
+def test_lists_and_patterns_are_declared_too(folder, casts):
+    assert convert(folder, "out", *(option for cast in casts for option in ("--cast", cast))) == 0
+    rows = [{"a": "1", "b": ["1"]}, {"a": "2", "b": ["2"]}, {"a": "x", "b": ["z"]}, {"a": "y", "b": []}]
+    features = {f.name: f.describe_type() for f in open_dataset(folder.parent / "out").manifest.features}
+    assert (features["a"], features["b"]) == ("string", "string[*]")
+    assert len(rows_of(folder, "out")) == len(rows)
+
+
 def test_values_that_are_not_of_the_declared_type_are_bad_rows(folder, capfd):
     assert convert(folder, "out", "--drop-columns", "b", "--cast", "a=int64") == 3
     assert "2.parquet, row 1: expected int64, got 'x'" in capfd.readouterr().err

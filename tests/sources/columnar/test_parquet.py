@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardkit.errors import UsageError
+from shardkit.errors import DamagedFileError, UsageError
 from shardkit.features import make_feature
 from shardkit.sources import list_inputs
 from shardkit.sources.base import SourceOptions
@@ -83,6 +83,15 @@ def test_nulls_among_fixed_lists_are_nulls(tmp_path):
             assert found[name].to_pylist() == expected, name
     _, without = read(path, drop_columns=("when", "pairs"))
     assert without["plain"].to_pylist() == expected
+
+
+def test_null_fixed_lists_of_a_column_with_a_dot_are_nulls_and_those_within_structs_are_named(tmp_path):
+    lists = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int64(), 2))
+    _, found = read(write(tmp_path, {"e.x": lists, "e": [1, 2, 3]}))
+    assert found["e.x"].to_pylist() == lists.to_pylist()
+    path = write(tmp_path, {"s": pa.StructArray.from_arrays([lists], ["e"])})
+    with pytest.raises(DamagedFileError, match="lists of fixed size within structs or lists hold nulls"):
+        read(path)
 
 
 def test_structs_are_flattened_with_their_nulls(tmp_path):

@@ -352,6 +352,18 @@ def test_no_other_column_holds_a_float_that_is_not_finite(tmp_path, line, why):
 
 def test_within_a_json_column_they_are_words_as_in_parquet(tmp_path):
     path = write(tmp_path, '{"m":[{"a":1}]}\n{"m":[{"a":NaN,"b":"NaN"},[-Infinity]]}\n')
+    (note,) = JsonLinesSource().notes(list_inputs([str(path)]).files, SourceOptions())
+    assert note.endswith("in a.jsonl, line 2: they are kept as text in a json column")
     types, rows = read(path)
     assert types == {"m": "json"}
     assert [row["m"] for row in rows] == ['[{"a":1}]', '[{"a":"NaN","b":"NaN"},["-Infinity"]]']
+
+
+@pytest.mark.parametrize("others", ['"x"', "true", '{"k":1}'])
+def test_a_note_says_what_becomes_of_them_beside_other_kinds(tmp_path, others):
+    path = write(tmp_path, f'{{"a":{others}}}\n' * 3 + '{"a":NaN}\n' * 3)
+    notes = JsonLinesSource().notes(list_inputs([str(path)]).files, SourceOptions())
+    assert any(note.endswith("line 4: they are kept as text in a json column") for note in notes), notes
+    types, rows = read(path)
+    assert types == {"a": "json"}
+    assert [row["a"] for row in rows[3:]] == ['"NaN"'] * 3

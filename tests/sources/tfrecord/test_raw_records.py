@@ -58,6 +58,12 @@ def test_text_is_declared_in_a_schema_and_checked(tmp_path):
     assert rows == ["one", "zwölf"]
 
 
+def test_a_declared_column_that_records_lack_has_no_values(tmp_path):
+    features = (make_feature("record", "bytes"), make_feature("extra", "int64", nullable=True))
+    found = read_all(TfrecordSource(), write(tmp_path, [b"a", b"b"]), features=features, tfrecord_as="bytes")
+    assert [row["extra"] for row in found.rows] == [None, None]
+
+
 @pytest.mark.full
 def test_the_command_keeps_messages_that_are_no_examples_and_names_the_option(tmp_path, capfd):
     import tensorflow as tf
