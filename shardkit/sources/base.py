@@ -57,11 +57,13 @@ class StoredShard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         manifest: Path or URL of the manifest.
+        commit_id: Of the manifest, which another one of that name does not have.
         position: 0-based row of the shard table.
         split: Of the shard.
     """
 
     manifest: str
+    commit_id: str
     position: int
     split: str
 

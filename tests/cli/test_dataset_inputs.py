@@ -184,6 +184,15 @@ def test_a_dataset_in_the_folder_of_another_one_is_read_too(dataset, tmp_path):
     assert sum(records_of(tmp_path / "out").values()) == 2 * NUM_ROWS
 
 
+def test_a_dataset_that_was_made_anew_at_its_place_is_read_as_it_is_now(dataset, tmp_path):
+    assert run(dataset, tmp_path / "first") == 0
+    shutil.rmtree(dataset)
+    pq.write_table(table_of(1000, 50).select(["id", "word"]), tmp_path / "b.parquet")
+    assert run(tmp_path / "b.parquet", dataset) == 0
+    assert run(dataset, tmp_path / "second") == 0
+    assert records_of(tmp_path / "second") == records_of(dataset)
+
+
 def test_a_shard_table_that_is_named_alone_is_parquet(dataset, tmp_path):
     assert run(f"{dataset}/manifests/*.parquet", tmp_path / "out") == 0
     assert "sha256" in [feature.name for feature in open_dataset(tmp_path / "out").manifest.features]

@@ -125,27 +125,40 @@ def list_shards(
                 next_step=dataset.check_step,
             )
         if shard.num_examples:
-            found[path] = StoredShard(manifest=manifest, position=position, split=shard.split)
+            found[path] = StoredShard(
+                manifest=manifest,
+                commit_id=dataset.manifest.created.commit_id,
+                position=position,
+                split=shard.split,
+            )
     return found
 
 
 @functools.lru_cache(maxsize=64)
-def dataset_of(manifest: str) -> Dataset:
+def dataset_of(manifest: str, commit_id: str) -> Dataset:
     """Returns the version of a dataset that a manifest defines.
 
     Args:
         manifest: Path or URL of the manifest.
+        commit_id: Of the manifest when it was listed.
 
     Raises:
-        DamagedFileError: If it cannot be read.
+        DamagedFileError: If it cannot be read, or is another one by now.
     """
     found = _MANIFEST.fullmatch(manifest)
     if found is None:
         raise BadInputError("this is no manifest", where=storage.redact(manifest))
     try:
-        return open_dataset(found[1], int(found[2]))
+        dataset = open_dataset(found[1], int(found[2]))
     except DamageError as error:
         raise as_input_error(error) from error
+    if dataset.manifest.created.commit_id != commit_id:
+        raise DamagedFileError(
+            "the dataset was changed during conversion",
+            where=storage.redact(manifest),
+            next_step="Run the same command again",
+        )
+    return dataset
 
 
 def as_input_error(error: DamageError) -> DamagedFileError:

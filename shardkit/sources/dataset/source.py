@@ -46,7 +46,7 @@ class DatasetSource(ColumnarSource):
             UsageError: If features of several datasets do not go together.
             BadInputError: If a dataset is damaged, or all are empty.
         """
-        by_dataset = {manifest: _columns_of(dataset_of(manifest)) for manifest in _manifests(files)}
+        by_dataset = {manifest: _columns_of(dataset) for manifest, dataset in _datasets(files).items()}
         classes = _united_classes(list(by_dataset.values()))
         united = {
             manifest: tuple(msgspec.structs.replace(c, classes=c.classes and classes[c.name]) for c in columns)
@@ -59,7 +59,7 @@ class DatasetSource(ColumnarSource):
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on the versions that are read, and on classes that were put together."""
-        datasets = [dataset_of(manifest) for manifest in _manifests(files)]
+        datasets = _datasets(files).values()
         notes = [
             f"version {dataset.version} of the dataset {shown(dataset.manifest.name)} is read, whose fingerprint is "
             f"{dataset.manifest.fingerprint}"
@@ -76,7 +76,7 @@ class _Shard(CountedContainer):
     def __init__(self, file: RawFile) -> None:
         stored = _stored(file)
         self._file = file
-        self._dataset = dataset_of(stored.manifest)
+        self._dataset = dataset_of(stored.manifest, stored.commit_id)
         try:
             self._blocks = list_blocks(self._dataset.shards[stored.position])
         except DamageError as error:
@@ -120,8 +120,10 @@ def _manifest_name(file: RawFile) -> str:
     return f"{file.name.removesuffix(file.path.removeprefix(f'{folder}/'))}manifests/{rest}"
 
 
-def _manifests(files: tuple[RawFile, ...]) -> dict[str, None]:
-    return dict.fromkeys(_stored(file).manifest for file in files)
+def _datasets(files: tuple[RawFile, ...]) -> dict[str, Dataset]:
+    """Returns the datasets of some shards by their manifests."""
+    found = {(stored.manifest, stored.commit_id): None for stored in map(_stored, files)}
+    return {manifest: dataset_of(manifest, commit_id) for manifest, commit_id in found}
 
 
 def _columns_of(dataset: Dataset) -> tuple[Column, ...]:
