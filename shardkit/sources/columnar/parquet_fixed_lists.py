@@ -62,7 +62,8 @@ def open_as_lists(raw: BinaryIO, footer: bytes) -> pq.ParquetFile:
         raw: The file.
         footer: The bytes of its footer.
     """
-    return pq.ParquetFile(_Patched(raw, footer.replace(_KEY, _OTHER_KEY)), pre_buffer=False)
+    patched = _Patched(raw, footer.replace(_KEY, _OTHER_KEY))
+    return pq.ParquetFile(patched, pre_buffer=False, page_checksum_verification=True)
 
 
 def fixed_list_paths(parquet: pq.ParquetFile) -> dict[str, pa.DataType]:
