@@ -59,6 +59,11 @@ def command(
 
     Reads the manifest and the shard table; of the shards, only as much as --examples needs.
     """
+    given = {"--history": with_history, "--recipe": with_recipe, "--tf-spec": with_spec, "--rejected": with_rejected}
+    asked = [name for name, is_given in given.items() if is_given]
+    asked += ["--json"] if as_json and (with_recipe or with_spec) else []
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} exclude each other")
     if with_history:
         from shardkit.cli.pages.history_page import show_history
 

@@ -56,13 +56,15 @@ class StoredShard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where an input file is described that is a shard of a dataset of shardkit.
 
     Attributes:
-        manifest: Path or URL of the manifest.
-        commit_id: Of the manifest, which another one of that name does not have.
+        dataset: Path or URL of the dataset.
+        version: Of the dataset.
+        commit_id: Of its manifest, which another one of that number does not have.
         position: 0-based row of the shard table.
         split: Of the shard.
     """
 
-    manifest: str
+    dataset: str
+    version: int
     commit_id: str
     position: int
     split: str

@@ -54,7 +54,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a conversion.
 
     Attributes:
-        files: Sorted by name, each once; what lies in a compressed tar in the order of that.
+        files: Sorted by name, each once; what lies in a compressed tar, and shards of a dataset, in the order of that.
         root: The folder that the names are relative to; empty if the inputs have none in common.
         notes: What a user should know about them, one sentence each.
         empty_notes: The same about files that are empty, where a file is not a row by itself.
@@ -235,7 +235,7 @@ def _name(path: str, root: str) -> str:
 
 def _order_of(file: RawFile) -> tuple[str, int]:
     # The shards of a dataset keep its order; the names of their folders are hashes.
-    return (file.name, 0) if file.shard is None else (file.shard.manifest, file.shard.position)
+    return (file.name, 0) if file.shard is None else (file.shard.dataset, file.shard.position)
 
 
 def _look_into(files: list[RawFile], options: SourceOptions) -> list[_Looked]:

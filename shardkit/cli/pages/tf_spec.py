@@ -58,9 +58,13 @@ def render_spec(dataset: Dataset, split: str | None) -> str:
         paths="[path for glob in FILES for path in sorted(tf.io.gfile.glob(glob))]" if globs else "FILES",
         compression="GZIP" if manifest.compression == "gzip" else "",
     )
-    classes = {f.name: list(f.vocabulary) for f in manifest.features if f.vocabulary is not None}
-    named = {name: names for name, names in classes.items() if len(names) <= _MAX_CLASSES}
-    return source + "".join(f"# The classes of {name!r}: {names}\n" for name, names in named.items())
+    return source + "".join(_classes(f.name, f.vocabulary) for f in manifest.features if f.vocabulary is not None)
+
+
+def _classes(name: str, classes: tuple[str, ...]) -> str:
+    if len(classes) > _MAX_CLASSES:
+        return f"# {name!r} has {len(classes):,} classes, which shardkit inspect --json lists\n"
+    return f"# The classes of {name!r}: {list(classes)}\n"
 
 
 def _globs(dataset: Dataset, split: str, own: list[str]) -> list[str]:

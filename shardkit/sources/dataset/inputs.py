@@ -7,14 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from shardkit.dataset.manifest import manifest_path
+from shardkit.dataset.manifest import MANIFESTS_DIR, manifest_path, parse_manifest_name
 from shardkit.dataset.open import Dataset, list_versions, open_dataset
-from shardkit.errors import BadInputError, DamagedFileError, DamageError, UsageError
+from shardkit.errors import DamagedFileError, DamageError, UsageError
 from shardkit.sources.base import StoredShard
 from shardkit.sources.inventory import is_beside_data
 from shardkit.storage import files as storage
 
-_MANIFEST = re.compile(r"(.+)/manifests/(\d{8})\.json")
 _OWN = re.compile(r"/(manifests/[^/]+|data/[0-9a-f]{32}/.+|work/.+|[^/]+\.idx)$")
 _SHARD_TABLE = re.compile(r"(.+)/manifests/\d{8}(-[0-9a-f]{16})?\.shards\.parquet")
 
@@ -28,15 +27,13 @@ class Version(NamedTuple):
 
 def version_named(path: str) -> Version | None:
     """Returns the version of a dataset that the path of a manifest stands for, None for other paths."""
-    found = _MANIFEST.fullmatch(path)
-    if found is None or not any(map(_SHARD_TABLE.fullmatch, _beside(path))):
+    manifests, _, name = path.rpartition("/")
+    folder, _, last = manifests.rpartition("/")
+    number = parse_manifest_name(name) if last == MANIFESTS_DIR else None
+    if number is None:
         return None
-    return Version(found[1], int(found[2]))
-
-
-def _beside(path: str) -> list[str]:
-    folder = path.rpartition("/")[0]
-    return [storage.join(folder, name) for name in storage.list_names(folder)]
+    beside = (storage.join(manifests, other) for other in storage.list_names(manifests))
+    return Version(folder, number) if any(map(_SHARD_TABLE.fullmatch, beside)) else None
 
 
 class Datasets(NamedTuple):
@@ -113,7 +110,6 @@ def list_shards(
             path = storage.redact(storage.join(folder, manifest_path(older[-1])))
             error.next_step = f"To read the version before, name its manifest: {path}"
         raise as_input_error(error) from error
-    manifest = storage.join(folder, manifest_path(dataset.version))
     found: dict[str, StoredShard] = {}
     for position, shard in enumerate(table):
         path = dataset.shard_url(shard)
@@ -126,7 +122,8 @@ def list_shards(
             )
         if shard.num_examples:
             found[path] = StoredShard(
-                manifest=manifest,
+                dataset=folder,
+                version=dataset.version,
                 commit_id=dataset.manifest.created.commit_id,
                 position=position,
                 split=shard.split,
@@ -135,27 +132,25 @@ def list_shards(
 
 
 @functools.lru_cache(maxsize=64)
-def dataset_of(manifest: str, commit_id: str) -> Dataset:
-    """Returns the version of a dataset that a manifest defines.
+def dataset_of(url: str, version: int, commit_id: str) -> Dataset:
+    """Returns a version of a dataset.
 
     Args:
-        manifest: Path or URL of the manifest.
-        commit_id: Of the manifest when it was listed.
+        url: Of the dataset.
+        version: Its number.
+        commit_id: Of its manifest when it was listed.
 
     Raises:
         DamagedFileError: If it cannot be read, or is another one by now.
     """
-    found = _MANIFEST.fullmatch(manifest)
-    if found is None:
-        raise BadInputError("this is no manifest", where=storage.redact(manifest))
     try:
-        dataset = open_dataset(found[1], int(found[2]))
+        dataset = open_dataset(url, version)
     except DamageError as error:
         raise as_input_error(error) from error
     if dataset.manifest.created.commit_id != commit_id:
         raise DamagedFileError(
             "the dataset was changed during conversion",
-            where=storage.redact(manifest),
+            where=storage.redact(url),
             next_step="Run the same command again",
         )
     return dataset

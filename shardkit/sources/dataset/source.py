@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shardkit.dataset.block_index import list_blocks
 from shardkit.dataset.block_reader import BlockReader, list_runs
+from shardkit.dataset.manifest import manifest_path
 from shardkit.dataset.open import Dataset
 from shardkit.encoding.decoder import RecordDecoder
 from shardkit.errors import BadInputError, DamageError
@@ -46,16 +47,16 @@ class DatasetSource(ColumnarSource):
             UsageError: If features of several datasets do not go together.
             BadInputError: If a dataset is damaged, or all are empty.
         """
-        by_dataset = {manifest: _columns_of(dataset) for manifest, dataset in _datasets(files).items()}
-        classes = _united_classes(list(by_dataset.values()))
+        columns = {url: _columns_of(dataset) for url, dataset in _datasets(files).items()}
+        classes = _united_classes(list(columns.values()))
         united = {
-            manifest: tuple(msgspec.structs.replace(c, classes=c.classes and classes[c.name]) for c in columns)
-            for manifest, columns in by_dataset.items()
+            url: tuple(msgspec.structs.replace(c, classes=c.classes and classes[c.name]) for c in found)
+            for url, found in columns.items()
         }
         # The schema is that of the manifest, which messages name.
-        first = {_stored(file).manifest: file for file in reversed(files)}
+        first = {_stored(file).dataset: file for file in reversed(files)}
         manifests = [msgspec.structs.replace(file, name=_manifest_name(file)) for file in first.values()]
-        return infer_features(manifests[::-1], lambda file: united[_stored(file).manifest], options)
+        return infer_features(manifests[::-1], lambda file: united[_stored(file).dataset], options)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on the versions that are read, and on classes that were put together."""
@@ -76,7 +77,7 @@ class _Shard(CountedContainer):
     def __init__(self, file: RawFile) -> None:
         stored = _stored(file)
         self._file = file
-        self._dataset = dataset_of(stored.manifest, stored.commit_id)
+        self._dataset = dataset_of(stored.dataset, stored.version, stored.commit_id)
         try:
             self._blocks = list_blocks(self._dataset.shards[stored.position])
         except DamageError as error:
@@ -115,15 +116,14 @@ def _stored(file: RawFile) -> StoredShard:
 
 
 def _manifest_name(file: RawFile) -> str:
-    manifest = _stored(file).manifest
-    folder, _, rest = manifest.rpartition("/manifests/")
-    return f"{file.name.removesuffix(file.path.removeprefix(f'{folder}/'))}manifests/{rest}"
+    stored = _stored(file)
+    return file.name.removesuffix(file.path.removeprefix(f"{stored.dataset}/")) + manifest_path(stored.version)
 
 
 def _datasets(files: tuple[RawFile, ...]) -> dict[str, Dataset]:
-    """Returns the datasets of some shards by their manifests."""
-    found = {(stored.manifest, stored.commit_id): None for stored in map(_stored, files)}
-    return {manifest: dataset_of(manifest, commit_id) for manifest, commit_id in found}
+    """Returns the datasets of some shards by their location."""
+    found = dict.fromkeys((stored.dataset, stored.version, stored.commit_id) for stored in map(_stored, files))
+    return {url: dataset_of(url, version, commit_id) for url, version, commit_id in found}
 
 
 def _columns_of(dataset: Dataset) -> tuple[Column, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
-from shardkit.features import Features, arrow_schema
+from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
     InputSplit,
@@ -26,6 +26,7 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
+from shardkit.sources.columns.row_casting import cast_rows
 from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
 from shardkit.sources.files.streams import guard_unchanged, read_exactly
 from shardkit.sources.tfrecord.blocks import (
@@ -44,8 +45,7 @@ from shardkit.sources.tfrecord.blocks import (
     read_blocks,
 )
 from shardkit.sources.tfrecord.feature_shapes import FileShape, check_alike, features_of, never_filled, observe
-from shardkit.sources.tfrecord.raw_records import RECORD, RawDecoder
-from shardkit.sources.tfrecord.rows import BlockDecoder
+from shardkit.sources.tfrecord.rows import BlockDecoder, DecodedBlock, whole_records
 from shardkit.units import KiB
 
 _NUM_WINDOWS = 8
@@ -54,6 +54,7 @@ _MAX_SHAPES = 64
 _MAX_HEADS = 16
 _DECLARE = "Leave the record out, or declare the feature in a --schema file, with dtype and nullable = true"
 _KEEP = "Leave the record out, or keep all records as they are with --tfrecord-as bytes"
+_RECORD = make_feature("record", "bytes")
 _OWN_SHARD = re.compile(r"/data/[0-9a-f]{32}/[^/]+-\d{5}-of-\d{5}\.tfrecord(\.gz)?$")
 
 
@@ -81,7 +82,7 @@ class TfrecordSource(SourceSettings):
         if options.tfrecord_as == "bytes":
             if not any(file.num_bytes for file in files):
                 raise NoRowsError(why="all input files are empty")
-            return (RECORD,)
+            return (_RECORD,)
         shapes = self._shapes(files, options)
         if not any(s.num_records for s in shapes):
             raise NoRowsError(why="no file holds an Example")
@@ -150,7 +151,7 @@ class TfrecordSource(SourceSettings):
         with guard_unchanged(file):
             form = form_of(file)
             decoder = (
-                RawDecoder(features, max_length(options))
+                _RawDecoder(features, max_length(options))
                 if options.tfrecord_as == "bytes"
                 else BlockDecoder(features, _head_shape(file, options), max_length(options))
             )
@@ -197,6 +198,34 @@ class TfrecordSource(SourceSettings):
             with guard_unchanged(file):
                 shapes.append(_sampled_shape(file, options))
         return shapes
+
+
+class _RawDecoder:
+    """Gives the records of blocks as bytes, or as what bytes are declared to be.
+
+    Args:
+        features: `_RECORD`, and others that records lack.
+        max_record_bytes: Longer records do not fit.
+    """
+
+    def __init__(self, features: Features, max_record_bytes: int) -> None:
+        self._features = features
+        self._max_record_bytes = max_record_bytes
+
+    def decode(self, block: RecordBlock) -> Iterator[DecodedBlock]:
+        """Yields the rows of a block in one piece."""
+        bad_values: dict[int, str] = {}
+        rows = whole_records(block, np.arange(len(block.starts)), self._max_record_bytes, bad_values)
+        records = pa.array([block.record(row) for row in rows.tolist()], pa.binary())
+
+        def take(start: int, stop: int) -> dict[str, pa.Array]:
+            absent = {f.name: pa.nulls(stop - start, f.arrow_type) for f in self._features}
+            return absent | {_RECORD.name: records.slice(start, stop - start)}
+
+        found = cast_rows(take, len(rows), self._features, tolerates_bad_rows=True)
+        for row, error in found.bad_values:
+            bad_values[int(rows[row])] = f"expected {error.expected}, got {error.got}"
+        yield DecodedBlock(found.batch, rows[found.kept], found.num_rounded, sorted(bad_values.items()))
 
 
 class _SplitReader:

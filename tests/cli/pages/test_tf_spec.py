@@ -120,10 +120,20 @@ def test_splits_without_compression_and_files_of_others(tmp_path, capsys):
         assert sorted(int(row["n"]) for row in names["rows"]) == list(expected)
 
 
+@pytest.mark.parametrize("others", [["--json"], ["--recipe"], ["--rejected"], ["--history", "--recipe"]])
+def test_it_is_refused_beside_another_form(tmp_path, capsys, others):
+    features = (make_feature("n", "int64"),)
+    batch = pa.RecordBatch.from_pylist([{"n": 1}], schema=arrow_schema(features))
+    write_dataset(tmp_path / "a", features, {"train": batch})
+    assert main(["inspect", str(tmp_path / "a"), "--tf-spec", *others]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
 def test_it_tells_what_a_type_does_not(tmp_path, capsys):
     features = (
         make_feature("chat", "json", nullable=True),
         make_feature("label", "int64", vocabulary=("cat", "dog")),
+        make_feature("many", "int64", vocabulary=tuple(map(str, range(1000)))),
         make_feature("when", "timestamp[us]", timezone="UTC"),
         make_feature("price", "decimal(9,2)"),
     )
@@ -135,4 +145,5 @@ def test_it_tells_what_a_type_does_not(tmp_path, capsys):
     assert "# microseconds since 1970-01-01, UTC" in told
     assert "# exact text until it is decoded as float64" in told
     assert "# The classes of 'label': ['cat', 'dog']" in told
+    assert "# 'many' has 1,000 classes, which shardkit inspect --json lists" in told
     assert "/test-*-of-*.tfrecord.gz" in told

@@ -1,4 +1,4 @@
-"""Records of any content as a column of bytes: what is written comes back, damage and cut-off ends are told."""
+"""`--tfrecord-as bytes` keeps each record as it was written, and rejects damaged and long ones."""
 
 from __future__ import annotations
 
