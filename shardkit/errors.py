@@ -124,6 +124,10 @@ class BadInputError(ShardkitError):
     exit_code = 3
 
 
+class NarrowTypesError(BadInputError):
+    """A value does not fit a type that the first rows of the inputs have."""
+
+
 class DamagedFileError(BadInputError):
     """An input file of which not even the rows can be counted."""
 

@@ -39,9 +39,18 @@ from shardkit.conversion.space.disk_space import explain_full_disk
 from shardkit.conversion.work_folder import remove_work_folder, work_folder
 from shardkit.dataset.append_info import own_inputs
 from shardkit.dataset.open import open_dataset
-from shardkit.errors import BadInputError, ConflictError, OutOfSpaceError, ShardkitError, StorageError, UsageError
+from shardkit.errors import (
+    BadInputError,
+    ConflictError,
+    NarrowTypesError,
+    OutOfSpaceError,
+    ShardkitError,
+    StorageError,
+    UsageError,
+)
 from shardkit.runtime.bounded import steps_bounded
 from shardkit.runtime.process_limits import EXIT_NO_MEMORY, NO_MEMORY
+from shardkit.sources.columns.sampling import ALL_ROWS_BYTES
 from shardkit.storage import files as storage
 from shardkit.units import KiB, MiB, format_count, format_number
 
@@ -83,23 +92,25 @@ def convert(
     except NothingNew as nothing:
         show_nothing_new(Console(highlight=False), nothing, options.destination)
         return
-    plan = prepared.plan
     if prepared.committed_version is not None:
-        _end_what_was_cut_off(plan, prepared.committed_version, options.destination, started)
+        _end_what_was_cut_off(prepared.plan, prepared.committed_version, options.destination, started)
         return
     if not is_begun_again():
-        show_plan(console, plan, (*prepared.notes, *notes))
+        show_plan(console, prepared.plan, (*prepared.notes, *notes))
     if prepared.num_finished_splits:
-        parts = format_number(len(plan.input_splits), "part")
+        parts = format_number(len(prepared.plan.input_splits), "part")
         console.print(f"Going on: {format_count(prepared.num_finished_splits)} of {parts} were read before")
     try:
-        made = _run(prepared, num_workers or _default_workers(plan, engine), engine, display)
-    except OutOfSpaceError as error:
-        told = error if error.what.startswith(NO_MEMORY) else explain_full_disk(plan, error)
-        raise told.with_state(_state_of(plan)) from error
-    except ShardkitError as error:
-        error.with_state(_state_of(plan))
-        raise
+        made = _run(prepared, num_workers, engine, display)
+    except NarrowTypesError as error:
+        if not prepared.plan.infers_types:
+            raise
+        shown, prepared = prepared.notes, _with_all_types(prepared, options, display, error)
+        for note in prepared.notes:
+            if note not in shown:
+                show_note(console, note)
+        made = _run(prepared, num_workers, engine, display)
+    plan = prepared.plan
     with stop_behind_commit(made.committed.version):
         _show(console, made, plan, options.destination, started)
 
@@ -135,17 +146,45 @@ class _Made(NamedTuple):
     peak_bytes: int | None
 
 
-def _run(prepared: Prepared, num_workers: int, engine: EngineOptions, display: Display) -> _Made:
+def _with_all_types(
+    prepared: Prepared, options: ConvertRequest, display: Display, error: NarrowTypesError | None = None
+) -> Prepared:
+    """Returns the plan with the types of all rows.
+
+    Args:
+        prepared: The plan with the types of the first rows.
+        options: What the user asks for.
+        display: Shows the progress.
+        error: What a row met that does not fit; it is raised if other types do not help.
+    """
+    source = msgspec.structs.replace(options.source, types_of_all_rows=True)
+    with _planning(display, options):
+        again = prepare(msgspec.structs.replace(options, source=source))
+    is_same = again.plan.features == prepared.plan.features
+    if error is not None and is_same and again.plan.recipe.on_bad_record == "fail":
+        raise error
+    return again
+
+
+def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, display: Display) -> _Made:
     plan = prepared.plan
-    start = _start_on(engine, plan, num_workers, display)
-    with work_folder(plan):
-        stopping = start.stopping or hard_stop(plan, start.stop)
-        with stopping, converting(display, plan, start.told):
-            made = _make(prepared, num_workers, engine, start)
-        # Before another process may hold it: that one would find a commit that seems cut off.
-        with stop_behind_commit(made.committed.version):
-            remove_work_folder(plan)
-        return made
+    num_workers = asked_workers or _default_workers(plan, engine)
+    try:
+        start = _start_on(engine, plan, num_workers, display)
+        with work_folder(plan):
+            stopping = start.stopping or hard_stop(plan, start.stop)
+            with stopping, converting(display, plan, start.told):
+                made = _make(prepared, num_workers, engine, start)
+            # Before another process may hold it: that one would find a commit that seems cut off.
+            with stop_behind_commit(made.committed.version):
+                remove_work_folder(plan)
+            return made
+    except OutOfSpaceError as error:
+        told = error if error.what.startswith(NO_MEMORY) else explain_full_disk(plan, error)
+        raise told.with_state(_state_of(plan)) from error
+    except ShardkitError as error:
+        error.with_state(_state_of(plan))
+        raise
 
 
 def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _Start) -> _Made:
@@ -261,6 +300,9 @@ def _dry_run(
         try:
             with _planning(display, options):
                 prepared = prepare(options)
+            is_small = sum(f.num_bytes for f in prepared.plan.files) <= ALL_ROWS_BYTES
+            if is_small and prepared.plan.infers_types:
+                prepared = _with_all_types(prepared, options, display)
         except NothingNew as nothing:
             show_nothing_new(Console(highlight=False), nothing, options.destination)
             return

@@ -104,6 +104,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         damaged_files: Inputs that are rejected as a whole.
         input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
+        infers_types: Whether types are those of the first rows; a row that another type would hold then ends the
+            conversion, and the types of all rows are inferred.
         base: What the rows are appended to; None makes a dataset of them alone.
         rebases: Whether they may go behind versions that other appends made since.
     """
@@ -120,6 +122,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     transforms: TransformPlan
     damaged_files: tuple[DamagedFile, ...] = ()
     exchange: str | None = None
+    infers_types: bool = False
     base: BaseVersion | None = None
     rebases: bool = True
 

@@ -21,7 +21,7 @@ from shardkit.conversion.inputs.append_check import (
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
 from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
-from shardkit.conversion.inputs.media_notes import media_notes
+from shardkit.conversion.inputs.media_notes import media_notes, unsigned_notes
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_other_texts, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
@@ -55,7 +55,7 @@ from shardkit.dataset.open import Dataset
 from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
-from shardkit.messages import printable, shown
+from shardkit.messages import printable
 from shardkit.sources.base import place
 from shardkit.sources.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
@@ -220,6 +220,7 @@ def draft(
         overwrite=options.overwrite,
         transforms=transforms,
         damaged_files=damaged_files,
+        infers_types=base is None and _infers_types(options, inspected, schema),
         base=None if base is None else base_version(base),
         rebases=options.rebase,
     )
@@ -261,7 +262,7 @@ def _prepare(
         *fit_notes,
         *transform_notes(plan.transforms),
         *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
-        *_unsigned_notes(plan),
+        *unsigned_notes(plan.features),
         *_kernel_notes(),
         *space_notes,
     )
@@ -381,14 +382,10 @@ def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     return apply_schema(inspected.features, schema, may_lack_columns=may_lack_columns)
 
 
-def _unsigned_notes(plan: Plan) -> tuple[str, ...]:
-    names = [shown(f.name) for f in plan.features if f.dtype == "uint64"]
-    if not names:
-        return ()
-    return (
-        f"uint64 in {', '.join(names)}: a tf.train.Example holds int64, so values from 2**63 on are stored as negative "
-        "ones of the same 64 bits, as TFDS does; shardkit reads them back as they were, other readers do not",
-    )
+def _infers_types(options: ConvertRequest, inspected: InspectedInputs, schema: Schema | None) -> bool:
+    declared = set[str]() if schema is None else schema.features.keys()
+    names = {feature.name for feature in inspected.features}
+    return inspected.has_features and not options.source.types_of_all_rows and not names <= declared
 
 
 def _kernel_notes() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from shardkit.errors import BadInputError
+from shardkit.errors import BadInputError, NarrowTypesError
 from shardkit.features import Features
 from shardkit.messages import printable
 from shardkit.sources.options import MAX_FIELD_BYTES as MAX_FIELD_BYTES
@@ -141,6 +141,7 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         first_byte: Where it starts in the (decompressed) file; None where the format has no such place.
         reason: What is wrong, one sentence.
         raw: Its bytes as they stand in the file, at most MAX_RAW_BYTES of them.
+        is_of_wider_type: Whether a column of another type would hold it.
     """
 
     file_index: int
@@ -148,6 +149,7 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     first_byte: int | None
     reason: str
     raw: bytes
+    is_of_wider_type: bool = False
 
 
 class RowBatch(NamedTuple):
@@ -302,6 +304,7 @@ def rejected_row(
         first_byte=first_byte,
         reason=reason_of(error),
         raw=raw[:MAX_RAW_BYTES],
+        is_of_wider_type=isinstance(error, NarrowTypesError),
     )
 
 

@@ -35,6 +35,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         has_text_classes: Whether the folder of a text file is its class.
         leading_zeros: Columns of CSV in which 00123 is a number, because a user declared them as numbers.
         declared: Columns and types that a user declared, where the types of files do not go together.
+        types_of_all_rows: Whether types are inferred from all rows, in place of the first ones; in no recipe.
         tolerates_bad_rows: Whether rows that do not fit are handed over as rejected instead of ending the conversion.
     """
 
@@ -165,4 +166,5 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     has_text_classes: bool = False
     leading_zeros: tuple[str, ...] = ()
     declared: tuple[tuple[str, str], ...] = ()
+    types_of_all_rows: bool = False
     tolerates_bad_rows: bool = False

@@ -188,7 +188,7 @@ def _inspect(
         has_features = True
     return InspectedInputs(
         key=key,
-        source=options,
+        source=msgspec.structs.replace(options, types_of_all_rows=False),
         root=listing.root,
         files=files,
         damaged_files=damaged_files,

@@ -1,4 +1,4 @@
-"""Notes on images and sound that a training may not be able to decode, and on what is lost of them."""
+"""Notes on what a training may not be able to decode, and on what is lost of images."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from shardkit.features import Feature, Features
 from shardkit.file_types import suffix_of
+from shardkit.messages import shown
 
 # What tf.io.decode_image and tf.audio.decode_wav of TensorFlow 2.21 do not decode, or decode wrong.
 _TITLES = {
@@ -51,6 +52,17 @@ def media_notes(features: Features, before: Features, names: Iterable[str]) -> t
     suffixes = {suffix_of(name) for name in names} if kinds & {"image", "audio"} else set()
     is_rewritten = [f for f in before if f.media_type not in (None, *(g.media_type for g in features))]
     return (*_undecodable(features, suffixes), *_frames(is_rewritten, suffixes))
+
+
+def unsigned_notes(features: Features) -> tuple[str, ...]:
+    """Returns a note on columns of uint64, whose largest values other readers take for negative ones."""
+    names = [shown(f.name) for f in features if f.dtype == "uint64"]
+    if not names:
+        return ()
+    return (
+        f"uint64 in {', '.join(names)}: a tf.train.Example holds int64, so values from 2**63 on are stored as negative "
+        "ones of the same 64 bits, as TFDS does; shardkit reads them back as they were, other readers do not",
+    )
 
 
 def _types_of(feature: Feature, suffixes: Iterable[str]) -> list[str]:

@@ -16,8 +16,9 @@ from shardkit.conversion.rows.crash_records import CrashRecord, crashed_rows, lo
 from shardkit.conversion.rows.first_rows import part_of, read_split
 from shardkit.conversion.rows.small_files import join_batches
 from shardkit.conversion.rows.unknown_splits import without_unknown_splits
-from shardkit.errors import BadInputError, DamagedFileError, UsageError
+from shardkit.errors import BadInputError, DamagedFileError, NarrowTypesError, UsageError
 from shardkit.features import Features
+from shardkit.messages import shown
 from shardkit.sources import source_for
 from shardkit.sources.base import (
     MAX_RAW_BYTES,
@@ -60,11 +61,21 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
         for number, rows in enumerate(_read(plan, input_split, crash_record, features, attempt, damage)):
             if rows.batch.num_rows == 0 and not rows.rejected:
                 continue
+            if plan.infers_types:
+                _refuse_narrow(rows)
             applied = _transform(plan, input_split, number, rows, crash_record, attempt, pace)
             attempt.rest()
             applied = without_unknown_splits(plan, input_split, applied)
             if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
                 yield applied
+
+
+def _refuse_narrow(rows: RowBatch) -> None:
+    rounded = next((name for name, count in rows.num_rounded.items() if count), None)
+    rejected = next((row for row in rows.rejected if row.is_of_wider_type), None)
+    if rounded is not None or rejected is not None:
+        why = rejected.reason if rejected is not None else f"column {shown(rounded or '')} would be rounded"
+        raise NarrowTypesError("a row does not fit the types of the first rows", why=why)
 
 
 def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:

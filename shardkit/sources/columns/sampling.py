@@ -9,6 +9,8 @@ from shardkit.units import MiB
 
 HEAD_BYTES = MiB
 HEAD_ROWS = 10_000
+# Of inputs up to this size a column of which the first rows tell nothing is looked for in the others.
+ALL_ROWS_BYTES = 256 * MiB
 
 _MAX_FILES = 64
 

@@ -352,4 +352,5 @@ def _bad_value(feature: Feature, value: str, error: Exception | None) -> Problem
         f"expected {expected}, got {got}",
         "Correct the row, declare the column's type (string takes all) in a --schema file, or name a spelling of null "
         "with --null-value",
+        is_of_wider_type=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from shardkit.sources.csv.dialect import Dialect
 from shardkit.sources.csv.leading_zeros import OddValue, find_line
 from shardkit.sources.csv.parser import is_blank, with_blanks
 from shardkit.sources.text.blocks import TextBlock
-from shardkit.sources.text.rejected_records import error_at
+from shardkit.sources.text.rejected_records import BadRecord, error_at
 from shardkit.sources.text.splits import read_blocks
 from shardkit.sources.text.type_inference import Evidence, decide, examine, find_untyped_value, unite
 
@@ -97,28 +97,52 @@ def read_csv_head(file: RawFile, dialect: Dialect, options: SourceOptions) -> Cs
     """
     block = _read_block(file, dialect, options)
     data, nulls = b"" if block is None else bytes(block.data), options.null_values
+    if block is not None and not is_blank(data):
+        try:
+            if is_utf8(data) and not (options.tolerates_bad_rows and b"\0" in data):
+                return _examine_head(data, dialect, nulls)
+        except pa.ArrowInvalid:
+            # There is not one row with the right number of fields.
+            pass
+        bad = _bad_records(block, data, dialect, nulls)
+        if bad and not options.tolerates_bad_rows:
+            raise error_at(bad[0].problem, file, dialect.first_line + bad[0].num_lines)
+        if not is_blank(good := _without(bad, data)):
+            return _examine_head(good, dialect, nulls)
     empty = pa.array([], pa.string())
-    nothing = CsvHead(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
-    if block is None or is_blank(data):
-        return nothing
+    return CsvHead(dict.fromkeys(dialect.columns, empty), dict.fromkeys(dialect.columns, Evidence()))
+
+
+def texts_of_block(block: TextBlock, dialect: Dialect, null_values: tuple[str, ...]) -> dict[str, pa.Array]:
+    """Returns the columns of a block as text, without the records that are bad; none if it has no row."""
+    data = bytes(block.data)
     try:
-        if is_utf8(data) and not (options.tolerates_bad_rows and b"\0" in data):
-            return _examine_head(data, dialect, nulls)
+        if is_utf8(data) and not is_blank(data):
+            return _read_texts(data, dialect, null_values)
     except pa.ArrowInvalid:
-        # There is not one row with the right number of fields.
         pass
+    good = b"" if is_blank(data) else _without(_bad_records(block, data, dialect, null_values), data)
+    return {} if is_blank(good) else _read_texts(good, dialect, null_values)
+
+
+def _bad_records(block: TextBlock, data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> Sequence[BadRecord]:
     features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
-    bad = parse_good_records(block, data, dialect, features, nulls).bad
-    if bad and not options.tolerates_bad_rows:
-        raise error_at(bad[0].problem, file, dialect.first_line + bad[0].num_lines)
+    return parse_good_records(block, data, dialect, features, null_values).bad
+
+
+def _without(bad: Sequence[BadRecord], data: bytes) -> bytes:
     bounds = zip([0, *(b.stop for b in bad)], [*(b.start for b in bad), len(data)], strict=True)
-    good = b"".join(data[start:stop] for start, stop in bounds)
-    return nothing if is_blank(good) else _examine_head(good, dialect, nulls)
+    return b"".join(data[start:stop] for start, stop in bounds)
 
 
 @functools.lru_cache(maxsize=1)
 def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> CsvHead:
     # Cached: it is asked twice for the first file, for the features and for the notes.
+    columns = {n: values[:HEAD_ROWS] for n, values in _read_texts(data, dialect, null_values).items()}
+    return CsvHead(columns, {name: examine(values, with_blanks(null_values)) for name, values in columns.items()})
+
+
+def _read_texts(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> dict[str, pa.Array]:
     table = pacsv.read_csv(
         pa.BufferReader(data),
         pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(dialect.columns)),
@@ -135,10 +159,9 @@ def _examine_head(data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
-    ).slice(0, HEAD_ROWS)
+    )
     empty = pa.array([], pa.string())
-    columns = {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
-    return CsvHead(columns, {name: examine(values, with_blanks(null_values)) for name, values in columns.items()})
+    return {name: pa.concat_arrays([empty, *table.column(name).chunks]) for name in dialect.columns}
 
 
 def attempt(work: Callable[..., _T], *arguments: object) -> _T | DamagedFileError:

@@ -25,8 +25,9 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
-from shardkit.sources.columns.sampling import sample_files
+from shardkit.sources.columns.sampling import ALL_ROWS_BYTES, sample_files
 from shardkit.sources.columns.union_notes import union_notes
+from shardkit.sources.csv.all_rows import AllRows, examine_all_rows, widened_notes
 from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import (
     Dialect,
@@ -112,10 +113,8 @@ class CsvSource(SourceSettings):
         columns = _columns(written, options)
         if not columns:
             raise BadInputError("no column is left", where=place(written[0][0]))
-        sampled = sample_files(written)
-        found = _on_threads([f for f, _ in sampled], lambda i: attempt(read_evidence, *sampled[i], options))
-        heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
-        features = tuple(decide(name, unite(e[name] for e in heads if name in e)) for name in columns)
+        evidence = _evidence(written, columns, options).evidence
+        features = tuple(decide(name, evidence[name]) for name in columns)
         return with_folder_columns(features, files, options.drop_columns)
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
@@ -161,6 +160,7 @@ class CsvSource(SourceSettings):
             *notes,
             *column_notes(kept, head.evidence, options.null_values),
             *untyped_notes(odd_values),
+            *widened_notes(_evidence(written, _columns(written, options), options)),
         )
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
@@ -281,6 +281,20 @@ def _kept(dialect: Dialect, options: SourceOptions) -> tuple[str, ...]:
 def _columns(written: list[tuple[RawFile, Dialect]], options: SourceOptions) -> tuple[str, ...]:
     """Returns the columns of all files, in the order in which they first appear."""
     return tuple(dict.fromkeys(name for _, dialect in written for name in _kept(dialect, options)))
+
+
+def _evidence(written: list[tuple[RawFile, Dialect]], columns: tuple[str, ...], options: SourceOptions) -> AllRows:
+    """Returns what the first rows tell of the columns, and all rows where those tell nothing or are not enough."""
+    sampled = sample_files(written)
+    found = _on_threads([f for f, _ in sampled], lambda i: attempt(read_evidence, *sampled[i], options))
+    heads = [evidence for evidence in _undamaged(found, options) if evidence is not None]
+    first = {name: unite(e[name] for e in heads if name in e) for name in columns}
+    is_small = sum(file.num_bytes for file, _ in written) <= ALL_ROWS_BYTES
+    wanted = {n: e for n, e in first.items() if options.types_of_all_rows or (is_small and not e.kinds)}
+    if not wanted:
+        return AllRows(first, {})
+    rest = examine_all_rows(tuple(written), tuple(wanted.items()), options)
+    return AllRows({**first, **rest.evidence}, rest.widened)
 
 
 def _check_header(columns: tuple[str, ...], features: Features, file: RawFile) -> None:

@@ -150,6 +150,7 @@ def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
     return infer_features(
         sample_files([f for f in files if f.num_bytes]),
         lambda file: [_head_rows(file, options)],
+        all_rows=_all_rows(files, options) if options.types_of_all_rows else (),
         tolerates_bad_rows=options.tolerates_bad_rows,
         dropped=options.drop_columns,
         others=folder_names(files),
@@ -216,6 +217,16 @@ def _read_elements(
             where=place(file, line=line),
             why=f"it has more than the {format_size(options.max_record_bytes)} that a record may have, or never ends",
         ) from error
+
+
+def _all_rows(files: tuple[RawFile, ...], options: SourceOptions) -> Iterator[Rows]:
+    for file in files:
+        num_rows = 0
+        for elements in _read_elements(file, options, HEAD_BYTES):
+            texts = elements.as_lines().split(b"\n")[: len(elements.starts)]
+            parsed = ((n, parse_line(text, 0)) for n, text in enumerate(texts, start=num_rows + 1))
+            yield [(place(file, row=number), row) for number, (row, problem) in parsed if problem is None]
+            num_rows += len(texts)
 
 
 def _head_rows(file: RawFile, options: SourceOptions) -> Rows:

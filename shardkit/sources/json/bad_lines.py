@@ -135,7 +135,7 @@ class JsonSieve:
         unknown = next(others, None)
         if unknown is not None:
             why = "no row that the features were inferred from has it"
-            return Problem(f"the key {shown(unknown)} is no column", why, _DECLARE)
+            return Problem(f"the key {shown(unknown)} is no column", why, _DECLARE, is_of_wider_type=True)
         repeated = None if self._allows_duplicate_keys else repeated_key(line)
         return Problem("a line cannot be read", None) if repeated is None else _repeated(repeated)
 
@@ -155,7 +155,8 @@ class JsonSieve:
                 expected, got = error.expected, error.got
             elif isinstance(error, OverflowError):
                 got += ", which is out of range"
-        return Problem(f"column {shown(feature.name)} does not fit", f"expected {expected}, got {got}", _CORRECT)
+        why = f"expected {expected}, got {got}"
+        return Problem(f"column {shown(feature.name)} does not fit", why, _CORRECT, is_of_wider_type=True)
 
 
 def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonSieve]:

@@ -130,6 +130,7 @@ def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
     return infer_features(
         sample_files([f for f in files if f.num_bytes]),
         lambda f: _sample(f, options),
+        all_rows=_all_rows(files, options) if options.types_of_all_rows else (),
         tolerates_bad_rows=options.tolerates_bad_rows,
         dropped=options.drop_columns,
         others=folder_names(files),
@@ -169,6 +170,17 @@ def _first_objects(file: RawFile, head: bytes, start: int) -> Iterator[dict[str,
 def _sample(file: RawFile, options: SourceOptions) -> Iterator[Rows]:
     yield _head_rows(file, options)
     yield from _window_rows(file)
+
+
+def _all_rows(files: tuple[RawFile, ...], options: SourceOptions) -> Iterator[Rows]:
+    for file in files:
+        head = read_head(file, _BEGINNING_BYTES)
+        start, line = len(BOM) if head.startswith(BOM) else 0, 1
+        for block in read_blocks(file, _RULE, options, start=start, stop=0, block_bytes=HEAD_BYTES):
+            texts = bytes(block.data).split(b"\n")
+            parsed = ((n, parse_line(text, 0)) for n, text in enumerate(texts, start=line) if text.strip())
+            yield [(place(file, line=number), row) for number, (row, problem) in parsed if problem is None]
+            line += len(texts) - 1
 
 
 def _head_rows(file: RawFile, options: SourceOptions) -> Rows:

@@ -42,6 +42,8 @@ class Seen(msgspec.Struct):
         is_nested: Whether some list held an object, a list or a null.
         exact_integers: Whether float64 holds all integers.
         fits_float32: Whether float32 holds all numbers to the last digit.
+        first_float: The first value that is no integer.
+        first_wide: The first number that float32 does not hold, and where it was seen.
     """
 
     kinds: dict[JsonKind, str] = {}
@@ -50,6 +52,8 @@ class Seen(msgspec.Struct):
     is_nested: bool = False
     exact_integers: bool = True
     fits_float32: bool = True
+    first_float: float | None = None
+    first_wide: tuple[float, str] | None = None
 
 
 class SeenObjects(msgspec.Struct):
@@ -181,7 +185,26 @@ class ShapeObserver:
             floats = set(filter(math.isfinite, floats))
         if integers:
             seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
-        seen.fits_float32 = seen.fits_float32 and _fit_float32(integers) and _fit_float32(floats)
+        if floats and seen.first_float is None:
+            seen.first_float = values[types.index(float)]
+        if seen.fits_float32 and not (_fit_float32(integers) and _fit_float32(floats)):
+            seen.fits_float32 = False
+            numbers = [(v, p) for v, p, t in zip(values, places, types, strict=True) if t in (int, float)]
+            seen.first_wide = _first_wide([number for number in numbers if math.isfinite(number[0])])
+
+    def why_wider(self, name: str, dtype: str) -> str | None:
+        """Returns the first value that makes a column of numbers of a type, and where it is; None of other columns."""
+        seen = self._seen.get(name, Seen())
+        if dtype == "float64" and seen.first_wide is not None:
+            return f"{seen.first_wide[0]!r} in {seen.first_wide[1]}"
+        if dtype in ("float32", "float64") and "float" in seen.kinds:
+            return f"{seen.first_float!r} in {seen.kinds['float']}"
+        return None
+
+    def place_of(self, name: str) -> str | None:
+        """Returns where a column was first seen."""
+        seen = self._seen.get(name, Seen())
+        return next(iter(seen.kinds.values()), seen.list_place)
 
     def _note_not_finite(self, features: Features) -> None:
         for path, place in self._not_finite.items():
@@ -289,6 +312,17 @@ def _fit_float32(numbers: Iterable[int | float]) -> bool:
         if not fits_float32(pa.array(some, pa.string())):
             return False
     return True
+
+
+def _first_wide(numbers: list[tuple[float, str]]) -> tuple[float, str]:
+    good, bad = 0, len(numbers)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if _fit_float32({value for value, _ in numbers[good:middle]}):
+            good = middle
+        else:
+            bad = middle
+    return numbers[good]
 
 
 def _dtype(path: str, seen: Seen) -> str:

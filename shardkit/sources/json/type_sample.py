@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
-from shardkit.features import Features
+from shardkit.features import Feature, Features
+from shardkit.messages import shown
 from shardkit.sources.base import RawFile
 from shardkit.sources.columns.dropped_columns import check_dropped, without_keys
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, why_no_name
@@ -34,6 +36,7 @@ def infer_features(
     files: Iterable[RawFile],
     sample: Callable[[RawFile], Iterable[Rows]],
     *,
+    all_rows: Iterable[Rows] = (),
     tolerates_bad_rows: bool,
     dropped: tuple[str, ...] = (),
     others: tuple[str, ...] = (),
@@ -48,6 +51,8 @@ def infer_features(
     Args:
         files: Those that are looked at.
         sample: Gives the objects of one file, some at a time.
+        all_rows: The objects of all files, if their types count too; those of another kind than the sample are left
+            out.
         tolerates_bad_rows: Whether bad rows are tolerated.
         dropped: Keys that are left out.
         others: Columns that stand elsewhere, and may be left out too.
@@ -71,7 +76,7 @@ def infer_features(
     _check_no_columns([row for part in parts for found in part for row in found])
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
-    found = _reconcile(parts, tolerates_bad_rows)
+    found = _reconcile(parts, all_rows, tolerates_bad_rows)
     check_dropped(dropped, [*(f.name for f in found.features), *seen, *others], "the rows that were looked at")
     if not found.features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
@@ -95,9 +100,9 @@ def _check_no_columns(rows: Rows) -> None:
         )
 
 
-def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Inferred:
+def _reconcile(parts: list[list[Rows]], all_rows: Iterable[Rows], tolerates_bad_rows: bool) -> Inferred:
     try:
-        return _observe(chain.from_iterable(parts))
+        return _observe(chain.from_iterable(parts), all_rows)
     except UsageError:
         by_file = [list(chain.from_iterable(found)) for found in parts]
         rows = list(chain.from_iterable(by_file))
@@ -109,8 +114,8 @@ def _reconcile(parts: list[list[Rows]], tolerates_bad_rows: bool) -> Inferred:
         if num_other * _FEW > len(rows) or (
             not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found)
         ):
-            return _observe(chain.from_iterable(parts), takes_mixed=True)
-        return _observe([usual])
+            return _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
+        return _observe([usual], all_rows)
 
 
 def _is_other(found: Rows, usual: Rows) -> bool:
@@ -119,11 +124,57 @@ def _is_other(found: Rows, usual: Rows) -> bool:
     return not any(place in places for place, _ in found)
 
 
-def _observe(parts: Iterable[Rows], *, takes_mixed: bool = False) -> Inferred:
+def _observe(parts: Iterable[Rows], all_rows: Iterable[Rows], *, takes_mixed: bool = False) -> Inferred:
     observer = ShapeObserver()
     for rows in parts:
         observer.add(rows)
-    return Inferred(observer.features(takes_mixed=takes_mixed), tuple(observer.notes))
+    features = observer.features(takes_mixed=takes_mixed)
+    notes = tuple(observer.notes)
+    kinds = {f.name: _kind_of(f) for f in features}
+    is_any = False
+    for rows in all_rows:
+        is_any = True
+        observer.add([row for row in rows if _is_of(kinds, row[1])])
+    if not is_any:
+        return Inferred(features, notes)
+    observer.notes.clear()
+    wider = observer.features(takes_mixed=takes_mixed)
+    return Inferred(wider, (*observer.notes, *_wider_notes(observer, features, wider)))
+
+
+def _wider_notes(observer: ShapeObserver, first: Features, wider: Features) -> Iterator[str]:
+    dtypes = {f.name: f.dtype for f in first}
+    for feature in wider:
+        name, before = feature.name, dtypes.get(feature.name)
+        if before is None and (place := observer.place_of(name)) is not None:
+            yield f"column {shown(name)} is first seen in {place}; rows without it hold null"
+        elif before is not None and before != feature.dtype and (why := observer.why_wider(name, feature.dtype)):
+            otherwise = "rounds it" if before == "float32" else "makes it a bad row"
+            yield (
+                f"column {shown(name)} is {feature.dtype}, and not {before} as in the first rows, because of {why}; "
+                f"--cast {shlex.quote(f'{name}={before}')} {otherwise}"
+            )
+
+
+def _kind_of(feature: Feature) -> str:
+    kind = {"string": "string", "bool": "bool", "json": "json"}.get(feature.dtype, "number")
+    return f"list of {kind}" if feature.shape else kind
+
+
+def _is_of(kinds: dict[str, str], row: Row) -> bool:
+    # A column that is new is of any kind.
+    if any(map(why_no_name, row)):
+        return False
+    for path, value in flatten(row):
+        kind = _kind(value)
+        above = path.rpartition("/")[0]
+        if kind is not None and kinds.get(path, kind) not in (kind, "json"):
+            return False
+        while above:
+            if above in kinds:
+                return kinds[above] == "json"
+            above = above.rpartition("/")[0]
+    return True
 
 
 def _usual(rows: Rows, may_be_unsupported: bool) -> Rows:

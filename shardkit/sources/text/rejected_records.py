@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.errors import BadInputError
+from shardkit.errors import BadInputError, NarrowTypesError
 from shardkit.sources.base import RawFile, RejectedRow, RowBatch, place, rejected_row, row_identities
 from shardkit.sources.text.blocks import NEWLINE, RETURN, Text, TextBlock
 from shardkit.sources.text.line_numbers import LineNumbers
@@ -22,16 +22,19 @@ class Problem(NamedTuple):
     Attributes:
         what, why, next_step: As in the errors.
         num_lines: Line ends in the record before the place that is wrong.
+        is_of_wider_type: Whether a column of another type would hold it.
     """
 
     what: str
     why: str | None
     next_step: str | None = None
     num_lines: int = 0
+    is_of_wider_type: bool = False
 
     def error(self, where: str) -> BadInputError:
         """Returns the error for a record that stands somewhere."""
-        return BadInputError(self.what, where=where, why=self.why, next_step=self.next_step)
+        kind = NarrowTypesError if self.is_of_wider_type else BadInputError
+        return kind(self.what, where=where, why=self.why, next_step=self.next_step)
 
 
 class BadRecord(NamedTuple):
