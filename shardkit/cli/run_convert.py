@@ -106,9 +106,9 @@ def convert(
         if not prepared.plan.infers_types:
             raise
         shown, prepared = prepared.notes, _with_all_types(prepared, options, display, error)
-        for note in prepared.notes:
-            if note not in shown:
-                show_note(console, note)
+        new = [note for note in prepared.notes if note not in shown]
+        for note in new or [f"types come from all rows now: {error.where or error.what}: {error.why}"]:
+            show_note(console, note)
         made = _run(prepared, num_workers, engine, display)
     plan = prepared.plan
     with stop_behind_commit(made.committed.version):

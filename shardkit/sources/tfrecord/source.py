@@ -6,12 +6,13 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError, NoRowsError
+from shardkit.errors import BadInputError, DamagedFileError, NarrowTypesError, NoRowsError
 from shardkit.features import Features, arrow_schema, make_feature
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
@@ -194,7 +195,8 @@ class TfrecordSource(SourceSettings):
 
     def _shapes(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[FileShape]:
         shapes = []
-        for file in sample_files([f for f in files if f.num_bytes]):
+        filled = [f for f in files if f.num_bytes]
+        for file in filled if options.types_of_all_rows else sample_files(filled):
             with guard_unchanged(file):
                 shapes.append(_sampled_shape(file, options))
         return shapes
@@ -290,7 +292,8 @@ def _sampled_shape(file: RawFile, options: SourceOptions) -> FileShape:
         if bad and not options.tolerates_bad_rows:
             position, why = bad[0]
             raise _bad_record(file, form, block, position, row + position + 1, f"it {why}")
-    for block in _windows(file, form):
+    rest = _all_blocks(file, form, options) if options.types_of_all_rows else _windows(file, form)
+    for block in rest:
         observe(block, shape)
     return shape
 
@@ -324,12 +327,22 @@ def _head(
                 raise
 
 
+def _all_blocks(file: RawFile, form: Form, options: SourceOptions) -> Iterator[RecordBlock]:
+    # Reading reports damage.
+    with suppress(DamagedFileError), open_records(file, form) as stream:
+        stop = file.num_bytes if form == "plain" else 0
+        for block in read_blocks(stream, file, form, options, start=0, stop=stop, block_bytes=HEAD_BYTES):
+            yield _shortened(block, len(block.starts), max_length(options))
+
+
 def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number: int, why: str) -> BadInputError:
-    return BadInputError(
+    is_unread = "Example" in why or "parse" in why
+    kind = BadInputError if is_unread or block.is_damaged[row] else NarrowTypesError
+    return kind(
         "a record does not fit",
         where=byte_place(file, block.first_byte(row), is_compressed=form != "plain", row=number),
         why=why,
-        next_step=_KEEP if "Example" in why or "parse" in why else _DECLARE,
+        next_step=_KEEP if is_unread else _DECLARE,
     )
 
 

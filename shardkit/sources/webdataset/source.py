@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UnsafeInputError
+from shardkit.errors import BadInputError, DamagedFileError, NarrowTypesError, NoRowsError, UnsafeInputError
 from shardkit.features import Features
 from shardkit.messages import printable, shown
 from shardkit.sources.base import (
@@ -66,7 +66,8 @@ class WebDatasetSource:
             UsageError: If an extension holds what no example can.
             BadInputError: If an archive is damaged, or there are no samples.
         """
-        filled = sample_files([f for f in files if f.num_bytes])
+        filled = [f for f in files if f.num_bytes]
+        filled = filled if options.types_of_all_rows else sample_files(filled)
         found = [_head_samples(f, options, max(_MIN_HEAD_BYTES, _HEAD_BYTES // len(filled))) for f in filled]
         found = [samples for samples in found if samples]
         usable = [[s for s in samples if s.problem is None] for samples in found]
@@ -220,13 +221,25 @@ def _head_samples(file: RawFile, options: SourceOptions, max_bytes: int) -> list
     samples: list[Sample] = []
     num_bytes = 0
     with _opened(file, is_head=True) as tar:
-        for sample in read_samples(tar, options):
+        found = read_samples(tar, options)
+        for sample in found:
             sample.raw.clear()
             samples.append(sample)
             num_bytes += sample.num_bytes
             if num_bytes >= max_bytes or len(samples) == _HEAD_SAMPLES:
                 break
+        if options.types_of_all_rows:
+            samples += _with_late_extensions(found, {extension for s in samples for extension in s.data})
     return samples
+
+
+def _with_late_extensions(samples: Iterator[Sample], known: set[str]) -> Iterator[Sample]:
+    # The first samples that have an extension which none before them has.
+    for sample in samples:
+        if not known >= sample.data.keys():
+            known |= sample.data.keys()
+            sample.raw.clear()
+            yield sample
 
 
 @contextmanager
@@ -251,7 +264,9 @@ def _refuse(sample: Sample, row: int, file: RawFile, problem: str) -> BadInputEr
         next_step = "Declare the column in a --schema file, with dtype and nullable = true, or correct the file"
     elif f"more than {MAX_EXTENSIONS}" in problem:
         next_step = "Rename the members, or read the archive as a folder of files with another --format"
-    kind = BadInputError if unsafe_name(sample.key) is None else UnsafeInputError
+    kind = UnsafeInputError if unsafe_name(sample.key) is not None else BadInputError
+    if kind is BadInputError and "is no column" in problem:
+        kind = NarrowTypesError
     return kind(
         "the sample cannot be used",
         where=f"{place(file)}, sample {shown(sample.key)} (row {row + 1})",

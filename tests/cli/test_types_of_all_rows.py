@@ -1,0 +1,129 @@
+"""A row that does not fit the types of the first rows: they are inferred anew from all rows, and a note says so."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+
+import pytest
+
+import shardkit
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
+
+pytestmark = pytest.mark.full
+
+NUM_ROWS = 12_000
+LATE = 11_500
+
+
+def convert(capfd, *args):
+    code = main(["convert", *map(str, args)])
+    captured = capfd.readouterr()
+    return code, captured.out + captured.err
+
+
+def rows_of(out, key="id"):
+    split = shardkit.open(out)["train"]
+    return sorted((split[position] for position in range(len(split))), key=lambda row: row[key])
+
+
+def write_csv(path, late, usual="0.5"):
+    lines = ["id,x", *(f"{n},{late if n == LATE else usual}" for n in range(NUM_ROWS))]
+    path.write_text("\n".join(lines) + "\n")
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def features_of(out):
+    return {f.name: f.describe_type() for f in open_dataset(out).manifest.features}
+
+
+def test_no_digit_of_a_late_decimal_is_lost(tmp_path, capfd):
+    wanted = write_csv(tmp_path / "a.csv", "1700000123.25")
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out")
+    assert code == 0
+    assert "column 'x' is float64, and not float32 as in the first rows, because of '1700000123.25'" in told
+    assert "rounded to float32" not in told
+    assert [row["x"] for row in rows_of(tmp_path / "out")] == [float(row["x"]) for row in wanted]
+    dry = convert(capfd, tmp_path / "a.csv", tmp_path / "dry", "--dry-run")[1]
+    assert "float64" in dry
+    assert "float32  " not in dry
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_late_word_makes_text_of_a_column_unless_its_type_is_declared(tmp_path, capfd, policy):
+    wanted = write_csv(tmp_path / "a.csv", "nil", usual="7")
+    options = ("--on-bad-record", policy)
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out", *options)
+    assert code == 0
+    assert "because of 'nil' in a.csv, line 11502; --null-value nil takes it for null" in told
+    assert [row["x"] for row in rows_of(tmp_path / "out")] == [row["x"] for row in wanted]
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "null", *options, "--null-value", "nil")
+    assert code == 0
+    assert features_of(tmp_path / "null")["x"] == "int64"
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "cast", *options, "--cast", "x=int64")
+    assert code == (3 if policy == "fail" else 0)
+    assert "'nil'" in told
+
+
+def test_a_row_that_no_type_helps_ends_the_conversion_as_before(tmp_path, capfd):
+    rows = [f'{{"id": {n}, "x": {n}}}' for n in range(NUM_ROWS)]
+    rows[LATE] = '{"id": 5, "x": }'
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert code == 3
+    assert "line 11501" in told
+    assert "Nothing was committed" in told
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json"])
+def test_json_numbers_and_keys_that_come_late(tmp_path, capfd, form):
+    rows = [{"id": n, "x": 0.5, "n": n} for n in range(NUM_ROWS)]
+    rows[LATE] |= {"x": 1700000123.25, "n": 2.5, "new": "a"}
+    path = tmp_path / f"a.{form}"
+    path.write_text("\n".join(map(json.dumps, rows)) if form == "jsonl" else json.dumps(rows))
+    code, told = convert(capfd, path, tmp_path / "out")
+    assert code == 0
+    assert "column 'x' is float64, and not float32 as in the first rows, because of 1700000123.25" in told
+    assert "column 'n' is float32, and not int64 as in the first rows, because of 2.5" in told
+    assert "column 'new' is first seen in" in told
+    assert rows_of(tmp_path / "out") == [{"new": None, **row} for row in rows]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_feature_that_comes_late_in_a_tfrecord(tmp_path, capfd, policy):
+    import tensorflow as tf
+
+    def example(**values):
+        found = {n: tf.train.Feature(int64_list=tf.train.Int64List(value=v)) for n, v in values.items()}
+        return tf.train.Example(features=tf.train.Features(feature=found)).SerializeToString()
+
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for n in range(60_100):
+            late = {"late": [7]} if n == 60_000 else {}
+            writer.write(example(id=[n], steps=[1, 2] if n == 55_000 else [1], **late))
+    code, _ = convert(capfd, tmp_path / "a.tfrecord", tmp_path / "out", "--on-bad-record", policy)
+    assert code == 0
+    assert features_of(tmp_path / "out") == {"id": "int64", "steps": "int64[*]", "late": "int64"}
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == 60_100
+    assert [row["id"] for row in rows if row["late"] is not None] == [60_000]
+    assert list(rows[55_000]["steps"]) == [1, 2]
+
+
+def test_a_member_that_comes_late_in_a_webdataset(tmp_path, capfd):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for n in range(6_000):
+            members = {"txt": b"word", "cls": str(n % 3).encode()} | ({"json": b'{"k": 5}'} if n == 5_500 else {})
+            for extension, data in members.items():
+                info = tarfile.TarInfo(f"{n:05d}.{extension}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    code, _ = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
+    assert code == 0
+    rows = rows_of(tmp_path / "out", "__key__")
+    assert len(rows) == 6_000
+    assert [(row["__key__"], row["json/k"]) for row in rows if row["json/k"] is not None] == [("05500", 5)]
