@@ -385,7 +385,8 @@ def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
 def _infers_types(options: ConvertRequest, inspected: InspectedInputs, schema: Schema | None) -> bool:
     declared = set[str]() if schema is None else schema.features.keys()
     names = {feature.name for feature in inspected.features}
-    return inspected.has_features and not options.source.types_of_all_rows and not names <= declared
+    is_settled = options.source.types_of_all_rows or format_named(inspected.source.format).has_row_files
+    return inspected.has_features and not is_settled and not names <= declared
 
 
 def _kernel_notes() -> tuple[str, ...]:

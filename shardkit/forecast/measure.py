@@ -17,7 +17,7 @@ from shardkit.conversion.space.size_sample import measure_sample
 from shardkit.errors import BadInputError, ShardkitError
 from shardkit.forecast.manifest_size import size_of
 from shardkit.forecast.values import Workload
-from shardkit.sources import source_for
+from shardkit.sources import source_of
 from shardkit.sources.base import InputSplit
 from shardkit.storage import files as storage
 from shardkit.units import MiB
@@ -103,7 +103,7 @@ def _batches_of(plan: Plan, split: InputSplit) -> list[pa.RecordBatch]:
 
 def _read(plan: Plan, split: InputSplit) -> Iterator[pa.RecordBatch]:
     options = msgspec.structs.replace(plan.recipe.source, tolerates_bad_rows=True)
-    source = source_for(options.format or "")
+    source = source_of(options)
     for part in split.parts or (split,):
         for rows in source.read(part, plan.files, plan.transforms.input_features, options):
             yield rows.batch

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardkit.sources.listing import Listing, list_inputs
-    from shardkit.sources.registry import choose_source, source_for
+    from shardkit.sources.registry import choose_source, source_for, source_of
 
-__all__ = ["Listing", "choose_source", "list_inputs", "source_for"]
+__all__ = ["Listing", "choose_source", "list_inputs", "source_for", "source_of"]
 
 
 def __getattr__(name: str) -> Any:

@@ -313,6 +313,10 @@ def reason_of(error: BadInputError) -> str:
     return error.what if error.why is None else f"{error.what}: {error.why}"
 
 
+MAX_ROWS_OF_A_SPLIT = 2**40
+"""Identities of rows of a split lie closer; so far apart are those of the items of one row."""
+
+
 def row_identities(file: RawFile, start: int, first_row: int, num_rows: int) -> npt.NDArray[np.uint64]:
     """Returns identities for consecutive rows of one split of one file.
 

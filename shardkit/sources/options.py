@@ -57,6 +57,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "--drop-columns", "Columns of tables that are not read, such as those that no example can hold.",
         INPUTS, "content", form=Columns(), is_common=True,
     )] = ()  # fmt: skip
+    explode: Annotated[str | None, Option(
+        "--explode", "Make a row of each item of a column of lists; a row without items stays, with null.",
+        INPUTS, "content", form=Named("COLUMN"),
+    )] = None  # fmt: skip
     union_by_name: Annotated[bool, Option(
         "--union-by-name", "Join tables whose columns differ: a row is null in a column that its file lacks.",
         INPUTS, "content",

@@ -17,6 +17,7 @@ from shardkit.errors import DamagedFileError, NoRowsError, UsageError
 from shardkit.sources.base import RawFile, RecognizingSource, Source, SourceOptions, place
 from shardkit.sources.class_folders import are_class_documents
 from shardkit.sources.columns.sampling import sample_files
+from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import read_head
 from shardkit.sources.formats import FORMATS, LABEL_TABLE_OPTIONS, Format, format_named
 from shardkit.sources.inventory import (
@@ -56,6 +57,15 @@ def source_for(format: str) -> Source:
         known = ", ".join((*FORMATS, *_plugins()))
         raise UsageError(f"there is no format {format!r}", next_step=f"Known are {known}")
     return plugin
+
+
+def source_of(options: SourceOptions) -> Source:
+    """Returns the source of options whose format is known; with `explode` its rows are items of lists.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    return exploded(source_for(options.format or ""), options)
 
 
 @functools.cache

@@ -190,7 +190,8 @@ def _cast_feature(feature: Feature, dtype: str) -> Feature:
     return make_feature(
         feature.name,
         dtype,
-        feature.shape,
+        # A list is one JSON value.
+        () if dtype == "json" else feature.shape,
         nullable=feature.nullable,
         vocabulary=feature.vocabulary if _INTEGER.fullmatch(dtype) else None,
         timezone=feature.timezone if both_times else None,

@@ -192,7 +192,7 @@ def _count_filtered(rows: RowBatch, kept: Positions, failures: list[RowFailure])
 def _bad_row(
     failure: RowFailure, rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
 ) -> BadInputError:
-    where = place_of(origin_of(rows, failure.row, files, split, plan.source.format), files)
+    where = place_of(origin_of(rows, failure.row, files, split, plan.source), files)
     return BadInputError(failure.error.what, where=where, why=failure.error.why, next_step=_NEXT_STEP)
 
 
@@ -200,7 +200,7 @@ def _rejected(
     failures: list[RowFailure], rows: RowBatch, files: tuple[RawFile, ...], split: InputSplit, plan: TransformPlan
 ) -> list[RejectedRow]:
     positions = np.array([f.row for f in failures], dtype=np.int64)
-    origins = origins_of(rows, positions, files, split, plan.source.format)
+    origins = origins_of(rows, positions, files, split, plan.source)
     raws = raw_rows(rows.batch, positions[[f.error.raw is None for f in failures]])
     return [
         rejected_row(

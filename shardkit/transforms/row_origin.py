@@ -9,11 +9,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardkit.sources.base import InputSplit, RawFile, RowBatch, place, row_identities
+from shardkit.sources.base import (
+    MAX_ROWS_OF_A_SPLIT,
+    InputSplit,
+    RawFile,
+    RowBatch,
+    SourceOptions,
+    place,
+    row_identities,
+)
 from shardkit.sources.formats import format_named
 from shardkit.transforms.steps import Positions
 
-_MAX_ROWS = 2**40
+_MAX_ITEMS = 2**20
 
 
 class Origin(NamedTuple):
@@ -24,7 +32,7 @@ class Origin(NamedTuple):
 
 
 def origins_of(
-    rows: RowBatch, positions: Positions, files: tuple[RawFile, ...], split: InputSplit, format: str | None
+    rows: RowBatch, positions: Positions, files: tuple[RawFile, ...], split: InputSplit, source: SourceOptions
 ) -> list[Origin]:
     """Returns where some rows came from. Rows are counted from 1, and from the start of the split.
 
@@ -33,7 +41,7 @@ def origins_of(
         positions: Of the rows in the batch.
         files: All inputs.
         split: The part of the inputs that the rows are from.
-        format: Of the source; says what a split's start counts.
+        source: How they are read. Its format says what a split's start counts.
     """
     indices = rows.file_indices
     file_indices = np.full(len(positions), indices, dtype=np.int64) if isinstance(indices, int) else indices[positions]
@@ -41,16 +49,20 @@ def origins_of(
     firsts = [int(row_identities(files[index], split.start, 0, 1)[0]) for index in found.tolist()]
     # Identities wrap around at 2**64.
     numbers = rows.identities[positions] - np.array(firsts, dtype=np.uint64)[inverse]
-    behind = f" counted from {format_named(format).split_unit} {split.start}" if split.start else ""
-    return [
-        Origin(file_index, f"row {number + 1}{behind}" if number < _MAX_ROWS else "")
-        for file_index, number in zip(file_indices.tolist(), numbers.tolist(), strict=True)
-    ]
+    behind = f" counted from {format_named(source.format).split_unit} {split.start}" if split.start else ""
+
+    def position(number: int) -> str:
+        item, row = divmod(number, MAX_ROWS_OF_A_SPLIT)
+        if source.explode is None or item >= _MAX_ITEMS:
+            return "" if item else f"row {row + 1}{behind}"
+        return f"row {row + 1}{behind}, item {item + 1}"
+
+    return [Origin(i, position(number)) for i, number in zip(file_indices.tolist(), numbers.tolist(), strict=True)]
 
 
-def origin_of(rows: RowBatch, row: int, files: tuple[RawFile, ...], split: InputSplit, format: str | None) -> Origin:
+def origin_of(rows: RowBatch, row: int, files: tuple[RawFile, ...], split: InputSplit, source: SourceOptions) -> Origin:
     """Returns where one row came from, as `origins_of` does."""
-    return origins_of(rows, np.array([row], dtype=np.int64), files, split, format)[0]
+    return origins_of(rows, np.array([row], dtype=np.int64), files, split, source)[0]
 
 
 def place_of(origin: Origin, files: tuple[RawFile, ...]) -> str:

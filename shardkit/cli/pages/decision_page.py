@@ -15,7 +15,7 @@ from shardkit.cli.shell.formatting import format_example_value
 from shardkit.cli.shell.tables import pad
 from shardkit.conversion.plan import Plan
 from shardkit.errors import ShardkitError
-from shardkit.sources import source_for
+from shardkit.sources import source_of
 from shardkit.sources.class_folders import describe_classes
 from shardkit.sources.csv.header import made_names
 from shardkit.sources.formats import format_named
@@ -110,7 +110,7 @@ def show_first_rows(console: Console, plan: Plan) -> None:
 
 
 def _first_rows(plan: Plan, features: Sequence[Any]) -> tuple[list[dict[str, Any]], ShardkitError | None]:
-    source = source_for(plan.recipe.source.format or "")
+    source = source_of(plan.recipe.source)
     parts = (part for split in plan.input_splits for part in split.parts or (split,))
     batches = (b for part in parts for b in source.read(part, plan.files, tuple(features), plan.recipe.source))
     rows: list[dict[str, Any]] = []

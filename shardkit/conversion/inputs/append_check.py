@@ -20,7 +20,7 @@ from shardkit.dataset.open import Dataset, give_up_step, list_versions, open_dat
 from shardkit.errors import BadInputError, DamageError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.messages import printable, shown
-from shardkit.sources import source_for
+from shardkit.sources import source_of
 from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.formats import format_named
 from shardkit.sources.listing import Expanded, Listing
@@ -311,7 +311,7 @@ def _first_file(inspected: InspectedInputs, is_it: Callable[[Mapping[str, Featur
 
 
 def _files_whose(inspected: InspectedInputs, is_it: Callable[[Mapping[str, Feature]], bool]) -> Iterator[RawFile]:
-    source = source_for(inspected.source.format or "")
+    source = source_of(inspected.source)
     for file in inspected.files:
         with suppress(BadInputError, UsageError):
             if is_it({f.name: f for f in source.infer((file,), inspected.source)}):
@@ -332,7 +332,7 @@ def _kind_note(inspected: InspectedInputs, held: Feature, found: Feature) -> str
 
 def _begins_with_values(file: RawFile, options: SourceOptions, name: str) -> bool:
     """Whether there is a value among the first rows of a file: a column of text without any is of no type."""
-    source = source_for(options.format or "")
+    source = source_of(options)
     with suppress(BadInputError, UsageError):
         features = source.infer((file,), options)
         position = [f.name for f in features].index(name)

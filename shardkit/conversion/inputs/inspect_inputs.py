@@ -29,6 +29,7 @@ from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
 from shardkit.sources.class_folders import are_class_documents, check_class_folders
+from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
 from shardkit.sources.formats import FORMATS, format_named
@@ -146,7 +147,7 @@ def _inspect(
         listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)
         labels_sha256 = _hash_of_labels(options)
     choice = _choose(listed, options, allow_empty=allow_empty)
-    source, refused = choice.source, choice.refused
+    source, refused = exploded(choice.source, options), choice.refused
     if choice.passed_over:
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)

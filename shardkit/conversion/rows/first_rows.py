@@ -10,7 +10,7 @@ import msgspec
 
 from shardkit.errors import DamagedFileError
 from shardkit.features import Features
-from shardkit.sources import source_for
+from shardkit.sources import source_of
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, row_identities
 from shardkit.sources.split_names import split_of
 
@@ -114,7 +114,7 @@ def read_split(
         BadInputError: At the first row that does not fit and counts, unless bad rows are tolerated.
         DamagedFileError: If the file cannot be trusted.
     """
-    source = source_for(options.format or "")
+    source = source_of(options)
     if not split.max_rows:
         yield from source.read(split, files, features, options)
         return

@@ -19,7 +19,7 @@ from shardkit.conversion.rows.unknown_splits import without_unknown_splits
 from shardkit.errors import BadInputError, DamagedFileError, NarrowTypesError, UsageError
 from shardkit.features import Features
 from shardkit.messages import shown
-from shardkit.sources import source_for
+from shardkit.sources import source_of
 from shardkit.sources.base import (
     MAX_RAW_BYTES,
     InputSplit,
@@ -93,7 +93,7 @@ def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:
             for crash in crashes:
                 if crash.batch == number:
                     row = part_of(rows, crash.start, crash.stop)
-                    origin = origin_of(row, 0, plan.files, input_split, plan.recipe.source.format)
+                    origin = origin_of(row, 0, plan.files, input_split, plan.recipe.source)
                     yield f"{place_of(origin, plan.files)}: {_NO_PROCESS}: the process that tried {crash.how}"
             if number == crashes[-1].batch:
                 return
@@ -150,7 +150,7 @@ def _read(
 def _read_together(plan: Plan, split: InputSplit, features: Features, attempt: Attempt) -> RowBatch | None:
     if any(part.max_rows for part in split.parts):
         return None
-    source = source_for(plan.recipe.source.format or "")
+    source = source_of(plan.recipe.source)
     indices = [part.file_start for part in split.parts]
     attempt.begin(READING, plan.recipe.max_row_seconds * _READ_TIMES, 0)
     try:
@@ -248,7 +248,7 @@ def _together(parts: list[Applied]) -> Applied:
 
 
 def _without_row(plan: Plan, split: InputSplit, part: RowBatch, how: str) -> RowBatch:
-    origin = origin_of(part, 0, plan.files, split, plan.recipe.source.format)
+    origin = origin_of(part, 0, plan.files, split, plan.recipe.source)
     error = BadInputError(
         _NO_PROCESS,
         where=place_of(origin, plan.files),

@@ -51,7 +51,7 @@ def _rejected(plan: Plan, split: InputSplit, rows: RowBatch, row: int) -> Reject
     name = plan.recipe.split_column or plan.recipe.split_by or ""
     word = rows.batch.column(name)[row].as_py()
     is_ranked = plan.recipe.split_by is not None
-    origin = origin_of(rows, row, plan.files, split, plan.recipe.source.format)
+    origin = origin_of(rows, row, plan.files, split, plan.recipe.source)
     error = BadInputError(
         f"column {shown(name)} does not fit",
         where=place_of(origin, plan.files),

@@ -18,7 +18,7 @@ from shardkit.encoding.example import EncodedRows
 from shardkit.encoding.kernel import gather
 from shardkit.errors import ShardkitError
 from shardkit.features import Features
-from shardkit.sources import source_for
+from shardkit.sources import source_of
 from shardkit.sources.base import InputSplit, RawFile, RowBatch
 from shardkit.sources.files.streams import new_xz, open_raw, open_stored
 from shardkit.units import GiB, KiB, MiB
@@ -199,7 +199,7 @@ def _block_of(encoded: EncodedRows, *, shuffle: bool) -> bytes:
 def _read(plan: Plan, split: InputSplit, features: Features) -> Iterator[RowBatch]:
     # The cut may lie in the middle of a row.
     options = msgspec.structs.replace(plan.recipe.source, tolerates_bad_rows=True)
-    source = source_for(options.format or "")
+    source = source_of(options)
     for part in split.parts or (split,):
         yield from source.read(part, plan.files, features, options)
 

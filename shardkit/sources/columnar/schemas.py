@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shardkit.errors import BadInputError, NoRowsError, UsageError
+from shardkit.errors import BadInputError, NarrowTypesError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
 from shardkit.messages import shown
 from shardkit.runtime.threads import worker_threads
@@ -291,7 +291,8 @@ class RowFitter:
         )
 
     def _bad_value(self, row: int, error: BadValueError) -> BadInputError:
-        return BadInputError(
+        kind = NarrowTypesError if error.got == "null" else BadInputError
+        return kind(
             f"column {shown(error.column)} does not fit",
             where=place(self._file, row=self.position(self.num_rows + row)),
             why=f"expected {error.expected}, got {error.got}",

@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
 
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
-from shardkit.features import Features
+from shardkit.features import Features, make_feature
 from shardkit.sources.base import (
     MIN_SPLIT_BYTES,
     InputSplit,
@@ -24,7 +25,7 @@ from shardkit.sources.base import (
     numbered,
     place,
 )
-from shardkit.sources.columnar.arrow_columns import Column, flatten_schema
+from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, flatten_schema
 from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files
 from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.files.expansion_limit import largest_expansion
@@ -112,7 +113,8 @@ class ColumnarSource(SourceSettings, ABC):
                 of a kind that is not read.
             BadInputError: If a file is damaged, or all are empty.
         """
-        return infer_features(files, lambda file: self._columns(file, options), options)
+        features = infer_features(files, lambda file: self._columns(file, options), options)
+        return self._of_all_rows(files, features, options) if options.types_of_all_rows else features
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on columns that some files lack, where that is allowed; else a schema says all."""
@@ -174,6 +176,24 @@ class ColumnarSource(SourceSettings, ABC):
                     why=f"its footer says {num_expected} rows, {fitter.num_rows} were read",
                 )
 
+    def _of_all_rows(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> Features:
+        # Counts in a file may deny nulls that are there, and none tells of nulls inside of lists.
+        with_nulls: set[str] = set()
+        with_null_items: set[str] = set()
+        for file in (f for f in files if f.num_bytes):
+            with self._opened(file, options) as container:
+                splits = list(container.cuts(None))
+                batches = chain.from_iterable(container.batches(s, features, self.batch_bytes) for s in splits)
+                for name, column in chain.from_iterable(flatten_batch(batch).items() for batch in batches):
+                    with_nulls |= {name} if column.null_count else set()
+                    with_null_items |= {name} if _has_null_item(column) else set()
+        return tuple(
+            make_feature(f.name, "json", nullable=f.nullable or f.name in with_nulls)
+            if f.name in with_null_items and f.shape
+            else msgspec.structs.replace(f, nullable=f.nullable or f.name in with_nulls)
+            for f in features
+        )
+
     def _columns(self, file: RawFile, options: SourceOptions) -> tuple[Column, ...]:
         with self._opened(file, options) as container:
             return container.columns()
@@ -214,6 +234,12 @@ def _is_of_memory(error: Exception, file: RawFile) -> bool:
     if found is None:
         return isinstance(error, MemoryError)
     return int(found[1]) <= largest_expansion(file.num_bytes, file.max_expansion)
+
+
+def _has_null_item(column: pa.Array) -> bool:
+    type_ = column.type
+    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+    return bool(is_list and column.flatten().null_count)
 
 
 def _cut_rows(split: InputSplit, num_rows: int, max_parts: int) -> Iterator[InputSplit]:
