@@ -103,7 +103,7 @@ def convert(
     try:
         made = _run(prepared, num_workers, engine, display)
     except NarrowTypesError as error:
-        if not prepared.plan.infers_types:
+        if not prepared.plan.inferred:
             raise
         shown, prepared = prepared.notes, _with_all_types(prepared, options, display, error)
         new = [note for note in prepared.notes if note not in shown]
@@ -124,7 +124,7 @@ def _planning(display: Display, options: ConvertRequest) -> Iterator[None]:
 def _show(console: Console, made: _Made, plan: Plan, destination: str, started: float) -> None:
     dataset = open_dataset(plan.destination, made.committed.version)
     left_out = [f"left out: {sentence}" for sentence in made.bad_rows]
-    for note in (*made.notes, *left_out, *rounding_notes(dataset.manifest.splits)):
+    for note in (*made.notes, *left_out, *rounding_notes(dataset.manifest.splits, plan.features)):
         show_note(console, note)
     show_result(
         Console(highlight=False),
@@ -160,8 +160,8 @@ def _with_all_types(
     source = msgspec.structs.replace(options.source, types_of_all_rows=True)
     with _planning(display, options):
         again = prepare(msgspec.structs.replace(options, source=source))
-    is_same = again.plan.features == prepared.plan.features
-    if error is not None and is_same and again.plan.recipe.on_bad_record == "fail":
+    is_same = again.plan.transforms.input_features == prepared.plan.transforms.input_features
+    if error is not None and error.where is not None and is_same and again.plan.recipe.on_bad_record == "fail":
         raise error
     return again
 
@@ -301,7 +301,7 @@ def _dry_run(
             with _planning(display, options):
                 prepared = prepare(options)
             is_small = sum(f.num_bytes for f in prepared.plan.files) <= ALL_ROWS_BYTES
-            if is_small and prepared.plan.infers_types:
+            if is_small and prepared.plan.inferred:
                 prepared = _with_all_types(prepared, options, display)
         except NothingNew as nothing:
             show_nothing_new(Console(highlight=False), nothing, options.destination)

@@ -14,6 +14,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
         num_runs: Runs in the spool.
         rows_by_file: Rows in, by position of the file.
         filtered_by_file, duplicates_by_file, rejected_by_file: Those of them that became no example, likewise.
+        num_sequences, num_padding: Sequences that rows were packed into, and tokens that fill them up.
         marks_digest: What the first pass said of its rows; see `marks_digest`.
         rejected_samples: The first few rejected rows, a sentence each.
         rejected_reasons: Rejected rows by what is wrong, one reason for those that differ in values alone.
@@ -28,6 +29,8 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
     filtered_by_file: dict[int, int] = {}
     duplicates_by_file: dict[int, int] = {}
     rejected_by_file: dict[int, int] = {}
+    num_sequences: int = 0
+    num_padding: int = 0
     marks_digest: str = ""
     rejected_samples: tuple[str, ...] = ()
     rejected_reasons: dict[str, int] = {}

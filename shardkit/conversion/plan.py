@@ -88,6 +88,20 @@ class BaseVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fingerprint: str
 
 
+class Packing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How rows are packed; see `shardkit.conversion.extract.packing`.
+
+    Attributes:
+        column: Column of token lists.
+        length: Tokens of a sequence.
+        separator: Token behind each row; None puts none.
+    """
+
+    column: str
+    length: int
+    separator: int | None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One conversion.
 
@@ -98,14 +112,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         fingerprint: Hash of inputs, features, recipe and format version.
         created: The manifest's block of the same name.
         recipe: What is to be done.
-        features: In the order of the source.
+        features: Of the examples. Those of rows are `row_features`.
         files: Inputs that are read, by name.
         transforms: What makes these features of those that the source gives.
         damaged_files: Inputs that are rejected as a whole.
         input_splits: Parts of the inputs, in order.
         overwrite: Whether a next version may be made of a dataset that is already there.
-        infers_types: Whether types are those of the first rows; a row that another type would hold then ends the
-            conversion, and the types of all rows are inferred.
+        inferred: Columns of the source whose types are those of the first rows. If there are any, a row that another
+            type would hold ends the conversion, and the types of all rows are inferred.
+        packing: How the tokens of rows are joined; None makes an example of each row.
         base: What the rows are appended to; None makes a dataset of them alone.
         rebases: Whether they may go behind versions that other appends made since.
     """
@@ -122,9 +137,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     transforms: TransformPlan
     damaged_files: tuple[DamagedFile, ...] = ()
     exchange: str | None = None
-    infers_types: bool = False
+    inferred: frozenset[str] = frozenset()
+    packing: Packing | None = None
     base: BaseVersion | None = None
     rebases: bool = True
+
+    @property
+    def row_features(self) -> Features:
+        """Features of the rows before they are packed."""
+        return self.transforms.output_features
 
     @property
     def data_path(self) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from shardkit.conversion.commit.commit import refuse_existing
 from shardkit.conversion.exchange import check_exchange, exchange_folder
+from shardkit.conversion.extract.packing import packed_features, plan_packing
 from shardkit.conversion.inputs.append_check import (
     appended_fingerprint,
     base_version,
@@ -188,6 +189,8 @@ def draft(
         }
     )
     check_columns(features, recipe)
+    packing = plan_packing(features, recipe.pack, recipe.separator, transforms.options.tokenize)
+    features = features if packing is None else packed_features(packing)
     input_splits = inspected.input_splits
     if options.limit is not None:
         first = find_first_rows(
@@ -220,7 +223,8 @@ def draft(
         overwrite=options.overwrite,
         transforms=transforms,
         damaged_files=damaged_files,
-        infers_types=base is None and _infers_types(options, inspected, schema),
+        packing=packing,
+        inferred=_inferred(options, inspected, schema) if base is None else frozenset(),
         base=None if base is None else base_version(base),
         rebases=options.rebase,
     )
@@ -382,11 +386,12 @@ def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     return apply_schema(inspected.features, schema, may_lack_columns=may_lack_columns)
 
 
-def _infers_types(options: ConvertRequest, inspected: InspectedInputs, schema: Schema | None) -> bool:
-    declared = set[str]() if schema is None else schema.features.keys()
-    names = {feature.name for feature in inspected.features}
+def _inferred(options: ConvertRequest, inspected: InspectedInputs, schema: Schema | None) -> frozenset[str]:
     is_settled = options.source.types_of_all_rows or format_named(inspected.source.format).has_row_files
-    return inspected.has_features and not is_settled and not names <= declared
+    if is_settled or not inspected.has_features:
+        return frozenset()
+    declared = set[str]() if schema is None else schema.features.keys()
+    return frozenset(f.name for f in inspected.features if f.name not in declared)
 
 
 def _kernel_notes() -> tuple[str, ...]:

@@ -71,6 +71,16 @@ class RecipeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         Option("--dedup-by", "The same, comparing only these columns.", ROWS, "content", form=Columns()),
     ] = None  # fmt: skip
+    pack: Annotated[int | None, Option(
+        "--pack",
+        "Join the tokens of rows to sequences of this length, with segment_ids and positions; other columns are left "
+        "out.", ROWS, "content", form=Named("LENGTH"), minimum=2,
+    )] = None  # fmt: skip
+    separator: Annotated[str | None, Option(
+        "--separator",
+        "Token behind each row of --pack, as text or as a number, or none; the tokenizer's end of text if not given.",
+        ROWS, "content", form=Named("TOKEN"),
+    )] = None  # fmt: skip
     shuffle: Annotated[bool, Option(
         "--shuffle/--no-shuffle", "Random order by --seed, or that of the inputs.", SPLITS, "content", is_common=True,
     )] = True  # fmt: skip

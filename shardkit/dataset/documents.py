@@ -58,6 +58,8 @@ class Accounting(Document, frozen=True, kw_only=True, omit_defaults=True):
     """Rows in = examples out + filtered + duplicates + rejected.
 
     Attributes:
+        num_examples: Rows that became examples, or parts of some where rows were packed.
+        num_sequences: Examples that rows were packed into; None where each row is one.
         num_damaged_files: Inputs that were rejected as a whole; their rows are in none of the other numbers.
         inputs: The same, file by file.
         rejected_files: Where the rejected rows lie, if they were quarantined.
@@ -68,9 +70,15 @@ class Accounting(Document, frozen=True, kw_only=True, omit_defaults=True):
     num_filtered: Count = 0
     num_duplicates: Count = 0
     num_rejected: Count = 0
+    num_sequences: Count | None = None
     num_damaged_files: Count = 0
     inputs: tuple[InputInfo, ...] = ()
     rejected_files: tuple[RejectedFile, ...] = ()
+
+    @property
+    def num_stored(self) -> int:
+        """Examples that the shards hold."""
+        return self.num_examples if self.num_sequences is None else self.num_sequences
 
     def __post_init__(self) -> None:
         out = self.num_examples + self.num_filtered + self.num_duplicates + self.num_rejected

@@ -62,8 +62,8 @@ def _problems_of_counted(dataset: Dataset) -> Iterator[tuple[str, str]]:
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
     num_examples = sum(s.num_examples for s in manifest.splits)
-    if manifest.accounting.num_examples != num_examples:
-        yield f"its splits have {num_examples} examples, its accounting {manifest.accounting.num_examples}"
+    if manifest.accounting.num_stored != num_examples:
+        yield f"its splits have {num_examples} examples, its accounting {manifest.accounting.num_stored}"
     names = {f.name for f in manifest.features}
     for split in manifest.splits:
         for name, statistics in sorted(split.statistics.items()):

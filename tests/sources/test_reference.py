@@ -31,6 +31,7 @@ def test_every_command_does_what_the_reference_says(tmp_path, monkeypatch, capsy
     for name in ("a", "b"):
         write(tmp_path / f"tables/{name}.csv", "n,word\n1,a\n2,b\n3,a\n")
     write(tmp_path / "banner.csv", "Export\nn,word\n1,a\n NA,b\n3,a\n")
+    write(tmp_path / "lists.jsonl", '{"n": 1, "tags": ["a", "b"]}\n{"n": 2, "tags": []}\n')
     write(tmp_path / "points.libsvm", "1 1:0.5 3:2\n-1 2:1\n")
     write(tmp_path / "schema.toml", re.search(r"\$ cat schema.toml\n(.*?)\$", REFERENCE, flags=re.DOTALL).group(1))
     for index in range(2):

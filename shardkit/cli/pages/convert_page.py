@@ -146,14 +146,15 @@ def fill(pieces: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def rounding_notes(splits: Sequence[SplitInfo]) -> list[str]:
-    """Returns notes on values that were rounded to float32."""
+def rounding_notes(splits: Sequence[SplitInfo], features: Features) -> list[str]:
+    """Returns notes on values that were rounded."""
+    dtypes = {feature.name: feature.dtype for feature in features}
     lost: Counter[str] = Counter()
     for split in splits:
         lost.update({name: statistics.num_rounded for name, statistics in split.statistics.items()})
     return [
-        f"{name!r}: {format_number(number, 'value')} rounded to float32; declare float64 in a --schema file to keep "
-        "every digit"
+        f"{name!r}: {format_number(number, 'value')} rounded to {dtypes[name]}; declare "
+        f"{'string' if dtypes[name] == 'float64' else 'float64'} in a --schema file to keep every digit"
         for name, number in lost.items()
         if number
     ]

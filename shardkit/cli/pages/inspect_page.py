@@ -123,6 +123,8 @@ def _appended_note(manifest: Manifest, base: AppendedTo) -> str:
 def describe_accounting(account: Accounting) -> str:
     """Returns the account of all rows, in words."""
     parts = [f"{format_number(account.num_rows, 'row')} in", f"{format_number(account.num_examples, 'example')} out"]
+    if account.num_sequences is not None:
+        parts[1] = f"{format_count(account.num_examples)} packed into {format_number(account.num_sequences, 'example')}"
     for number, word in (
         (account.num_filtered, "filtered"),
         (account.num_duplicates, "duplicates"),
@@ -314,7 +316,7 @@ def _notes(rows: Sequence[FeatureRow], splits: Sequence[SplitInfo], width: int) 
     yield from _note_on_vocabularies(rows, width)
     for row in rows:
         s, name = row.statistics, visible(row.feature.name)
-        kinds = ((s.num_nans, "NaN"), (s.num_infs, "infinite"), (s.num_rounded, "rounded to float32"))
+        kinds = ((s.num_nans, "NaN"), (s.num_infs, "infinite"), (s.num_rounded, f"rounded to {row.feature.dtype}"))
         odd = [f"{format_count(number)} {word}" for number, word in kinds if number]
         if odd:
             yield f"{name}: of {format_number(s.num_values, 'value')} {', '.join(odd)}."

@@ -28,14 +28,15 @@ def account(plan: Plan, extracted: Sequence[Extracted], num_examples: int) -> Ac
         num_filtered=sum(i.num_filtered for i in inputs),
         num_duplicates=sum(i.num_duplicates for i in inputs),
         num_rejected=sum(i.num_rejected for i in inputs),
+        num_sequences=None if plan.packing is None else sum(part.num_sequences for part in extracted),
         num_damaged_files=sum(i.damage is not None for i in inputs),
         inputs=inputs,
         rejected_files=_store_rejected(plan, extracted) if plan.recipe.on_bad_record == "quarantine" else (),
     )
-    if accounting.num_examples != num_examples:
+    if accounting.num_stored != num_examples:
         raise StorageError(
             "the shards do not hold what was read",
-            why=f"the inputs gave {accounting.num_examples} examples, the shards hold {num_examples}",
+            why=f"the inputs gave {accounting.num_stored} examples, the shards hold {num_examples}",
             state="Nothing was committed",
             next_step="Remove the work folder and run the same command again",
         )

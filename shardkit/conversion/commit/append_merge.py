@@ -107,6 +107,7 @@ def _sum(old: Accounting, new: Accounting) -> Accounting:
         num_filtered=old.num_filtered + new.num_filtered,
         num_duplicates=old.num_duplicates + new.num_duplicates,
         num_rejected=old.num_rejected + new.num_rejected,
+        num_sequences=None if new.num_sequences is None else (old.num_sequences or 0) + new.num_sequences,
         num_damaged_files=old.num_damaged_files + new.num_damaged_files,
         inputs=(*old.inputs, *new.inputs),
         rejected_files=(*old.rejected_files, *new.rejected_files),

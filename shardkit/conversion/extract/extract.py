@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shardkit.conversion.exchange import fetch, fetch_folder
 from shardkit.conversion.extract.first_pass import check_same_rows, mark_names, marks_digest
+from shardkit.conversion.extract.packing import Packer
 from shardkit.conversion.extract.runs import RUN_BYTES, EncodedPart, run_order, write_run
 from shardkit.conversion.extracted import Extracted, run_names, statistics_name
 from shardkit.conversion.plan import Plan, input_versions, write_whole
@@ -152,6 +153,7 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
     left_out = _LeftOut(plan, input_split)
     is_marked = plan.recipe.stratify is not None or plan.recipe.split_by is not None
     strata = StratumPositions(plan, input_split.index) if is_marked else None
+    packers = _packers(plan, input_split)
     damage: dict[int, str] = {}
     for all_rows, num_filtered in _reported(plan, input_split, damage, ticker):
         _count_rows(all_rows, rows_by_file)
@@ -161,9 +163,17 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         quarantine.add(rows.rejected)
         if rows.batch.num_rows == 0:
             continue
-        split_positions = assign_rows(rows, plan.features, plan.recipe, plan.files, strata)
-        _collect(rows, split_positions, collectors)
-        writer.add(rows, split_positions)
+        split_positions = assign_rows(rows, plan.row_features, plan.recipe, plan.files, strata)
+        if plan.packing is None:
+            _collect(rows, split_positions, collectors)
+            writer.add(rows, split_positions)
+            continue
+        for position, packer in enumerate(packers):
+            for packed in packer.add(rows.batch.filter(pa.array(split_positions == position))):
+                _add_packed(packed, position, collectors, writer)
+    for position, packer in enumerate(packers):
+        for packed in packer.end():
+            _add_packed(packed, position, collectors, writer)
     check_same_rows(plan, input_split.index, left_out.num_rows)
     writer.flush()
     quarantine.close()
@@ -180,11 +190,25 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         duplicates_by_file=dict(left_out.duplicates_by_file),
         marks_digest=marks_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
+        num_sequences=sum(packer.num_sequences for packer in packers),
+        num_padding=sum(packer.num_padding for packer in packers),
         rejected_samples=tuple(quarantine.samples),
         rejected_reasons=quarantine.reasons.counts,
         damage=damage,
         has_statistics=True,
     )
+
+
+def _packers(plan: Plan, input_split: InputSplit) -> list[Packer]:
+    if plan.packing is None:
+        return []
+    features, positions = plan.row_features, range(len(plan.recipe.splits))
+    return [Packer(plan.packing, features, input_split, plan.files, position) for position in positions]
+
+
+def _add_packed(packed: RowBatch, position: int, collectors: list[StatisticsCollector], writer: _RunWriter) -> None:
+    collectors[position].update(packed.batch)
+    writer.add(packed, np.full(packed.batch.num_rows, position, dtype=np.int64))
 
 
 def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None = None) -> Extracted:

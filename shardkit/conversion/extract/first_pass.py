@@ -203,13 +203,13 @@ class _Notes:
         if rows.batch.num_rows == 0:
             return
         if self._plan.recipe.dedup is not None:
-            self._digests.append(row_digests(rows.batch, self._plan.features, self._plan.recipe.dedup))
+            self._digests.append(row_digests(rows.batch, self._plan.row_features, self._plan.recipe.dedup))
         if self._strata is not None:
             self._strata.add(rows)
         if self._plan.recipe.sample is not None:
             self._draws.append(sample_draws(rows.identities, self._plan.recipe.seed))
         if (name := self._plan.recipe.split_by) is not None:
-            feature = next(f for f in self._plan.features if f.name == name)
+            feature = next(f for f in self._plan.row_features if f.name == name)
             self._values.append(sort_keys(rows.batch.column(name), feature))
 
     def store(self) -> None:

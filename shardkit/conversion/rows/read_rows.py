@@ -61,8 +61,8 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
         for number, rows in enumerate(_read(plan, input_split, crash_record, features, attempt, damage)):
             if rows.batch.num_rows == 0 and not rows.rejected:
                 continue
-            if plan.infers_types:
-                _refuse_narrow(rows)
+            if plan.inferred:
+                _refuse_narrow(plan, rows)
             applied = _transform(plan, input_split, number, rows, crash_record, attempt, pace)
             attempt.rest()
             applied = without_unknown_splits(plan, input_split, applied)
@@ -70,8 +70,8 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
                 yield applied
 
 
-def _refuse_narrow(rows: RowBatch) -> None:
-    rounded = next((name for name, count in rows.num_rounded.items() if count), None)
+def _refuse_narrow(plan: Plan, rows: RowBatch) -> None:
+    rounded = next((name for name, count in rows.num_rounded.items() if count and name in plan.inferred), None)
     rejected = next((row for row in rows.rejected if row.is_of_wider_type), None)
     if rounded is not None or rejected is not None:
         why = rejected.reason if rejected is not None else f"column {shown(rounded or '')} would be rounded"
@@ -266,7 +266,7 @@ def _without_row(plan: Plan, split: InputSplit, part: RowBatch, how: str) -> Row
     )
     indices = part.file_indices
     return RowBatch(
-        empty_batch(plan.features),
+        empty_batch(plan.row_features),
         part.identities[:0],
         indices if isinstance(indices, int) else indices[:0],
         {},

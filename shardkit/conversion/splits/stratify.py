@@ -101,7 +101,7 @@ class StrataWriter:
 
     def __init__(self, plan: Plan, input_split_index: int) -> None:
         self._seed = plan.recipe.seed
-        self._feature = next(f for f in plan.features if f.name == plan.recipe.stratify)
+        self._feature = next(f for f in plan.row_features if f.name == plan.recipe.stratify)
         self._plan = plan
         self._index = input_split_index
         self._classes: list[Classes] = []

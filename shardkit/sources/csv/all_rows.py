@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from shardkit.units import MiB
 
 _BLOCK_BYTES = 4 * MiB
 _LISTED_COLUMNS = 5
+_NUMBER = re.compile(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*")
 
 
 class Widened(NamedTuple):
@@ -125,7 +127,8 @@ def widened_notes(all_rows: AllRows) -> Iterator[str]:
     for name, (before, value, file, line) in list(all_rows.widened.items())[:_LISTED_COLUMNS]:
         after = decide(name, all_rows.evidence[name]).dtype
         cast = f"--cast {shlex.quote(f'{name}={before}')}"
-        otherwise = f"{cast} rounds it" if after == "float64" and before == "float32" else f"{cast} makes it a bad row"
+        is_rounded = before.startswith("float") and _NUMBER.fullmatch(value)
+        otherwise = f"{cast} rounds it" if is_rounded else f"{cast} makes it a bad row"
         if after == "string" and (value in USUAL_NULLS or value.isalpha()):
             otherwise = f"--null-value {shlex.quote(value)} takes it for null, and {otherwise}"
         yield (

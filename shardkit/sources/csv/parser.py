@@ -26,6 +26,8 @@ Parsed = tuple[pa.RecordBatch, dict[str, int]]
 RECORD_ERRORS = (pa.ArrowInvalid, BadValueError)
 
 _INFINITE = r"(?i)inf"
+_EXACT_INTEGER = 2.0**53
+_LONG_INTEGER = r"^\s*-?[0-9]{16,400}\s*$"
 _WORDS = {
     word: ["".join(letters) for letters in itertools.product(*((c, c.upper()) for c in word))]
     for word in ("true", "false")
@@ -93,12 +95,14 @@ class CsvParser:
         columns, rounded = [], {}
         for feature in self._features:
             parsed = one_chunk(table.column(feature.name))
+            num_inexact = 0
             if pa.types.is_floating(parsed.type):
                 self._check_infinities(parsed, feature, data)
+                num_inexact = self._count_inexact(parsed, feature, data)
             cast = cast_column(parsed, feature) if _needs_cast(parsed, feature) else None
             columns.append(parsed if cast is None else cast.column)
-            if cast is not None and cast.num_rounded:
-                rounded[feature.name] = cast.num_rounded
+            if num_rounded := max(num_inexact, 0 if cast is None else cast.num_rounded):
+                rounded[feature.name] = num_rounded
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), rounded
 
     def read_texts(self, data: Text) -> dict[str, pa.Array]:
@@ -153,6 +157,17 @@ class CsvParser:
             row = int(pc.index(find_padded(column), True).as_py())
             if row >= 0:
                 raise padded_error(feature, row, column[row].as_py())
+
+    def _count_inexact(self, parsed: pa.Array, feature: Feature, data: Text) -> int:
+        # Integers beyond 2**53 that float64 does not hold.
+        with np.errstate(invalid="ignore"):
+            is_large = np.abs(parsed.to_numpy(zero_copy_only=False)) >= _EXACT_INTEGER
+        if not is_large.any():
+            return 0
+        texts = one_chunk(self._read(data, [feature.name], nulls_in_quotes=True, as_text=True).column(0))
+        found = texts.filter(pa.array(is_large))
+        found = found.filter(pc.match_substring_regex(found, _LONG_INTEGER))
+        return sum(int(text) != float(text) for text in found.to_pylist())
 
     def _check_infinities(self, parsed: pa.Array, feature: Feature, data: Text) -> None:
         # A number beyond float64 would become infinite without a word.

@@ -27,7 +27,7 @@ def plan_of(folder, fractions, num_splits, seed=0, dedup=None):
         work_dir=str(folder),
         work_path=lambda *parts: folder.joinpath(*parts),
         recipe=SimpleNamespace(seed=seed, stratify="c", splits=shares, dedup=dedup, sample=None),
-        features=(KEYS,),
+        row_features=(KEYS,),
         input_splits=tuple(SimpleNamespace(index=i) for i in range(num_splits)),
     )
 

@@ -82,3 +82,13 @@ def test_a_line_is_counted_behind_quoted_line_ends(tmp_path):
     text = 'id,t,x\n1,"a\nb\nc",5\n' + "".join(f"{n},d,5\n" for n in range(10_500)) + "9,d,nil\n"
     notes = look(write(tmp_path, text), types_of_all_rows=True)[1]
     assert any("'nil' in a.csv, line 10505" in note for note in notes)
+
+
+def test_an_integer_that_float64_does_not_hold_is_counted_as_rounded_and_makes_text(tmp_path):
+    path = write(tmp_path, rows_with("9007199254740993", 10_500, usual="0.5"))
+    found, _, files, options = look(path)
+    (split,) = CsvSource().split(files, options)
+    assert sum(b.num_rounded.get("x", 0) for b in CsvSource().read(split, files, found, options)) == 1
+    found, notes, *_ = look(path, types_of_all_rows=True)
+    assert found[1].dtype == "string"
+    assert any("--cast x=float32 rounds it" in note for note in notes)
