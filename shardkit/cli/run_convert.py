@@ -162,6 +162,7 @@ def _with_all_types(
         again = prepare(msgspec.structs.replace(options, source=source))
     is_same = again.plan.transforms.input_features == prepared.plan.transforms.input_features
     if error is not None and error.where is not None and is_same and again.plan.recipe.on_bad_record == "fail":
+        remove_work_folder(again.plan)
         raise error
     return again
 

@@ -46,7 +46,8 @@ def test_too_little_data_for_a_shard_is_said(run, table, tmp_path):
 
 def test_rounded_floats_are_said(run, tmp_path):
     (tmp_path / "a.csv").write_text("x\n" + "0.5\n" * 20_000 + "0.123456789\n")
-    code, _, err = run(tmp_path / "a.csv", tmp_path / "out")
+    (tmp_path / "schema.toml").write_text('[features]\nx = "float32"\n')
+    code, _, err = run(tmp_path / "a.csv", tmp_path / "out", "--schema", tmp_path / "schema.toml")
     assert code == 0
     assert "note: 'x': 1 value rounded to float32" in " ".join(err.split())
 

@@ -177,8 +177,10 @@ def test_a_bad_row_ends_the_run_with_its_place_and_leaves_nothing(tmp_path, csv_
     rows = [f"{i},{i / 8}" for i in range(50_000)]
     rows[40_000] = "x,1"
     (tmp_path / "bad" / "a.csv").write_text("\n".join(["id,x", *rows]) + "\n")
+    schema = tmp_path / "schema.toml"
+    schema.write_text('[features]\nid = "int64"\n')
     run = subprocess.run(
-        command(tmp_path / "bad", tmp_path / "out", "--workers", str(workers)),
+        command(tmp_path / "bad", tmp_path / "out", "--workers", str(workers), "--schema", str(schema)),
         capture_output=True,
         text=True,
         check=False,

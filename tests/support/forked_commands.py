@@ -88,9 +88,10 @@ def _keep_a_server(request, streams):
 
 def _preload(kind):
     if kind != "train":
-        from shardkit.runtime.process_limits import lighten_process
+        from shardkit.runtime.process_limits import ask_for_memory_late, lighten_process
 
         lighten_process()
+        ask_for_memory_late()
     else:
         from train.distribution.environment import import_quietly
 

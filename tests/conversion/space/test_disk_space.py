@@ -270,7 +270,7 @@ def test_a_disk_that_fills_up_with_rejected_rows_keeps_none_twice(tmp_path):
     folder.mkdir()
     # The head of every file is sound, so that nothing warns before.
     for number in range(4):
-        rows = [f"{i},{i}" for i in range(30_000)] + [f"{i},{'x' * 900}" for i in range(5_000)]
+        rows = [f"{i},{i}" for i in range(30_000)] + [f"{i},{'x' * 900},1" for i in range(5_000)]
         (folder / f"{number}.csv").write_text("\n".join(["id,n", *rows]) + "\n")
     arguments = [folder, "--on-bad-record", "quarantine", "--max-bad", "20%"]
     code, message, _, copy = run_on_small_disk(tmp_path, arguments, size=14 << 20)
