@@ -40,6 +40,7 @@ class Seen(msgspec.Struct):
         list_place: Where a list was first seen; None if never.
         scalar_place: Where a single value was first seen; None if never.
         is_nested: Whether some list held an object, a list or a null.
+        shapes: Of all lists, once one is nested; None of one that has no shape. Two of them decide.
         exact_integers: Whether float64 holds all integers.
         fits_float32: Whether float32 holds all numbers to the last digit.
         first_float: The first value that is no integer.
@@ -50,6 +51,7 @@ class Seen(msgspec.Struct):
     list_place: str | None = None
     scalar_place: str | None = None
     is_nested: bool = False
+    shapes: set[tuple[int, ...] | None] = set()
     exact_integers: bool = True
     fits_float32: bool = True
     first_float: float | None = None
@@ -161,7 +163,14 @@ class ShapeObserver:
                 for item in (v if isinstance(v, list) else [v])
             ]
             plain = [(p, item) for p, item in spread if type(item) in _KINDS]
+            was_nested = seen.is_nested
             seen.is_nested |= len(plain) < len(spread)
+            if seen.is_nested and len(seen.shapes) < 2:
+                # Lists before the first nested one have no shape that goes with it.
+                seen.shapes |= {_shape_of(v) for v in values if v is not None}
+                seen.shapes |= {None} if seen.kinds and not was_nested else set()
+                plain = [(p, leaf) for p, v in zip(places, values, strict=True) for leaf in _leaves(v)]
+                plain = [(p, leaf) for p, leaf in plain if type(leaf) in _KINDS]
             within = next((p for p, item in spread if _holds_not_finite(item)), None) if seen.is_nested else None
             if within is not None:
                 self._not_finite.setdefault(path, within)
@@ -243,9 +252,10 @@ class ShapeObserver:
         return tuple(sorted(features, key=lambda f: self._order[f.name.split("/")[0]]))
 
     def _feature(self, path: str, seen: Seen, takes_mixed: bool) -> Feature:
-        if seen.is_nested:
+        sizes = next(iter(seen.shapes)) if len(seen.shapes) == 1 else None
+        if seen.is_nested and sizes is None:
             return make_feature(path, "json", nullable=True)
-        shape: tuple[int | None, ...] = (None,) if seen.list_place else ()
+        shape: tuple[int | None, ...] = sizes or ((None,) if seen.list_place else ())
         try:
             if seen.list_place and seen.scalar_place:
                 raise _clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
@@ -312,6 +322,23 @@ def _fit_float32(numbers: Iterable[int | float]) -> bool:
         if not fits_float32(pa.array(some, pa.string())):
             return False
     return True
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    # Of numbers and booleans: texts in pairs are rarely arrays.
+    if not isinstance(value, list):
+        return () if type(value) in (int, float, bool) else None
+    found = set(map(_shape_of, value))
+    inner = found.pop() if len(found) == 1 else None
+    return None if inner is None else (len(value), *inner)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _first_wide(numbers: list[tuple[float, str]]) -> tuple[float, str]:

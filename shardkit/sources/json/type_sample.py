@@ -157,8 +157,9 @@ def _wider_notes(observer: ShapeObserver, first: Features, wider: Features) -> I
 
 
 def _kind_of(feature: Feature) -> str:
-    kind = {"string": "string", "bool": "bool", "json": "json"}.get(feature.dtype, "number")
-    return f"list of {kind}" if feature.shape else kind
+    kind = "json" if feature.is_json else {"string": "string", "bool": "bool"}.get(feature.dtype, "number")
+    # Lists of lists of another shape make a json column of an array.
+    return kind if not feature.shape else f"list of {kind}" if len(feature.shape) == 1 else "json"
 
 
 def _is_of(kinds: dict[str, str], row: Row) -> bool:

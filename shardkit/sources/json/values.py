@@ -25,7 +25,7 @@ def python_type(feature: Feature, mode: Mode, takes_not_finite: bool) -> tuple[A
         mode: How it is written.
         takes_not_finite: Whether the text is `spelled_out`.
     """
-    if feature.is_json:
+    if feature.is_json or len(feature.shape) > 1:
         return msgspec.Raw, ABSENT
     if mode == "written":
         return (msgspec.Raw, ABSENT) if feature.is_scalar else (list[msgspec.Raw] | None, None)
@@ -49,7 +49,9 @@ def to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
     """
     if feature.is_json:
         return pa.array((as_words(bytes(value)) for value in values), pa.binary())
-    if mode == "written":
+    if len(feature.shape) > 1:
+        values = [_flattened(bytes(value), feature, row) for row, value in enumerate(values)]
+    elif mode == "written":
         values = [_written(v, feature, row) for row, v in enumerate(values)]
     type_: pa.DataType = pa.string()
     if mode == "native" and feature.dtype not in ("string", "bytes"):
@@ -67,6 +69,22 @@ def to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
         if not feature.dtype.startswith("float"):
             raise
         return pa.array(list(map(_as_floats, values)), type_)
+
+
+def _flattened(text: bytes, feature: Feature, row: int) -> list[Any] | None:
+    # An array, as nested lists of its shape, or as one list of all its values in row-major order.
+    value = msgspec.json.decode(text)
+    if value is None:
+        return None
+    for size in feature.shape[1:]:
+        if not isinstance(value, list) or not any(isinstance(item, list) for item in value):
+            break
+        if any(not isinstance(item, list) or size not in (None, len(item)) for item in value):
+            raise BadValueError(feature.name, row, feature.describe_type(), "lists of other lengths")
+        value = [inner for item in value for inner in item]
+    if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
+        raise BadValueError(feature.name, row, feature.describe_type(), shown(text.decode("utf-8", "replace")))
+    return value
 
 
 def _as_floats(value: Any) -> Any:

@@ -23,7 +23,7 @@ from shardkit.sources.columns.dropped_columns import wanted_fields, without_keys
 from shardkit.sources.registry import source_for
 from tests.support.examples import draws
 
-ROWS = [{"n": i, "bad": [[i], []], "s": {"x": f"t{i}", "bad": [[i]]}, "m": [("k", i)]} for i in range(200)]
+ROWS = [{"n": i, "bad": [[i], []], "s": {"x": f"t{i}", "bad": [[i], []]}, "m": [("k", i)]} for i in range(200)]
 SCHEMA = pa.schema(
     {
         "n": pa.int64(),

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +67,8 @@ def test_nesting_lists_and_absent_keys(tmp_path):
     ("value", "path", "inner"),
     [
         ({"a": {"b": [{"c": 1}]}}, "a/b", [{"c": 1}]),
-        ({"a": [[1]]}, "a", [[1]]),
+        ({"a": [[1], [2, 3]]}, "a", [[1], [2, 3]]),
+        ({"a": [["p"]]}, "a", [["p"]]),
         ({"a": [1, None]}, "a", [1, None]),
     ],
 )
@@ -74,6 +76,26 @@ def test_what_is_nested_is_json(tmp_path, value, path, inner):
     described, rows, _ = read(write(tmp_path, json.dumps([{"x": 1}, value])))
     assert described == {"x": "int64", path: "json"}
     assert [row[path] and json.loads(row[path]) for row in rows] == [None, inner]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[[1, 2], [3, 4]], None, [[5, 6], [7, 8]]], "int64[2][2]"),
+        ([[[1, 2.5]], [[3, 4.5]]], "float32[1][2]"),
+        ([[[[True]], [[False]]]], "bool[2][1][1]"),
+        ([[[1, 2]], [[1, 2, 3]]], "json"),
+        ([[1], [[1]]], "json"),
+        ([[[1]], [1]], "json"),
+        ([[[1]], []], "json"),
+        ([[[1, None]]], "json"),
+    ],
+)
+def test_lists_of_lists_of_one_shape_are_arrays(tmp_path, values, expected):
+    described, rows, _ = read(write(tmp_path, json.dumps([{"a": value} for value in values])))
+    assert described == {"a": expected}
+    flat = [value if expected == "json" or value is None else np.ravel(value).tolist() for value in values]
+    assert [row["a"] if expected != "json" else json.loads(row["a"]) for row in rows] == flat
 
 
 @pytest.mark.parametrize(
