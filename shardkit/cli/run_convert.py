@@ -105,9 +105,8 @@ def convert(
     except NarrowTypesError as error:
         if not prepared.plan.inferred:
             raise
-        shown, prepared = prepared.notes, _with_all_types(prepared, options, display, error)
-        new = [note for note in prepared.notes if note not in shown]
-        for note in new or [f"types come from all rows now: {error.where or error.what}: {error.why}"]:
+        before, prepared = prepared, _with_all_types(prepared, options, display, error)
+        for note in _notes_on_types(before, prepared, error):
             show_note(console, note)
         made = _run(prepared, num_workers, engine, display)
     plan = prepared.plan
@@ -165,6 +164,13 @@ def _with_all_types(
         remove_work_folder(again.plan)
         raise error
     return again
+
+
+def _notes_on_types(before: Prepared, after: Prepared, error: NarrowTypesError) -> list[str]:
+    if after.plan.transforms.input_features == before.plan.transforms.input_features:
+        return []
+    new = [note for note in after.notes if note not in before.notes]
+    return new or [f"types come from all rows now: {error.where or error.what}: {error.why}"]
 
 
 def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, display: Display) -> _Made:

@@ -21,7 +21,7 @@ from shardkit.conversion.inputs.append_check import (
     source_features,
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
-from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
+from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inferred_columns, inspect_inputs
 from shardkit.conversion.inputs.media_notes import media_notes, unsigned_notes
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_other_texts, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
@@ -224,7 +224,7 @@ def draft(
         transforms=transforms,
         damaged_files=damaged_files,
         packing=packing,
-        inferred=_inferred(options, inspected, schema) if base is None else frozenset(),
+        inferred=frozenset() if base is not None else inferred_columns(inspected, options.source, schema),
         base=None if base is None else base_version(base),
         rebases=options.rebase,
     )
@@ -384,14 +384,6 @@ def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     is_any_dropped = not schema.features.keys().isdisjoint(inspected.source.drop_columns)
     may_lack_columns = format_named(inspected.source.format).may_lack_columns and not is_any_dropped
     return apply_schema(inspected.features, schema, may_lack_columns=may_lack_columns)
-
-
-def _inferred(options: ConvertRequest, inspected: InspectedInputs, schema: Schema | None) -> frozenset[str]:
-    is_settled = options.source.types_of_all_rows or format_named(inspected.source.format).has_row_files
-    if is_settled or not inspected.has_features:
-        return frozenset()
-    declared = set[str]() if schema is None else schema.features.keys()
-    return frozenset(f.name for f in inspected.features if f.name not in declared)
 
 
 def _kernel_notes() -> tuple[str, ...]:

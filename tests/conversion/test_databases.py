@@ -270,10 +270,27 @@ def test_a_query_without_end_is_ended_by_max_row_seconds(server, password, tmp_p
     done = subprocess.run([sys.executable, "-m", "shardkit", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     assert "the statement on the database server took longer than 2 s, 10 times --max-row-seconds" in done.stderr
-    assert "(0 rows)" in server.run(
-        "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%pg_sleep%'"
-    )
+    left = "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%pg_sleep%'"
+    end = time.monotonic() + 20
+    while "(0 rows)" not in server.run(left):
+        assert time.monotonic() < end
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.full
+def test_a_query_ends_with_a_process_that_is_killed(server, password, tmp_path) -> None:
+    query = "SELECT pg_sleep(61), 1 AS id"
+    command = [sys.executable, "-m", "shardkit", "convert", URL, str(tmp_path / "out"), "--query", query]
+    running = "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%pg_sleep(61)%'"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    end = time.monotonic() + 60
+    while "(1 row)" not in server.run(running):
+        assert time.monotonic() < end
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    end = time.monotonic() + 20
+    while "(0 rows)" not in server.run(running):
+        assert time.monotonic() < end
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardkit.cli.pages.decision_page import show_decisions, show_first_rows
-from shardkit.cli.pages.inspect_page import describe_accounting
+from shardkit.cli.pages.inspect_head import describe_accounting
 from shardkit.cli.pages.phases import rate_text
 from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.formatting import shorten

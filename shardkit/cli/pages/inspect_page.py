@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from shardkit.cli.pages.inspect_head import print_head
 from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.formatting import (
     format_class,
@@ -30,14 +31,11 @@ from shardkit.cli.shell.tables import (
     print_columns,
     print_prose,
 )
-from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
 from shardkit.dataset.block_reader import first_examples
-from shardkit.dataset.documents import Accounting
-from shardkit.dataset.manifest import FeatureStatistics, Manifest, Quantiles, ShardInfo, SplitInfo
+from shardkit.dataset.manifest import FeatureStatistics, Quantiles, ShardInfo, SplitInfo
 from shardkit.dataset.open import Dataset
 from shardkit.features import Feature
 from shardkit.statistics.collector import combine_statistics
-from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number, format_size
 
 _MAX_VALUE_LENGTH = 24
@@ -67,7 +65,7 @@ def print_page(dataset: Dataset, *, split: str | None, with_shards: bool, num_ex
     """
     console = Console(highlight=False)
     splits = [s for s in dataset.manifest.splits if split in (None, s.name)]
-    _print_head(console, dataset)
+    print_head(console, dataset)
     _print_splits(console, dataset, splits)
     if with_shards:
         for info in splits:
@@ -91,54 +89,6 @@ def feature_rows(features: Sequence[Feature], splits: Sequence[SplitInfo]) -> li
 
 def _by_size(splits: Sequence[SplitInfo]) -> list[SplitInfo]:
     return sorted(splits, key=lambda s: -s.num_examples)
-
-
-def _print_head(console: Console, dataset: Dataset) -> None:
-    manifest = dataset.manifest
-    title = Text(visible(manifest.name), style="bold")
-    title.append(f"  version {dataset.version}", style="not bold")
-    console.print(title)
-    account = manifest.accounting
-    num_input_bytes = sum(i.num_bytes for i in account.inputs)
-    compression = {"gzip": "TFRecord, gzip in blocks", "none": "TFRecord, not compressed"}[manifest.compression]
-    if manifest.recipe.get("source") == "index" and manifest.compression == "gzip":
-        compression = "TFRecord, gzip as others wrote it, one block a file"
-    facts = (
-        ("location", storage.redact(dataset.url)),
-        ("created", manifest.created.at.replace("T", " ").replace("Z", " UTC")),
-        ("inputs", f"{format_number(len(account.inputs), 'file')}, {format_size(num_input_bytes)}"),
-        ("rows", describe_accounting(account)),
-        *([("appended", _appended_note(manifest, base))] if (base := appended_to(manifest)) is not None else []),
-        ("format", f"{compression}{_level_note(manifest)} (format version {manifest.format_version})"),
-        ("fingerprint", manifest.fingerprint[:12]),
-    )
-    for name, value in facts:
-        console.print(Text(f"  {name:<12}{visible(value)}"), soft_wrap=True)
-
-
-def _appended_note(manifest: Manifest, base: AppendedTo) -> str:
-    return f"{format_number(len(own_inputs(manifest)), 'file')} to version {base.version}"
-
-
-def describe_accounting(account: Accounting) -> str:
-    """Returns the account of all rows, in words."""
-    parts = [f"{format_number(account.num_rows, 'row')} in", f"{format_number(account.num_examples, 'example')} out"]
-    if account.num_sequences is not None:
-        parts[1] = f"{format_count(account.num_examples)} packed into {format_number(account.num_sequences, 'example')}"
-    for number, word in (
-        (account.num_filtered, "filtered"),
-        (account.num_duplicates, "duplicates"),
-        (account.num_rejected, "rejected"),
-    ):
-        parts += [f"{format_count(number)} {word}"] if number else []
-    if account.num_damaged_files:
-        parts.append(f"{format_number(account.num_damaged_files, 'file')} rejected whole, their rows unknown")
-    return ", ".join(parts)
-
-
-def _level_note(manifest: Manifest) -> str:
-    level = manifest.recipe.get("compression_level")
-    return f", level {level}" if isinstance(level, str) else ""
 
 
 def _print_splits(console: Console, dataset: Dataset, splits: Sequence[SplitInfo]) -> None:

@@ -36,6 +36,8 @@ _FOREIGN = re.compile(
     re.IGNORECASE,
 )
 _READ_ONLY = "SET TRANSACTION READ ONLY"
+# Ends a query whose cancellation came too early, once this process has ended.
+_END_WITH_CLIENT = "SET client_connection_check_interval = '1s'"
 _EXPORT = (
     "Export the rows to Parquet or CSV first, such as with the COPY of the server, or with DuckDB: "
     "COPY (SELECT ...) TO 'rows.parquet'"
@@ -181,6 +183,11 @@ def _read(url: str, statement: str, path: Path) -> None:
     def stream() -> None:
         with dbapi.connect(url) as connection, connection.cursor() as cursor:
             cursors.append(cursor)
+            try:
+                cursor.execute(_END_WITH_CLIENT)
+            except Error:
+                # Servers before PostgreSQL 14 and on some systems lack it.
+                connection.rollback()
             cursor.execute(_READ_ONLY)
             with bounded(_STATEMENT):
                 cursor.execute(statement)

@@ -18,7 +18,7 @@ import xxhash
 
 from shardkit._version import __version__
 from shardkit.conversion.inputs.option_checks import check_source_options
-from shardkit.conversion.inputs.schema_file import declared_type
+from shardkit.conversion.inputs.schema_file import Schema, declared_type
 from shardkit.conversion.plan import DamagedFile, Plan, write_whole
 from shardkit.conversion.rows.bad_rows import MAX_SAMPLES
 from shardkit.decode_errors import DECODE_ERRORS
@@ -29,6 +29,7 @@ from shardkit.messages import printable
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
 from shardkit.sources.class_folders import are_class_documents, check_class_folders
+from shardkit.sources.columns.sampling import READ_AGAIN_BYTES
 from shardkit.sources.exploded import exploded
 from shardkit.sources.files.streams import open_stored, read_exactly
 from shardkit.sources.files.transcoding import with_text_options
@@ -207,6 +208,16 @@ def _inspect(
             *notes,
         ),
     )
+
+
+def inferred_columns(inspected: InspectedInputs, options: SourceOptions, schema: Schema | None) -> frozenset[str]:
+    """Returns the columns whose types the first rows tell; none where all rows told them, or are too many for that."""
+    is_settled = options.types_of_all_rows or format_named(inspected.source.format).has_row_files
+    is_large = sum(file.num_bytes for file in inspected.files) > READ_AGAIN_BYTES
+    if is_settled or is_large or not inspected.has_features:
+        return frozenset()
+    declared = set[str]() if schema is None else schema.features.keys()
+    return frozenset(f.name for f in inspected.features if f.name not in declared)
 
 
 def remember(plan: Plan, inspected: InspectedInputs) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from shardkit.units import MiB
+from shardkit.units import GiB, MiB
 
 HEAD_BYTES = MiB
 HEAD_ROWS = 10_000
 # Of inputs up to this size a column of which the first rows tell nothing is looked for in the others.
 ALL_ROWS_BYTES = 256 * MiB
+# Of inputs up to this size all rows are read again where a row does not fit the types of the first ones: one process
+# infers types from 30 to 100 MB/s.
+READ_AGAIN_BYTES = 16 * GiB
 
 _MAX_FILES = 64
 

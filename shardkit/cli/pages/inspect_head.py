@@ -1,0 +1,81 @@
+"""The head of the page of `shardkit inspect`: what a dataset is, before its splits and features."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from shardkit.cli.shell.errors import visible
+from shardkit.cli.shell.tables import page_width
+from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
+from shardkit.dataset.documents import Accounting
+from shardkit.dataset.manifest import Manifest
+from shardkit.dataset.open import Dataset
+from shardkit.features import Features
+from shardkit.storage import files as storage
+from shardkit.units import format_count, format_number, format_size
+
+_LISTED_FEATURES = 12
+
+
+def print_head(console: Console, dataset: Dataset) -> None:
+    """Prints where a dataset comes from, how its rows add up, and how its features are stored."""
+    manifest = dataset.manifest
+    title = Text(visible(manifest.name), style="bold")
+    title.append(f"  version {dataset.version}", style="not bold")
+    console.print(title)
+    account = manifest.accounting
+    num_input_bytes = sum(i.num_bytes for i in account.inputs)
+    compression = {"gzip": "TFRecord, gzip in blocks", "none": "TFRecord, not compressed"}[manifest.compression]
+    if manifest.recipe.get("source") == "index" and manifest.compression == "gzip":
+        compression = "TFRecord, gzip as others wrote it, one block a file"
+    facts = (
+        ("location", storage.redact(dataset.url)),
+        ("created", manifest.created.at.replace("T", " ").replace("Z", " UTC")),
+        ("inputs", f"{format_number(len(account.inputs), 'file')}, {format_size(num_input_bytes)}"),
+        ("rows", describe_accounting(account)),
+        *([("appended", _appended_note(manifest, base))] if (base := appended_to(manifest)) is not None else []),
+        ("format", f"{compression}{_level_note(manifest)} (format version {manifest.format_version})"),
+        ("fingerprint", manifest.fingerprint[:12]),
+    )
+    for name, value in facts:
+        console.print(Text(f"  {name:<12}{visible(value)}"), soft_wrap=True)
+    for text in _stored(manifest.features):
+        for number, line in enumerate(textwrap.wrap(visible(text), page_width(console) - 16)):
+            console.print(Text(f"  {'' if number else 'stored as':<12}{'  ' if number else ''}{line}"), soft_wrap=True)
+
+
+def _stored(features: Features) -> Iterator[str]:
+    """Yields each kind of storage with the features that it has, in the order of the schema."""
+    for kind in dict.fromkeys(feature.stored_as for feature in features):
+        names = [feature.name for feature in features if feature.stored_as == kind]
+        more = f" and {format_count(len(names) - _LISTED_FEATURES)} more" if len(names) > _LISTED_FEATURES else ""
+        yield f"{kind}: {', '.join(names[:_LISTED_FEATURES])}{more}"
+
+
+def _appended_note(manifest: Manifest, base: AppendedTo) -> str:
+    return f"{format_number(len(own_inputs(manifest)), 'file')} to version {base.version}"
+
+
+def describe_accounting(account: Accounting) -> str:
+    """Returns the account of all rows, in words."""
+    parts = [f"{format_number(account.num_rows, 'row')} in", f"{format_number(account.num_examples, 'example')} out"]
+    if account.num_sequences is not None:
+        parts[1] = f"{format_count(account.num_examples)} packed into {format_number(account.num_sequences, 'example')}"
+    for number, word in (
+        (account.num_filtered, "filtered"),
+        (account.num_duplicates, "duplicates"),
+        (account.num_rejected, "rejected"),
+    ):
+        parts += [f"{format_count(number)} {word}"] if number else []
+    if account.num_damaged_files:
+        parts.append(f"{format_number(account.num_damaged_files, 'file')} rejected whole, their rows unknown")
+    return ", ".join(parts)
+
+
+def _level_note(manifest: Manifest) -> str:
+    level = manifest.recipe.get("compression_level")
+    return f", level {level}" if isinstance(level, str) else ""
