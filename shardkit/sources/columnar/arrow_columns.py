@@ -243,7 +243,12 @@ def _is_nested(type_: pa.DataType) -> bool:
 
 def _array_of(type_: pa.DataType) -> tuple[tuple[int, ...], pa.DataType] | None:
     """Returns shape and type of the values of arrays of two dimensions or more; None if these are none."""
-    if isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) > 1 and type_.permutation is None:
+    if (
+        isinstance(type_, pa.FixedShapeTensorType)
+        and len(type_.shape) > 1
+        # NumPy arrays come with their own order written out.
+        and type_.permutation in (None, list(range(len(type_.shape))))
+    ):
         return tuple(type_.shape), plain_type(type_.value_type)
     shape: list[int] = []
     while pa.types.is_fixed_size_list(type_):

@@ -102,7 +102,7 @@ def tensors(folder):
 def int8_arrays(folder):
     values = np.random.default_rng(0).integers(-128, 128, (50, 30), np.int8)
     np.save(folder / "a.npy", values)
-    return [{"value": row.tolist()} for row in np.load(folder / "a.npy")]
+    return [{"a": row.tolist()} for row in np.load(folder / "a.npy")]
 
 
 def hf_images(folder):
@@ -116,7 +116,10 @@ def hf_images(folder):
     features = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(metadata), folder / "a.parquet")
-    return [{"image": row["image"]["bytes"], "label": row["label"]} for row in pq.read_table(folder).to_pylist()]
+    return [
+        {"image": row["image"]["bytes"], "image/path": row["image"]["path"], "label": row["label"]}
+        for row in pq.read_table(folder).to_pylist()
+    ]
 
 
 def avro(folder):

@@ -85,6 +85,13 @@ def test_nulls_among_fixed_lists_are_nulls(tmp_path):
     assert without["plain"].to_pylist() == expected
 
 
+def test_tensors_of_numpy_arrays_keep_their_shape(tmp_path):
+    values = np.arange(24, dtype=np.int32).reshape(4, 2, 3)
+    features, found = read(write(tmp_path, {"t": pa.FixedShapeTensorArray.from_numpy_ndarray(values)}))
+    assert features[0].describe_type() == "int32[2][3]"
+    assert found["t"].to_pylist() == values.reshape(4, 6).tolist()
+
+
 def test_null_fixed_lists_of_a_column_with_a_dot_are_nulls_and_those_within_structs_are_named(tmp_path):
     lists = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int64(), 2))
     _, found = read(write(tmp_path, {"e.x": lists, "e": [1, 2, 3]}))
