@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardkit.errors import DamagedFileError
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.columns.casting import count_rounded
 from shardkit.sources.csv.dialect import Dialect
-from shardkit.sources.csv.heads import attempt, texts_of_block
+from shardkit.sources.csv.heads import attempt, read_csv_head, read_evidence, texts_of_block
 from shardkit.sources.csv.leading_zeros import find_line
 from shardkit.sources.csv.parser import with_blanks
 from shardkit.sources.text.splits import read_blocks
@@ -120,6 +121,33 @@ def _first_beyond(name: str, values: pa.Array, before: Evidence, nulls: tuple[st
         else:
             bad = middle
     return str(values[good].as_py())
+
+
+def widened_by_files(
+    written: Sequence[tuple[RawFile, Dialect]], columns: Iterable[str], options: SourceOptions
+) -> AllRows:
+    """Returns what the first rows of files tell together, and the values that the type of the files before cannot hold.
+
+    Raises:
+        BadInputError: If a row is bad, unless bad rows are tolerated.
+    """
+    nulls, found = with_blanks(options.null_values), AllRows(dict.fromkeys(columns, Evidence()), {})
+    for file, dialect in written:
+        evidence = attempt(read_evidence, file, dialect, options)
+        if isinstance(evidence, DamagedFileError):
+            continue
+        for name, before in found.evidence.items():
+            if name not in evidence:
+                continue
+            both = unite((before, evidence[name]))
+            found.evidence[name] = both
+            dtype = decide(name, before).dtype
+            # Other notes tell of text.
+            if before.kinds and decide(name, both).dtype not in (dtype, "string"):
+                value = _first_beyond(name, read_csv_head(file, dialect, options).columns[name], before, nulls)
+                earlier = found.widened.get(name)
+                found.widened[name] = Widened(dtype if earlier is None else earlier.dtype, value, file, None)
+    return found
 
 
 def widened_notes(all_rows: AllRows) -> Iterator[str]:

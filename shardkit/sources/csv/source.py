@@ -27,7 +27,7 @@ from shardkit.sources.columns.dropped_columns import check_dropped, is_dropped
 from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
 from shardkit.sources.columns.sampling import ALL_ROWS_BYTES, sample_files
 from shardkit.sources.columns.union_notes import union_notes
-from shardkit.sources.csv.all_rows import AllRows, examine_all_rows, widened_notes
+from shardkit.sources.csv.all_rows import AllRows, examine_all_rows, widened_by_files, widened_notes
 from shardkit.sources.csv.bad_records import parse_good_records
 from shardkit.sources.csv.dialect import (
     Dialect,
@@ -160,6 +160,7 @@ class CsvSource(SourceSettings):
             *notes,
             *column_notes(kept, head.evidence, options.null_values),
             *untyped_notes(odd_values),
+            *widened_notes(widened_by_files(sample_files(written), kept, options)),
             *widened_notes(_evidence(written, _columns(written, options), options)),
         )
 
