@@ -16,6 +16,7 @@ from rich.console import Console
 
 from beam_pipelines.engines.settings import EngineOptions
 from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_note, show_plan, show_result
+from shardkit.cli.pages.notes_on_types import notes_on_types
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_notes, engine_rows
@@ -87,8 +88,7 @@ def convert(
     if options.append:
         tidy_after_append(options)
     try:
-        with _planning(display, options):
-            prepared = prepare(options)
+        prepared = _prepared(options, display)
     except NothingNew as nothing:
         show_nothing_new(Console(highlight=False), nothing, options.destination)
         return
@@ -106,12 +106,22 @@ def convert(
         if not prepared.plan.inferred:
             raise
         before, prepared = prepared, _with_all_types(prepared, options, display, error)
-        for note in _notes_on_types(before, prepared, error):
-            show_note(console, note)
+        if found := notes_on_types(before, prepared, error):
+            show_plan(console, prepared.plan, found)
         made = _run(prepared, num_workers, engine, display)
     plan = prepared.plan
     with stop_behind_commit(made.committed.version):
         _show(console, made, plan, options.destination, started)
+
+
+def _prepared(options: ConvertRequest, display: Display) -> Prepared:
+    try:
+        with _planning(display, options):
+            return prepare(options)
+    except NarrowTypesError:
+        # --limit reads rows to plan.
+        with _planning(display, options):
+            return prepare(_of_all_rows(options))
 
 
 @contextlib.contextmanager
@@ -145,32 +155,21 @@ class _Made(NamedTuple):
     peak_bytes: int | None
 
 
+def _of_all_rows(options: ConvertRequest) -> ConvertRequest:
+    return msgspec.structs.replace(options, source=msgspec.structs.replace(options.source, types_of_all_rows=True))
+
+
 def _with_all_types(
     prepared: Prepared, options: ConvertRequest, display: Display, error: NarrowTypesError | None = None
 ) -> Prepared:
-    """Returns the plan with the types of all rows.
-
-    Args:
-        prepared: The plan with the types of the first rows.
-        options: What the user asks for.
-        display: Shows the progress.
-        error: What a row met that does not fit; it is raised if other types do not help.
-    """
-    source = msgspec.structs.replace(options.source, types_of_all_rows=True)
+    """Returns the plan with the types of all rows; raises the error of a row that other types do not help."""
     with _planning(display, options):
-        again = prepare(msgspec.structs.replace(options, source=source))
+        again = prepare(_of_all_rows(options))
     is_same = again.plan.transforms.input_features == prepared.plan.transforms.input_features
     if error is not None and error.where is not None and is_same and again.plan.recipe.on_bad_record == "fail":
         remove_work_folder(again.plan)
         raise error
     return again
-
-
-def _notes_on_types(before: Prepared, after: Prepared, error: NarrowTypesError) -> list[str]:
-    if after.plan.transforms.input_features == before.plan.transforms.input_features:
-        return []
-    new = [note for note in after.notes if note not in before.notes]
-    return new or [f"types come from all rows now: {error.where or error.what}: {error.why}"]
 
 
 def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, display: Display) -> _Made:
@@ -305,8 +304,7 @@ def _dry_run(
     is_new = storage.is_local(destination) and not storage.exists(destination)
     try:
         try:
-            with _planning(display, options):
-                prepared = prepare(options)
+            prepared = _prepared(options, display)
             is_small = sum(f.num_bytes for f in prepared.plan.files) <= ALL_ROWS_BYTES
             if is_small and prepared.plan.inferred:
                 prepared = _with_all_types(prepared, options, display)

@@ -56,7 +56,7 @@ from shardkit.dataset.open import Dataset
 from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
-from shardkit.messages import printable
+from shardkit.messages import printable, shown
 from shardkit.sources.base import place
 from shardkit.sources.class_folders import class_of, folder_notes
 from shardkit.sources.formats import format_named
@@ -267,6 +267,7 @@ def _prepare(
         *transform_notes(plan.transforms),
         *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
         *unsigned_notes(plan.features),
+        *_packing_notes(plan),
         *_kernel_notes(),
         *space_notes,
     )
@@ -384,6 +385,11 @@ def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     is_any_dropped = not schema.features.keys().isdisjoint(inspected.source.drop_columns)
     may_lack_columns = format_named(inspected.source.format).may_lack_columns and not is_any_dropped
     return apply_schema(inspected.features, schema, may_lack_columns=may_lack_columns)
+
+
+def _packing_notes(plan: Plan) -> tuple[str, ...]:
+    others = [shown(f.name) for f in plan.row_features if plan.packing and f.name != plan.packing.column]
+    return (f"--pack leaves out: {', '.join(others)}",) if others else ()
 
 
 def _kernel_notes() -> tuple[str, ...]:

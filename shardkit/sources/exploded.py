@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardkit.errors import UsageError
-from shardkit.features import Feature, Features, arrow_schema
+from shardkit.features import Feature, Features, arrow_schema, make_feature
 from shardkit.messages import shown
 from shardkit.sources.base import (
     MAX_ROWS_OF_A_SPLIT,
@@ -127,7 +127,12 @@ def _item_of(feature: Feature) -> Feature:
 
 
 def _list_of(item: Feature) -> Feature:
-    return item if item.is_json and item.is_scalar else msgspec.structs.replace(item, shape=(None, *item.shape))
+    if item.is_json and item.is_scalar:
+        return item
+    if item.shape:
+        # How many arrays a row has is not known, so they are read as JSON.
+        return make_feature(item.name, "json", nullable=True)
+    return msgspec.structs.replace(item, shape=(None,))
 
 
 def _split_lists(column: pa.Array, item: Feature) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
@@ -136,12 +141,12 @@ def _split_lists(column: pa.Array, item: Feature) -> tuple[pa.Array, np.ndarray[
         texts = [[] if text is None else _json_items(text) for text in column.to_pylist()]
         flat = pa.array([text for items in texts for text in items], item.arrow_type)
         return flat, np.array([len(items) for items in texts], dtype=np.int64)
-    num_values = item.num_values or 1
+    if item.shape:
+        arrays = [[] if text is None else msgspec.json.decode(text) for text in column.to_pylist()]
+        flat = [None if array is None else np.ravel(array).tolist() for found in arrays for array in found]
+        return pa.array(flat, item.arrow_type), np.array([len(found) for found in arrays], dtype=np.int64)
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    values = column.flatten()
-    if not item.is_scalar:
-        values = pa.FixedSizeListArray.from_arrays(values, num_values)
-    return values, lengths.astype(np.int64) // num_values
+    return column.flatten(), lengths.astype(np.int64)
 
 
 def _json_items(text: str) -> list[str | None]:

@@ -201,10 +201,18 @@ def _cast_feature(feature: Feature, dtype: str) -> Feature:
 def _cast_column(column: pa.Array, before: Feature, feature: Feature) -> CastColumn:
     if before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar:
         return CastColumn(pa.array(before.vocabulary, pa.string()).take(column))
+    if feature.is_json and len(before.shape) > 1:
+        column = _nested(column, before)
     try:
         return cast_exactly(column, feature)
     except BadValueError as error:
         raise _cast_error(error) from error
+
+
+def _nested(column: pa.Array, feature: Feature) -> pa.Array:
+    # Arrow holds arrays flat; as JSON they are lists of lists.
+    shape = tuple(-1 if size is None else size for size in feature.shape)
+    return pa.array([None if v is None else np.reshape(v, shape).tolist() for v in column.to_pylist()])
 
 
 def _find_bad_values(column: pa.Array, before: Feature, feature: Feature) -> dict[int, BadValueError]:

@@ -60,7 +60,7 @@ def test_a_real_text_is_packed_token_for_token(tmp_path, capfd, tokenizer):
     assert sequences_of(out) == sorted(reference(ids, LENGTH, made.token_to_id(END)))
     told = capfd.readouterr()
     assert f"{len(lines):,} rows in, {len(lines):,} packed into" in told.out
-    assert "fill up last sequences" in told.err
+    assert "fill up the last ones" in told.err
     assert main(["verify", str(out)]) == 0
     assert main(["convert", str(tmp_path / "a.txt"), str(tmp_path / "again"), *options]) == 0
     assert open_dataset(out).manifest.fingerprint == open_dataset(tmp_path / "again").manifest.fingerprint

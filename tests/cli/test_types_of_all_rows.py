@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 
+import numpy as np
 import pytest
 
 import shardkit
@@ -127,3 +128,53 @@ def test_a_member_that_comes_late_in_a_webdataset(tmp_path, capfd):
     rows = rows_of(tmp_path / "out", "__key__")
     assert len(rows) == 6_000
     assert [(row["__key__"], row["json/k"]) for row in rows if row["json/k"] is not None] == [("05500", 5)]
+
+
+@pytest.mark.parametrize(
+    ("usual", "late", "expected"),
+    [
+        ([[1, 1], [2, 3]], [[0.5, 0.5], [0.5, 1]], "float32[2][2]"),
+        ([[1, 1], [2, 3]], [1, 2, 3, 4], "json"),
+        ([[1, 1], [2, 3]], [[1, 2], [3, None]], "json"),
+        ([1], [1, None], "json"),
+        ([1], [0.5], "float32[*]"),
+        ([[1.5]], [[float("nan")]], "float32[1][1]"),
+    ],
+)
+def test_arrays_and_lists_in_json_that_change_late(tmp_path, capfd, usual, late, expected):
+    rows = [{"id": n, "a": late if n == LATE else usual} for n in range(NUM_ROWS)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert code == 0, told
+    assert features_of(tmp_path / "out")["a"] == expected
+    found = rows_of(tmp_path / "out")[LATE]["a"]
+    assert np.array_equal(found, np.array(late), equal_nan=True) if expected != "json" else found == late
+    assert expected in convert(capfd, tmp_path / "a.jsonl", tmp_path / "dry", "--dry-run")[1]
+
+
+def test_a_limit_counts_rows_of_types_that_hold(tmp_path, capfd):
+    write_csv(tmp_path / "a.csv", "nil", usual="7")
+    assert convert(capfd, tmp_path / "a.csv", tmp_path / "out", "--limit", NUM_ROWS)[0] == 0
+    assert features_of(tmp_path / "out")["x"] == "string"
+
+
+def test_the_value_that_decides_is_named_and_an_option_that_is_given_is_not(tmp_path, capfd):
+    late = ["0.1", "0.123456789012", "foo"]
+    (tmp_path / "a.csv").write_text("a\n" + "1\n" * NUM_ROWS + "\n".join(late) + "\n")
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out")
+    assert code == 0
+    assert "column 'a' is string, and not int64 as in the first rows, because of 'foo' in a.csv, line 12004" in told
+    assert "a        string  bytes_list" in told
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "cast", "--cast", "a=int64")
+    assert code == 3
+    assert "as in the first rows" not in told
+
+
+def test_arrays_are_exploded_and_cast_with_their_shape(tmp_path, capfd):
+    rows = [{"id": n, "a": [[n, 2], [3, 4]]} for n in range(20)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert convert(capfd, tmp_path / "a.jsonl", tmp_path / "json", "--cast", "a=json")[0] == 0
+    assert [row["a"] for row in rows_of(tmp_path / "json")] == [row["a"] for row in rows]
+    assert convert(capfd, tmp_path / "a.jsonl", tmp_path / "items", "--explode", "a")[0] == 0
+    found = sorted((int(row["id"]), row["a"].tolist()) for row in rows_of(tmp_path / "items"))
+    assert found == sorted((row["id"], item) for row in rows for item in row["a"])

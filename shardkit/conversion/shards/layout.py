@@ -84,8 +84,8 @@ def plan_layout(plan: Plan, extracted: Sequence[Extracted], num_threads: int = 1
     if not splits and not plan.recipe.allow_empty:
         raise NoRowsError("there would be no examples", why=_why_empty(plan, extracted))
     if plan.packing is not None and (num_tokens := plan.packing.length * sum(part.num_sequences for part in extracted)):
-        num_padding = sum(part.num_padding for part in extracted)
-        notes.append(f"of {format_number(num_tokens, 'token')} {num_padding / num_tokens:.1%} fill up last sequences")
+        filled = f"{sum(part.num_padding for part in extracted) / num_tokens:.1%}"
+        notes.append(f"of {format_number(num_tokens, 'place')} in sequences {filled} fill up the last ones")
     layout = Layout(splits=tuple(splits), notes=tuple(notes))
     write_whole(plan.work_path(LAYOUT_FILE), msgspec.json.encode(layout))
     return layout

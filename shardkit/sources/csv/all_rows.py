@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from shardkit.units import MiB
 
 _BLOCK_BYTES = 4 * MiB
 _LISTED_COLUMNS = 5
-_NUMBER = re.compile(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*")
 
 
 class Widened(NamedTuple):
@@ -110,16 +108,17 @@ def _examine(values: pa.Array, before: Evidence, nulls: tuple[str, ...]) -> Evid
 
 
 def _first_beyond(name: str, values: pa.Array, before: Evidence, nulls: tuple[str, ...]) -> str:
-    # What a longer prefix tells includes what a shorter one does, so the value is found by halving.
+    # The value from which on the type is that of all values. What a longer prefix tells includes what a shorter one
+    # does, so it is found by halving.
     good, bad = 0, len(values)
-    dtype = decide(name, before).dtype
+    dtype = decide(name, unite((before, _examine(values, before, nulls)))).dtype
     while bad - good > 1:
         middle = (good + bad) // 2
         both = unite((before, _examine(values[good:middle], before, nulls)))
         if decide(name, both).dtype == dtype:
-            good, before = middle, both
-        else:
             bad = middle
+        else:
+            good, before = middle, both
     return str(values[good].as_py())
 
 
@@ -155,7 +154,7 @@ def widened_notes(all_rows: AllRows) -> Iterator[str]:
     for name, (before, value, file, line) in list(all_rows.widened.items())[:_LISTED_COLUMNS]:
         after = decide(name, all_rows.evidence[name]).dtype
         cast = f"--cast {shlex.quote(f'{name}={before}')}"
-        is_rounded = before.startswith("float") and _NUMBER.fullmatch(value)
+        is_rounded = before.startswith("float") and (after == "float64" or value.strip().lstrip("-").isdigit())
         otherwise = f"{cast} rounds it" if is_rounded else f"{cast} makes it a bad row"
         if after == "string" and (value in USUAL_NULLS or value.isalpha()):
             otherwise = f"--null-value {shlex.quote(value)} takes it for null, and {otherwise}"

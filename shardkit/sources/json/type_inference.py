@@ -188,14 +188,14 @@ class ShapeObserver:
             seen.kinds.setdefault(_KINDS[type_], places[types.index(type_)])
         integers = {v for v, t in zip(values, types, strict=True) if t is int}
         floats = {v for v, t in zip(values, types, strict=True) if t is float}
+        if floats and seen.first_float is None:
+            seen.first_float = values[types.index(float)]
         if not all(map(math.isfinite, floats)):
             odd = (p for p, v in zip(places, values, strict=True) if _holds_not_finite(v))
             self._not_finite.setdefault(path, next(odd))
             floats = set(filter(math.isfinite, floats))
         if integers:
             seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
-        if floats and seen.first_float is None:
-            seen.first_float = values[types.index(float)]
         if seen.fits_float32 and not (_fit_float32(integers) and _fit_float32(floats)):
             seen.fits_float32 = False
             numbers = [(v, p) for v, p, t in zip(values, places, types, strict=True) if t in (int, float)]

@@ -169,7 +169,10 @@ def _is_of(kinds: dict[str, str], row: Row) -> bool:
     for path, value in flatten(row):
         kind = _kind(value)
         above = path.rpartition("/")[0]
-        if kind is not None and kinds.get(path, kind) not in (kind, "json"):
+        expected = kinds.get(path, kind)
+        # A list with nulls, objects or lists in it makes a json column of lists.
+        makes_json = kind == "json" and expected is not None and expected.startswith("list")
+        if kind is not None and expected not in (kind, "json") and not makes_json:
             return False
         while above:
             if above in kinds:

@@ -72,19 +72,28 @@ def to_arrow(values: Sequence[Any], feature: Feature, mode: Mode) -> pa.Array:
 
 
 def _flattened(text: bytes, feature: Feature, row: int) -> list[Any] | None:
-    # An array, as nested lists of its shape, or as one list of all its values in row-major order.
+    # The values of nested lists of the feature's shape, in row-major order.
     value = msgspec.json.decode(text)
     if value is None:
         return None
+    if not isinstance(value, list) or feature.shape[0] not in (None, len(value)):
+        raise BadValueError(feature.name, row, feature.describe_type(), "lists of other lengths")
     for size in feature.shape[1:]:
-        if not isinstance(value, list) or not any(isinstance(item, list) for item in value):
-            break
         if any(not isinstance(item, list) or size not in (None, len(item)) for item in value):
             raise BadValueError(feature.name, row, feature.describe_type(), "lists of other lengths")
         value = [inner for item in value for inner in item]
-    if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
-        raise BadValueError(feature.name, row, feature.describe_type(), shown(text.decode("utf-8", "replace")))
-    return value
+    return [_number(item, feature, row) for item in value]
+
+
+def _number(item: Any, feature: Feature, row: int) -> Any:
+    # Arrow would cut decimals in lists to integers.
+    is_float = feature.dtype.startswith("float")
+    if is_float and isinstance(item, dict):
+        return msgspec.convert(item, NotFinite).as_float()
+    kinds = (bool,) if feature.dtype == "bool" else (int, float) if is_float else (int,)
+    if feature.dtype not in ("string", "bytes") and type(item) not in kinds:
+        raise BadValueError(feature.name, row, feature.describe_type(), shown(str(item)))
+    return item
 
 
 def _as_floats(value: Any) -> Any:
