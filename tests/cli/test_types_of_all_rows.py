@@ -178,3 +178,14 @@ def test_arrays_are_exploded_and_cast_with_their_shape(tmp_path, capfd):
     assert convert(capfd, tmp_path / "a.jsonl", tmp_path / "items", "--explode", "a")[0] == 0
     found = sorted((int(row["id"]), row["a"].tolist()) for row in rows_of(tmp_path / "items"))
     assert found == sorted((row["id"], item) for row in rows for item in row["a"])
+
+
+def test_a_bad_row_beside_a_map_changes_no_type(tmp_path, capfd):
+    rows = [{"id": n, "m": {f"k{n}": n}, "n": n, "new": 1} for n in range(NUM_ROWS)]
+    rows[LATE]["n"] = "word"
+    rows[LATE + 1]["late"] = "a"
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--on-bad-record", "skip")
+    assert code == 0
+    assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in told
+    assert features_of(tmp_path / "out") == {"id": "int64", "m": "json", "n": "int64", "new": "int64", "late": "string"}

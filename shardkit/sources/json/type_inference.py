@@ -217,7 +217,7 @@ class ShapeObserver:
 
     def _note_not_finite(self, features: Features) -> None:
         for path, place in self._not_finite.items():
-            within = (path, *_parents(path))
+            within = (path, *parents(path))
             is_text = any(f.is_json and f.name in within for f in features)
             fate = "kept as text in a json column" if is_text else "read as floating-point values"
             self.notes.append(
@@ -236,7 +236,7 @@ class ShapeObserver:
         # Within a json column there are no others. Objects stand in front of those that they hold.
         maps: dict[str, Feature] = {}
         for path, objects in self._objects.items():
-            if any(parent in maps for parent in _parents(path)):
+            if any(parent in maps for parent in parents(path)):
                 continue
             if (other := self._seen.get(path)) is not None and (place := other.scalar_place or other.list_place):
                 self._refuse_or_note(_clash(path, "an object", objects.place, "a value", place), takes_mixed)
@@ -245,7 +245,7 @@ class ShapeObserver:
             maps[path] = make_feature(path, "json", nullable=True)
         features = list(maps.values())
         for path, seen in self._seen.items():
-            is_inside = path in maps or any(parent in maps for parent in _parents(path))
+            is_inside = path in maps or any(parent in maps for parent in parents(path))
             if not is_inside and (seen.kinds or seen.list_place or path not in self._objects):
                 features.append(self._feature(path, seen, takes_mixed))
         self._note_not_finite(tuple(features))
@@ -292,7 +292,8 @@ class ShapeObserver:
                 self._note_object(f"{path}/{key}", below, place)
 
 
-def _parents(path: str) -> Iterator[str]:
+def parents(path: str) -> Iterator[str]:
+    """Yields the paths of the objects around a value, the outermost first."""
     end = path.find("/")
     while end >= 0:
         yield path[:end]

@@ -13,7 +13,7 @@ from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile
 from shardkit.sources.columns.dropped_columns import check_dropped, without_keys
-from shardkit.sources.json.type_inference import ShapeObserver, flatten, why_no_name
+from shardkit.sources.json.type_inference import ShapeObserver, flatten, parents, why_no_name
 
 Row = dict[str, Any]
 # Rows with their places.
@@ -168,16 +168,14 @@ def _is_of(kinds: dict[str, str], row: Row) -> bool:
         return False
     for path, value in flatten(row):
         kind = _kind(value)
-        above = path.rpartition("/")[0]
+        above = next((parent for parent in parents(path) if parent in kinds), None)
+        if above is not None and kinds[above] != "json":
+            return False
         expected = kinds.get(path, kind)
         # A list with nulls, objects or lists in it makes a json column of lists.
         makes_json = kind == "json" and expected is not None and expected.startswith("list")
         if kind is not None and expected not in (kind, "json") and not makes_json:
             return False
-        while above:
-            if above in kinds:
-                return kinds[above] == "json"
-            above = above.rpartition("/")[0]
     return True
 
 
