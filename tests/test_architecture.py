@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import Counter
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.support.paths import ROOT
 ROOMS = ("shardkit", "beam_pipelines", "train")
 SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 MAX_LINES = 400
+MAX_FILES, MAX_MODULES_AT_THE_ROOT = 20, 12
 
 # Files that may be longer, each with the reason.
 LONGER: dict[str, str] = {}
@@ -34,6 +36,12 @@ ALLOWED_IMPORTERS = {
     "fsspec": ("shardkit/storage/clients.py",),
     "pickle": (),
 }
+
+
+def test_a_folder_holds_few_files():
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in SOURCES if path.name != "__init__.py")
+    assert {folder: number for folder, number in counts.items() if number > MAX_FILES} == {}
+    assert counts["shardkit"] <= MAX_MODULES_AT_THE_ROOT
 
 
 def run(*args, **settings):

@@ -25,7 +25,7 @@ from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, op
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, unsafe_name
 from shardkit.sources.files.zip_directory import NoDirectoryError, ZipEntry, ZipError, read_directory
-from shardkit.units import KiB
+from shardkit.units import KiB, format_number
 
 ARCHIVE_HEAD_BYTES = BLOCK_BYTES
 MAX_MEMBERS = 1_000_000
@@ -255,7 +255,7 @@ def _checked(file: RawFile, members: list[RawFile], kind: str) -> Members:
         return Members(tuple(members))
     return Members(
         tuple(members),
-        f"{printable(file.name)} is read as a folder of {len(members):,} files; "
+        f"{printable(file.name)} is read as a folder of {format_number(len(members), 'file')}; "
         "--format webdataset makes a row of each group of members that are called alike",
     )
 
