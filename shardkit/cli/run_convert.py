@@ -15,8 +15,14 @@ import msgspec
 from rich.console import Console
 
 from beam_pipelines.engines.settings import EngineOptions
-from shardkit.cli.pages.convert_page import rounding_notes, show_dry_run, show_note, show_plan, show_result
-from shardkit.cli.pages.notes_on_types import notes_on_types
+from shardkit.cli.pages.convert_page import (
+    notes_on_types,
+    rounding_notes,
+    show_dry_run,
+    show_note,
+    show_plan,
+    show_result,
+)
 from shardkit.cli.pages.progress import Display, converting, new_display, planning
 from shardkit.cli.shell.append_options import show_nothing_new, tidy_after_append
 from shardkit.cli.shell.engine_options import engine_notes, engine_rows
@@ -305,8 +311,7 @@ def _dry_run(
     try:
         try:
             prepared = _prepared(options, display)
-            is_small = sum(f.num_bytes for f in prepared.plan.files) <= ALL_ROWS_BYTES
-            if is_small and prepared.plan.inferred:
+            if prepared.plan.inferred and sum(f.num_bytes for f in prepared.plan.files) <= ALL_ROWS_BYTES:
                 prepared = _with_all_types(prepared, options, display)
         except NothingNew as nothing:
             show_nothing_new(Console(highlight=False), nothing, options.destination)

@@ -54,7 +54,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a conversion.
 
     Attributes:
-        files: Sorted by name, each once; what lies in a compressed tar, and shards of a dataset, in the order of that.
+        files: Sorted by name, each once. Members of a compressed tar and shards of a dataset keep their order.
         root: The folder that the names are relative to; empty if the inputs have none in common.
         notes: What a user should know about them, one sentence each.
         empty_notes: The same about files that are empty, where a file is not a row by itself.

@@ -1,4 +1,4 @@
-"""Packing: every token stands in one sequence, in order, and a row is cut only where a sequence ends."""
+"""Packing: each token is in one sequence, in order, and a row is cut only where a sequence ends."""
 
 from __future__ import annotations
 
