@@ -2,7 +2,8 @@
 
 `tf.train.Example` has three kinds of value: int64, float32 and bytes. A feature keeps its logical dtype beside the
 kind it is stored as, so that readers give back what the source held: float64 is stored as little-endian bytes, a
-timestamp as an int64 count of its unit since the epoch, a decimal as its exact text.
+timestamp as an int64 count of its unit since the epoch, a decimal as its exact text. Arrays of int8 and uint8 are
+bytes: in a list of int64, a negative number takes ten.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ _COUNTS_CLASSES = re.compile(r"u?int(8|16|32|64)")
 Shape = tuple[int | None, ...]
 
 
-def stored_as(dtype: str) -> StoredAs:
-    """Returns how values of a logical dtype are stored.
+def stored_as(dtype: str, shape: Shape = ()) -> StoredAs:
+    """Returns how values of a logical dtype and shape are stored.
 
     Raises:
         UsageError: If the dtype is none that shardkit knows.
     """
+    if shape and dtype in ("int8", "uint8"):
+        return "little_endian_bytes"
     if dtype in _INTEGERS or _TEMPORAL.fullmatch(dtype):
         return "int64_list"
     if dtype in _FLOATS:
@@ -71,7 +74,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         name: Key in the `tf.train.Example`.
         dtype: Logical dtype, such as `int64`, `float64`, `string`, `timestamp[us]`.
         shape: `()` for one value, `(n, ...)` for a fixed array, `(None,)` for a list of any length.
-        stored_as: Kind of the stored feature. Follows from dtype; written out for readers that know no dtypes.
+        stored_as: Kind of the stored feature. Follows from dtype and shape; written out for readers that know no
+            dtypes. Older datasets have arrays of int8 and uint8 as `int64_list`.
         nullable: Whether a row may lack it. A null is stored as an absent key.
         media_type: What bytes or strings hold: `image/*`, `image/jpeg`, `text/plain`.
         vocabulary: Names of the classes that an integer feature counts, by index.
@@ -94,11 +98,12 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 why="it is empty or holds a NUL",
                 next_step="Give the column another name with --rename OLD=NEW",
             )
-        if self.stored_as != stored_as(self.dtype):
+        expected = stored_as(self.dtype, self.shape)
+        if self.stored_as not in (expected, stored_as(self.dtype)):
             raise UsageError(
                 f"feature {self.name!r} cannot be stored as {self.stored_as}",
-                why=f"{self.dtype} is stored as {stored_as(self.dtype)}",
-                next_step=f"Declare it as stored as {stored_as(self.dtype)}, or leave that out",
+                why=f"{self.dtype} is stored as {expected}",
+                next_step=f"Declare it as stored as {expected}, or leave that out",
             )
         if None in self.shape and len(self.shape) != 1:
             raise UsageError(
@@ -130,6 +135,10 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 why=f"{self.dtype} has none",
                 next_step="Leave the time zone out, or declare a timestamp such as timestamp[us]",
             )
+
+    def with_shape(self, shape: Shape) -> Feature:
+        """Returns the feature with another shape, stored as values of that shape are."""
+        return msgspec.structs.replace(self, shape=shape, stored_as=stored_as(self.dtype, shape))
 
     @property
     def is_scalar(self) -> bool:
@@ -186,7 +195,14 @@ def make_feature(name: str, dtype: str, shape: Shape = (), **settings: Any) -> F
     """
     if dtype == "json":
         dtype, settings = "string", {**settings, "media_type": JSON_MEDIA_TYPE}
-    return Feature(name=name, dtype=dtype, shape=shape, stored_as=stored_as(dtype), **settings)
+    return Feature(name=name, dtype=dtype, shape=shape, stored_as=stored_as(dtype, shape), **settings)
+
+
+def stored_like(features: Features, held: Features) -> Features:
+    """Returns features stored as those of a dataset are: older ones have arrays of int8 and uint8 as `int64_list`."""
+    known = {(f.name, f.dtype, f.shape): f.stored_as for f in held}
+    kinds = [known.get((f.name, f.dtype, f.shape), f.stored_as) for f in features]
+    return tuple(msgspec.structs.replace(f, stored_as=kind) for f, kind in zip(features, kinds, strict=True))
 
 
 def arrow_schema(features: Features) -> pa.Schema:

@@ -64,7 +64,8 @@ def value_of(stored: bytes | None, dtype: str, stored_as: str, shape: tuple = ()
     if stored_as == "int64_list":
         values = [(n ^ 1 << 63) - (1 << 63) for packed in values for n in varints(packed)]
     elif stored_as != "bytes_list":
-        values = [n for v in values for (n,) in struct.iter_unpack("<f" if stored_as == "float_list" else "<d", v)]
+        code = "<f" if stored_as == "float_list" else {"int8": "b", "uint8": "B", "float64": "<d"}[dtype]
+        values = [n for v in values for (n,) in struct.iter_unpack(code, v)]
     values = [v.decode() if dtype == "string" else bool(v) if dtype == "bool" else v for v in values]
     return None if stored is None else values if shape else values[0]
 

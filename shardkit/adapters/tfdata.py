@@ -312,7 +312,7 @@ def _stored_feature(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFea
 def logical_values(column: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
     """Returns a parsed column in the shape and of the dtype that the feature has."""
     if feature.stored_as == "little_endian_bytes":
-        column = _unpack_doubles(column, feature)
+        column = _unpack(column, feature)
     if isinstance(column, tf.RaggedTensor) and feature.num_values is not None:
         absent = {tf.string: b"", tf.float32: np.nan, tf.float64: np.nan}.get(column.dtype, 0)
         dense = column.to_tensor(absent, shape=[None, feature.num_values])
@@ -321,14 +321,15 @@ def logical_values(column: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.
     return column if column.dtype == logical else tf.cast(column, logical)
 
 
-def _unpack_doubles(column: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
+def _unpack(column: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
+    dtype = tf.as_dtype(feature.dtype)
     if isinstance(column, tf.RaggedTensor):
         # decode_raw wants equal lengths, so all rows are unpacked as one string and cut again.
         row_bytes = tf.strings.reduce_join(column, axis=1)
-        values = tf.io.decode_raw(tf.strings.reduce_join(row_bytes), tf.float64, little_endian=True)
-        lengths = tf.strings.length(row_bytes) // 8
+        values = tf.io.decode_raw(tf.strings.reduce_join(row_bytes), dtype, little_endian=True)
+        lengths = tf.strings.length(row_bytes) // dtype.size
         return tf.RaggedTensor.from_row_lengths(values, tf.cast(lengths, tf.int64))
-    values = tf.io.decode_raw(column, tf.float64, little_endian=True)
+    values = tf.io.decode_raw(column, dtype, little_endian=True)
     return tf.reshape(values, [-1, *cast("tuple[int, ...]", feature.shape)])
 
 

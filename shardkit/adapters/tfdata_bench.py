@@ -88,7 +88,7 @@ def tuned(files: ShardFiles, work: Work) -> tf.data.Dataset:
         deterministic=False,
     )
     batches = records.rebatch(work.batch_size, drop_remainder=True).repeat()
-    return batches.map(_parser(work.features), num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return batches.map(parser(work.features), num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def naive(files: ShardFiles, work: Work) -> tf.data.Dataset:
@@ -98,10 +98,11 @@ def naive(files: ShardFiles, work: Work) -> tf.data.Dataset:
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
     records = tf.data.TFRecordDataset(list(files.urls), files.compression).with_options(options)
-    return records.batch(work.batch_size, drop_remainder=True).repeat().map(_parser(work.features))
+    return records.batch(work.batch_size, drop_remainder=True).repeat().map(parser(work.features))
 
 
-def _parser(features: Features) -> Callable[[tf.Tensor], dict[str, tf.Tensor | tf.RaggedTensor]]:
+def parser(features: Features) -> Callable[[tf.Tensor], dict[str, tf.Tensor | tf.RaggedTensor]]:
+    """Returns a function that parses a batch of serialised examples into columns of the features' dtypes."""
     spec = {f.name: _spec_of(f) for f in features}
 
     def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor | tf.RaggedTensor]:
@@ -120,6 +121,7 @@ def _spec_of(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
     if not feature.nullable:
         return tf.io.FixedLenFeature(shape, dtype)
     if is_packed:
-        return tf.io.FixedLenFeature(shape, dtype, np.full(feature.num_values, np.nan, "<f8").tobytes())
+        nulls = np.full(feature.num_values, np.nan if feature.dtype == "float64" else 0, feature.dtype)
+        return tf.io.FixedLenFeature(shape, dtype, nulls.tobytes())
     empty = {tf.string: b"", tf.float32: np.nan}.get(dtype, 0)
     return tf.io.FixedLenFeature(shape, dtype, np.full([size or 0 for size in feature.shape], empty).tolist())

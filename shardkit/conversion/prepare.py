@@ -172,7 +172,8 @@ def draft(
     if schema is not None and "leading_zeros" in format_named(source_options.format).options:
         zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
         source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
-    transforms = plan_transforms(features, options.transforms, source_options)
+    held = () if base is None else base.manifest.features
+    transforms = plan_transforms(features, options.transforms, source_options, held)
     features = transforms.output_features
     asked = {name: getattr(options, name) for name in RecipeOptions.__struct_fields__}
     recipe = Recipe(

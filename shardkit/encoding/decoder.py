@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from shardkit.encoding.example import parse_record, stored_values
 from shardkit.encoding.kernel import Int64s, RecordsAt, decode, decode_pieces, scan
-from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, Spec
+from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, UINT8, Spec
 from shardkit.encoding.tfrecord import iter_records
 from shardkit.errors import DamageError
 from shardkit.features import Feature, Features
@@ -20,11 +20,13 @@ from shardkit.units import GiB
 
 Frames = bytes | bytearray | memoryview
 
-_KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64, "little_endian_bytes": FLOAT64}
+_KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64}
+# Of values in one bytes value, by dtype. NumPy and Arrow take the same bytes for int8.
+RAW_KINDS = {"float64": FLOAT64, "int8": UINT8, "uint8": UINT8}
 # Of the values that a fixed shape has room for in memory: more than so many bytes, and more than so many times the
 # bytes of the records, hold nothing but zeros.
 _ROOM_BYTES, _ROOM_TIMES = GiB, 16
-_STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64()}
+_STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOAT64: pa.float64(), UINT8: pa.uint8()}
 
 
 class RecordDecoder:
@@ -178,12 +180,17 @@ def scan_whole(frames: Frames, where: str, *, checks_records: bool = True) -> tu
 
 def _spec_of(feature: Feature) -> Spec:
     num_values = ANY_NUMBER if feature.num_values is None else feature.num_values
-    return Spec(feature.name.encode(), _KINDS[feature.stored_as], num_values, not feature.nullable)
+    return Spec(feature.name.encode(), _kind_of(feature), num_values, not feature.nullable)
+
+
+def _kind_of(feature: Feature) -> int:
+    return RAW_KINDS[feature.dtype] if feature.stored_as == "little_endian_bytes" else _KINDS[feature.stored_as]
 
 
 def _width_of(feature: Feature) -> int:
     """Returns how many bytes a record takes in memory whatever it holds."""
-    return 0 if feature.stored_as == "bytes_list" else 8 * (feature.num_values or 0)
+    kind = _kind_of(feature)
+    return 0 if kind == BYTES else _STORED_TYPES[kind].byte_width * (feature.num_values or 0)
 
 
 class _Column:
@@ -192,7 +199,7 @@ class _Column:
     def __init__(self, feature: Feature) -> None:
         self._feature = feature
         self._num_values = feature.num_values
-        self._kind = _KINDS[feature.stored_as]
+        self._kind = _kind_of(feature)
         self._stored_type = _STORED_TYPES[self._kind]
         self._type = feature.value_type
         self._is_plain = feature.is_scalar and self._type == self._stored_type
@@ -238,7 +245,7 @@ class _Column:
             return _as_text(values)
         if pa.types.is_decimal(type_):
             return values.cast(pa.string()).cast(type_)
-        if pa.types.is_uint64(type_):
+        if type_ in (pa.uint64(), pa.int8()) and values.type.bit_width == type_.bit_width:
             return values.view(type_)
         if pa.types.is_boolean(type_):
             return pc.not_equal(values, 0)

@@ -35,8 +35,8 @@ def _stored_column(column: pa.Array, feature: Feature) -> pa.Array:
         return stored_array(column, feature)
     lists = example.as_lists(column, feature)
     if feature.stored_as == "little_endian_bytes":
-        raw = example.float64_values(lists.values.fill_null(0.0))
-        offsets = np.asarray(lists.offsets) * 8
+        raw = example.raw_numbers(lists.values)
+        offsets = np.asarray(lists.offsets) * raw.itemsize
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raw)]
         packed = pa.Array.from_buffers(pa.binary(), len(lists), buffers)
         return pc.if_else(lists.is_valid(), packed, pa.scalar(None, pa.binary()))

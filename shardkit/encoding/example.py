@@ -113,8 +113,8 @@ def stored_values(stored: dict[str, Any], feature: Feature, where: str) -> Seque
     values: Sequence[Any] = getattr(found, kind).value
     if feature.stored_as == "little_endian_bytes":
         _check_number(feature, len(values), 1, where)
-        num_bytes = len(values[0])
-        expected_bytes = num_bytes - num_bytes % 8 if feature.num_values is None else 8 * feature.num_values
+        num_bytes, width = len(values[0]), feature.value_type.bit_width // 8
+        expected_bytes = num_bytes - num_bytes % width if feature.num_values is None else width * feature.num_values
         _check_number(feature, num_bytes, expected_bytes, where)
     elif feature.num_values is not None:
         _check_number(feature, len(values), feature.num_values, where)
@@ -150,8 +150,8 @@ def _encode_lists(column: pa.Array, feature: Feature) -> Entries:
     offsets = lists.offsets.to_pylist()
     spans = zip(valid, offsets, offsets[1:], strict=False)
     if feature.stored_as == "little_endian_bytes":
-        raw = float64_values(lists.values.fill_null(0.0)).tobytes()
-        return [write((raw[8 * a : 8 * b],)) if ok else b"" for ok, a, b in spans]
+        numbers = raw_numbers(lists.values)
+        return [write((numbers[a:b].tobytes(),)) if ok else b"" for ok, a, b in spans]
     values = stored_array(lists.values, feature)
     # Null rows of a fixed size have children that are not read.
     values = values if feature.stored_as == "bytes_list" else values.fill_null(0)
@@ -181,7 +181,7 @@ def as_lists(column: pa.Array, feature: Feature) -> pa.Array:
 def stored_array(values: pa.Array, feature: Feature) -> pa.Array:
     """Returns values as they are stored: int64, float32, binary, or 8 bytes for float64. Nulls stay."""
     if feature.stored_as == "little_endian_bytes":
-        raw = float64_values(values.fill_null(0.0))
+        raw = raw_numbers(values)
         packed = pa.Array.from_buffers(pa.binary(8), len(values), [None, pa.py_buffer(raw)])
         return pc.if_else(values.is_valid(), packed, pa.scalar(None, pa.binary(8)))
     if feature.stored_as == "float_list":
@@ -202,9 +202,10 @@ def _wire_values(values: pa.Array) -> pa.Array:
     return values.view(pa.uint32()) if pa.types.is_float32(values.type) else values
 
 
-def float64_values(values: pa.Array) -> npt.NDArray[np.float64]:
-    """Returns float64 values without nulls as little-endian numbers."""
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype="<f8")
+def raw_numbers(values: pa.Array) -> npt.NDArray[Any]:
+    """Returns numbers as little-endian ones, zero for null."""
+    numbers: npt.NDArray[Any] = values.fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
 
 
 def _entry_writer(feature: Feature) -> Callable[[Iterable[Any]], bytes]:
@@ -242,7 +243,7 @@ def _logical_value(stored: Any, feature: Feature, where: str) -> Any:
     if values is None:
         return None
     if feature.stored_as == "little_endian_bytes":
-        logical: list[Any] = [v for (v,) in struct.iter_unpack("<d", values[0])]
+        logical: list[Any] = np.frombuffer(values[0], np.dtype(feature.dtype).newbyteorder("<")).tolist()
     else:
         logical = [_logical_scalar(v, feature, where) for v in values]
     return logical[0] if feature.is_scalar else logical

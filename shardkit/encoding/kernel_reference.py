@@ -30,17 +30,18 @@ Int64s = npt.NDArray[np.int64]
 Validity = npt.NDArray[np.uint8] | None
 Row = Sequence[Any] | None
 
-BYTES, FLOAT, INT64, FLOAT64 = 1, 2, 3, 4
-"""Kinds of a spec: the numbers of the fields of `tensorflow.Feature`, and float64 values in one bytes value."""
+BYTES, FLOAT, INT64, FLOAT64, UINT8 = 1, 2, 3, 4, 5
+"""Kinds of a spec: the numbers of the fields of `tensorflow.Feature`, and numbers in the bytes of one bytes value."""
 
 ANY_NUMBER = -1
 WHOLE, DAMAGED = 0, 1
 """States of a scanned record."""
 
-_LIST_NAMES = {BYTES: "bytes_list", FLOAT: "float_list", INT64: "int64_list", FLOAT64: "bytes_list"}
+_RAW = (FLOAT64, UINT8)
+_LIST_NAMES = {BYTES: "bytes_list", FLOAT: "float_list", INT64: "int64_list", **dict.fromkeys(_RAW, "bytes_list")}
 # Numbers are handled as integers of their width: as Python floats, some NaNs would become others.
-_INTEGERS: dict[int, np.dtype[Any]] = {FLOAT: np.dtype("<u4"), INT64: np.dtype("<i8"), FLOAT64: np.dtype("<i8")}
-_NUMBERS: dict[int, np.dtype[Any]] = {FLOAT: np.dtype("<f4"), INT64: np.dtype("<i8"), FLOAT64: np.dtype("<f8")}
+_INTEGERS = {kind: np.dtype(name) for kind, name in ((FLOAT, "<u4"), (INT64, "<i8"), (FLOAT64, "<i8"), (UINT8, "u1"))}
+_NUMBERS = {**_INTEGERS, FLOAT: np.dtype("<f4"), FLOAT64: np.dtype("<f8")}
 _MAX_OFFSET = 2**31 - 1
 
 
@@ -49,7 +50,7 @@ class Spec(NamedTuple):
 
     Attributes:
         name: Key in the `tf.train.Example`.
-        kind: BYTES, FLOAT, INT64 or FLOAT64.
+        kind: BYTES, FLOAT, INT64, FLOAT64 or UINT8.
         num_values: Values in every example, or ANY_NUMBER.
         is_required: Whether an example without it is a problem.
     """
@@ -80,7 +81,7 @@ class Decoded(NamedTuple):
 
     Attributes:
         columns: A tuple for each spec. First the validity: an Arrow bitmap, None if every row is valid. Then:
-            FLOAT, INT64, FLOAT64 with a number k of values: n * k values, zero where null;
+            FLOAT, INT64, FLOAT64, UINT8 with a number k of values: n * k values, zero where null;
             the same with any number: int32 offsets of the n rows, values;
             BYTES with one value: int32 offsets of the n values, their bytes;
             BYTES otherwise: int32 offsets of the n rows, int32 offsets of the values, their bytes.
@@ -312,10 +313,11 @@ def _values(feature: Any, spec: Spec) -> Row:
     if name != _LIST_NAMES[spec.kind]:
         raise _OtherValueError
     values: Sequence[Any] = getattr(feature, name).value
-    if spec.kind == FLOAT64:
-        if len(values) != 1 or len(values[0]) % 8 != 0:
+    if spec.kind in _RAW:
+        dtype = _INTEGERS[spec.kind]
+        if len(values) != 1 or len(values[0]) % dtype.itemsize != 0:
             raise _OtherValueError
-        values = np.frombuffer(values[0], _INTEGERS[FLOAT64]).tolist()
+        values = np.frombuffer(values[0], dtype).tolist()
     if spec.num_values not in (ANY_NUMBER, len(values)):
         raise _OtherValueError
     return values

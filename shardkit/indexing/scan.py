@@ -223,7 +223,7 @@ class _PartCollector:
         self._features = features
         # Nulls are counted whether or not there may be any, and those of fixed arrays would take up room.
         decoded = [
-            msgspec.structs.replace(f, nullable=True, shape=f.shape if f.is_scalar else (None,)) for f in features
+            msgspec.structs.replace(f if f.is_scalar else f.with_shape((None,)), nullable=True) for f in features
         ]
         self._decoder = BlockDecoder(tuple(decoded), shape, max_record_bytes) if features else None
         self._collector = StatisticsCollector(features)

@@ -41,7 +41,7 @@ bool read_spec(PyObject* item, std::string* name, ColumnSpec* spec) {
   if (!read_long(item, 1, &kind) || !read_long(item, 2, &num_values)) return false;
   const int is_required = PyObject_IsTrue(PyTuple_GetItem(item, 3));
   if (is_required < 0) return false;
-  if (kind < kBytes || kind > kFloat64 || num_values < -1 || num_values > INT32_MAX) {
+  if (kind < kBytes || kind > kUint8 || num_values < -1 || num_values > INT32_MAX) {
     PyErr_SetString(PyExc_ValueError, "a spec has an unknown kind or number of values");
     return false;
   }

@@ -16,10 +16,10 @@ struct ColumnSpec {
   int64_t num_values;  // -1 for any number.
   bool is_required;
 
-  ListKind stored() const { return kind == kFloat64 ? kBytesList : static_cast<ListKind>(kind); }
+  ListKind stored() const { return is_raw(kind) ? kBytesList : static_cast<ListKind>(kind); }
   bool is_single_number() const { return num_values == 1 && (kind == kFloat || kind == kInt64); }
   bool is_scalar_bytes() const { return kind == kBytes && num_values == 1; }
-  size_t value_size() const { return kind == kFloat ? 4 : 8; }
+  size_t value_size() const { return width_of(kind); }
 };
 
 // Thrown where a column does not fit 32-bit offsets.

@@ -3,9 +3,10 @@
 namespace shardkit {
 
 int64_t NumberReader::count(const Cell& cell) const {
-  if (kind_ == kFloat64) {
+  const size_t width = width_of(kind_);
+  if (is_raw(kind_)) {
     Span value;
-    return one_value(cell, &value) && value.size() % 8 == 0 ? static_cast<int64_t>(value.size() / 8) : -1;
+    return one_value(cell, &value) && value.size() % width == 0 ? static_cast<int64_t>(value.size() / width) : -1;
   }
   Span run;
   if (as_packed(cell, &run)) {
@@ -29,9 +30,9 @@ int64_t NumberReader::count(const Cell& cell) const {
 }
 
 bool NumberReader::put(const Cell& cell, int64_t count, uint8_t* out) const {
-  if (kind_ == kFloat64) {
+  if (is_raw(kind_)) {
     Span value;
-    if (!one_value(cell, &value) || value.size() != 8 * static_cast<size_t>(count)) return false;
+    if (!one_value(cell, &value) || value.size() != width_of(kind_) * static_cast<size_t>(count)) return false;
     copy_bytes(out, value.begin, value.size());
     return true;
   }

@@ -7,8 +7,11 @@
 
 namespace shardkit {
 
-// Numbers of ListKind, and float64 values as the bytes of one bytes value.
-enum SpecKind : int { kBytes = 1, kFloat = 2, kInt64 = 3, kFloat64 = 4 };
+// Numbers of ListKind, and numbers that are the bytes of one bytes value: of 8 bytes, or of one.
+enum SpecKind : int { kBytes = 1, kFloat = 2, kInt64 = 3, kFloat64 = 4, kUint8 = 5 };
+
+inline bool is_raw(SpecKind kind) { return kind >= kFloat64; }
+inline size_t width_of(SpecKind kind) { return kind == kFloat ? 4 : kind == kUint8 ? 1 : 8; }
 
 // The only value of a list of bytes values; false if there is another number of them or the list is malformed.
 inline bool one_value(const Cell& cell, Span* value) {

@@ -18,11 +18,7 @@ from shardkit.features import Feature, Features
 
 Bools = npt.NDArray[np.bool_]
 
-_STORED: dict[str, np.dtype[Any]] = {
-    "int64_list": np.dtype(np.int64),
-    "float_list": np.dtype(np.float32),
-    "little_endian_bytes": np.dtype(np.float64),
-}
+_STORED: dict[str, np.dtype[Any]] = {"int64_list": np.dtype(np.int64), "float_list": np.dtype(np.float32)}
 
 
 class Ragged(NamedTuple):
@@ -163,8 +159,9 @@ class _ColumnMaker:
         self._is_json = decodes_text and feature.is_json
         self._is_text = decodes_text and feature.dtype == "string" and not feature.is_json
         self._is_decimal = decodes_text and feature.dtype.startswith("decimal")
-        self._stored = _STORED.get(feature.stored_as)
         self._dtype = _numpy_dtype(feature)
+        is_raw = feature.stored_as == "little_endian_bytes"
+        self._stored = self._dtype if is_raw else _STORED.get(feature.stored_as)
         self._empty = empty_value(feature, decodes_text=decodes_text)
         self.takes_objects = (
             feature.is_scalar and self._stored is None and not (self._is_text or self._is_json or self._is_decimal)

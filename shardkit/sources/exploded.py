@@ -123,7 +123,7 @@ def _item_of(feature: Feature) -> Feature:
             f"--explode {feature.name}: the column is {feature.describe_type()}, whose items are not known",
             next_step="Name a column of lists",
         )
-    return msgspec.structs.replace(feature, shape=feature.shape[1:], nullable=True)
+    return msgspec.structs.replace(feature.with_shape(feature.shape[1:]), nullable=True)
 
 
 def _list_of(item: Feature) -> Feature:
@@ -132,7 +132,7 @@ def _list_of(item: Feature) -> Feature:
     if item.shape:
         # How many arrays a row has is not known, so they are read as JSON.
         return make_feature(item.name, "json", nullable=True)
-    return msgspec.structs.replace(item, shape=(None,))
+    return item.with_shape((None,))
 
 
 def _split_lists(column: pa.Array, item: Feature) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkit.errors import BadInputError
-from shardkit.features import Features
+from shardkit.features import Features, stored_like
 from shardkit.messages import printable
 from shardkit.runtime.bounded import bounded
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
@@ -57,13 +57,16 @@ class Applied(NamedTuple):
     num_filtered: FilteredCounts
 
 
-def plan_transforms(features: Features, options: TransformOptions, source: SourceOptions) -> TransformPlan:
+def plan_transforms(
+    features: Features, options: TransformOptions, source: SourceOptions, held: Features = ()
+) -> TransformPlan:
     """Returns the plan of the transformations, found without reading any data.
 
     Args:
         features: What the source gives.
         options: What is asked for; files that already have a hash must still have it.
         source: As in the recipe.
+        held: Of the dataset that the rows are appended to.
 
     Raises:
         UsageError: If a step cannot be done; names its option.
@@ -71,7 +74,9 @@ def plan_transforms(features: Features, options: TransformOptions, source: Sourc
     options = with_hashes(options)
     steps = _steps(features, options, source)
     after = steps[-1].features if steps else with_source_column(features, options.source_column)
-    return TransformPlan(input_features=features, output_features=after, options=options, source=source)
+    return TransformPlan(
+        input_features=features, output_features=stored_like(after, held), options=options, source=source
+    )
 
 
 def transform_notes(plan: TransformPlan) -> tuple[str, ...]:

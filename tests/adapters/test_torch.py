@@ -109,6 +109,8 @@ def test_what_is_no_number_has_its_form_too(tmp_path):
         make_feature("at", "timestamp[ms]", nullable=True): [None, datetime(1970, 1, 1, 0, 0, 1)],
         make_feature("share", "float64", nullable=True): [None, 0.5],
         make_feature("words", "string", (None,), nullable=True): [["x", "y"], None],
+        make_feature("pixels", "uint8", (2, 1), nullable=True): [[0, 255], None],
+        make_feature("steps", "int8", (None,)): [[-128], [127, -1]],
     }
     arrays = [pa.array(values, feature.arrow_type) for feature, values in rows.items()]
     table = pa.record_batch(arrays, arrow_schema(tuple(rows)))
@@ -118,6 +120,8 @@ def test_what_is_no_number_has_its_form_too(tmp_path):
     assert batch["price"] == [Decimal("1.50"), Decimal(0)]
     assert batch["day"].tolist() == [2, -1]
     assert batch["at"].tolist() == [-(2**63), 1000]
+    assert (batch["pixels"].dtype, batch["pixels"].tolist()) == (torch.uint8, [[[0], [255]], [[0], [0]]])
+    assert (batch["steps"].values.dtype, batch["steps"].values.tolist()) == (torch.int8, [-128, 127, -1])
     assert batch["share"].isnan().tolist() == [True, False]
     assert (batch["words"].values, batch["words"].row_splits.tolist()) == (["x", "y"], [0, 2, 2])
     for name in ("price", "words"):

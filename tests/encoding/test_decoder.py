@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from tests.support.examples import draws
 _VALUES = {
     "bool": st.booleans(),
     "int8": st.integers(-128, 127),
+    "uint8": st.integers(0, 255),
     "uint16": st.integers(0, 2**16 - 1),
     "int64": st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300),
     "uint64": st.integers(0, 2**64 - 1),
@@ -45,6 +47,8 @@ def tables(draw):
         dtype = draw(st.sampled_from(sorted(_VALUES)))
         shape = draw(st.sampled_from([(), (), (None,), (3,), (2, 2)]))
         feature = make_feature(name, dtype, shape, nullable=draw(st.booleans()))
+        if dtype in ("int8", "uint8") and draw(st.booleans()):
+            feature = msgspec.structs.replace(feature, stored_as="int64_list")  # As older datasets have arrays.
         count = feature.num_values
         item = _VALUES[dtype] if shape == () else st.lists(_VALUES[dtype], min_size=count or 0, max_size=count or 9)
         value = st.none() | item if feature.nullable else item

@@ -20,6 +20,7 @@ _VALUES = {
     "int64": st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 127, 128, 2**14 - 1, 2**14, 2**56, 2**63 - 1]),
     "uint64": st.integers(0, 2**64 - 1),
     "int8": st.integers(-128, 127),
+    "uint8": st.integers(0, 255),
     "bool": st.booleans(),
     "float16": st.floats(width=16),
     "float32": st.floats(width=32),

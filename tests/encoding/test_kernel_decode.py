@@ -163,7 +163,7 @@ def test_records_outside_of_the_buffer_are_refused(start, length):
         (b"abc", np.array([0, 1]), np.array([1]), []),
         (b"abc", b"1234567", b"12345678", []),
         (b"abc", np.array([0]), np.array([1]), [(b"a", 0, 1, True)]),
-        (b"abc", np.array([0]), np.array([1]), [(b"a", 5, 1, True)]),
+        (b"abc", np.array([0]), np.array([1]), [(b"a", 6, 1, True)]),
         (b"abc", np.array([0]), np.array([1]), [(b"a", 3, -2, True)]),
         (b"abc", np.array([0]), np.array([1]), [(b"a", 3, 2**40, True)]),
         (b"abc", np.array([0]), np.array([1]), [("a", 3, 1, True)]),

@@ -26,6 +26,8 @@ COLUMNS = {
     "raw": (make_feature("raw", "bytes", nullable=True), [b"\x00\n", b"", None]),
     "words": (make_feature("words", "string", (None,), nullable=True), [["a", ""], [], None]),
     "numbers": (make_feature("numbers", "int32", (None,), nullable=True), [[1, -1], [], None]),
+    "pixels": (make_feature("pixels", "uint8", (4,), nullable=True), [[0, 1, 254, 255], None]),
+    "steps": (make_feature("steps", "int8", (None,), nullable=True), [[-128, 127], [], None]),
     "doubles": (make_feature("doubles", "float64", (None,), nullable=True), [[0.1, 0.2], [], None]),
 }
 FEATURES = tuple(feature for feature, _ in COLUMNS.values())

@@ -43,6 +43,8 @@ FEATURES = (
     make_feature("names", "string", (2,), nullable=True),
     make_feature("tokens", "int32", (None,), nullable=True),
     make_feature("words", "string", (None,)),
+    make_feature("pixels", "uint8", (2, 2), nullable=True),
+    make_feature("steps", "int8", (None,), nullable=True),
 )
 
 
@@ -70,6 +72,8 @@ def rows_of(num_rows):
             "names": some(i, [f"a{i}", ""]),
             "tokens": some(i, list(range(i % 4))),
             "words": [f"w{k}" for k in range(i % 3)],
+            "pixels": some(i, [i, 255 - i, 0, 255]),
+            "steps": some(i, [-i % 128 - 128 + k for k in range(i % 4)]),
         }
         for i in range(num_rows)
     ]
@@ -134,7 +138,7 @@ def test_columns_have_the_dtypes_and_shapes_of_the_features(train):
         "id": "int64", "small": "int8", "big": "uint64", "flag": "bool", "half": "float16", "single": "float32",
         "double": "float64", "word": "object", "noise": "object", "price": "object", "day": "datetime64[D]",
         "at": "datetime64[us]", "took": "timedelta64[ms]", "clock": "timedelta64[s]", "point": "float32",
-        "names": "object", "tokens": "int32", "words": "object",
+        "names": "object", "tokens": "int32", "words": "object", "pixels": "uint8", "steps": "int8",
     }  # fmt: skip
     assert batch["point"].shape == (16, 2, 3)
     assert batch["names"].shape == (16, 2)

@@ -78,8 +78,8 @@ def _globs(dataset: Dataset, split: str, own: list[str]) -> list[str]:
 def _entry(feature: Feature) -> str:
     if feature.stored_as == "little_endian_bytes":
         # One value holds all numbers of a row.
-        size = feature.num_values
-        empty = 'b""' if size is None else _NAN if size == 1 else f"{_NAN} * {size}"
+        size, null = feature.num_values, _NAN if feature.dtype == "float64" else 'b"\\x00"'
+        empty = 'b""' if size is None else null if size == 1 else f"{null} * {size}"
         return f"tf.io.FixedLenFeature([], tf.string{f', {empty}' if feature.nullable or size is None else ''})"
     kind = _STORED[feature.stored_as]
     if feature.num_values is None:
@@ -97,9 +97,9 @@ def _default(feature: Feature) -> str:
 
 def _decoding(feature: Feature) -> list[str]:
     value, dtype = f"row[{feature.name!r}]", feature.dtype
-    if dtype == "float64":
+    if feature.stored_as == "little_endian_bytes":
         shape = [-1 if size is None else size for size in feature.shape]
-        return [f"tf.reshape(tf.io.decode_raw({value}, tf.float64), {shape})"]
+        return [f"tf.reshape(tf.io.decode_raw({value}, tf.{dtype}), {shape})"]
     if dtype == "uint64":
         return [f"tf.bitcast({value}, tf.uint64)"]
     if dtype.startswith("decimal"):
@@ -121,7 +121,7 @@ def _comment(feature: Feature) -> str:
 def _null(feature: Feature) -> str:
     if feature.stored_as == "bytes_list" and not feature.dtype.startswith("decimal"):
         return "an empty string"
-    return "0" if feature.stored_as == "int64_list" else "NaN"
+    return "0" if feature.dtype in ("int8", "uint8") or feature.stored_as == "int64_list" else "NaN"
 
 
 def _meaning(feature: Feature) -> str:

@@ -18,7 +18,7 @@ from shardkit.messages import shown
 
 _PREFIX = "tensorflow_datasets.core.features."
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
-_TFDS_DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32"}
+_TFDS_DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64"}
 
 
 def check_tfds_names(features: Features) -> None:
@@ -82,8 +82,13 @@ def _feature_document(feature: Feature) -> dict[str, Any]:
         return _document("image_feature.Image", "image", {"shape": pixels, "dtype": "uint8", "encodingFormat": ""})
     if feature.dtype == "string" and feature.is_scalar and not feature.nullable:
         return _document("text_feature.Text", "text", {})
-    tensor: dict[str, Any] = {"shape": {}, "dtype": _tfds_dtype(feature), "encoding": "none"}
-    if feature.shape and feature.stored_as != "little_endian_bytes":
+    if feature.stored_as == "little_endian_bytes" and feature.nullable:
+        # TFDS fills in a number for encoded bytes that are absent, which TensorFlow refuses.
+        text = {"shape": {}, "dtype": "string", "encoding": "none", "optional": True}
+        return _document("tensor_feature.Tensor", "tensor", text)
+    encoding = "bytes" if feature.stored_as == "little_endian_bytes" else "none"
+    tensor: dict[str, Any] = {"shape": {}, "dtype": _tfds_dtype(feature), "encoding": encoding}
+    if feature.shape:
         tensor["shape"] = {"dimensions": [str(-1 if size is None else size) for size in feature.shape]}
     # A list of any length that is absent loads as an empty one; `optional` needs a default of known size.
     if feature.nullable and feature.num_values is not None:
@@ -96,7 +101,7 @@ def _document(class_name: str, kind: str, content: dict[str, Any]) -> dict[str, 
 
 
 def _tfds_dtype(feature: Feature) -> str:
-    if feature.stored_as in ("bytes_list", "little_endian_bytes"):
+    if feature.stored_as == "bytes_list":
         return "string"
     return feature.dtype if feature.dtype in _TFDS_DTYPES else "int64"
 

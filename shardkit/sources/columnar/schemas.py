@@ -90,7 +90,7 @@ def _features(columns: Sequence[Column], where: str) -> Features:
             if column.media_type is not None or column.classes is not None:
                 feature = msgspec.structs.replace(feature, media_type=column.media_type, vocabulary=column.classes)
             if column.shape is not None:
-                feature = msgspec.structs.replace(feature, shape=column.shape)
+                feature = feature.with_shape(column.shape)
             found.append(feature)
         except UsageError as error:
             refused.append((column.name, error))

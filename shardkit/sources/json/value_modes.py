@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
 
 from shardkit.errors import UsageError
@@ -66,7 +65,7 @@ def _shown_mode(feature: Feature, sample: Any) -> Mode:
 
 def _fits(sample: Any, feature: Feature) -> bool:
     try:
-        cast_column(pa.array([sample]), msgspec.structs.replace(feature, shape=()))
+        cast_column(pa.array([sample]), feature.with_shape(()))
     except (pa.ArrowInvalid, OverflowError, BadValueError, UsageError):
         return False
     return True

@@ -14,24 +14,25 @@ STORED_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64(), FLOA
 """Arrow type of one stored value by kind."""
 
 
-def stored_column(buffers: tuple[Any, ...], num_rows: int, kind: int, num_values: int, *, is_scalar: bool) -> pa.Array:
+def stored_column(
+    buffers: tuple[Any, ...], num_rows: int, type_: pa.DataType, num_values: int, *, is_scalar: bool
+) -> pa.Array:
     """Returns one column that the kernel decoded, as values, lists or lists of a fixed size.
 
     Args:
         buffers: As `kernel_reference.Decoded` describes them.
         num_rows: How many rows there are.
-        kind: Of the values.
+        type_: Of one stored value.
         num_values: Values in every row, or ANY_NUMBER.
         is_scalar: Whether a row is a value, not a list of one.
     """
-    type_ = STORED_TYPES[kind]
     validity, *rest = [None if b is None else pa.py_buffer(b) for b in buffers]
     if is_scalar:
         return pa.Array.from_buffers(type_, num_rows, [validity, *rest])
     if num_values == ANY_NUMBER:
         offsets, *rest = rest
         return _lists(type_, num_rows, validity, offsets, rest)
-    if kind != BYTES:
+    if type_ != pa.binary():
         values = pa.Array.from_buffers(type_, num_rows * num_values, [None, *rest])
     elif num_values == 1:
         # One value a row, also where the row is null.

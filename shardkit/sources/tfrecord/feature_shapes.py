@@ -16,7 +16,7 @@ from shardkit.features import Feature, Features, make_feature
 from shardkit.file_types import image_type_of
 from shardkit.messages import shown
 from shardkit.sources.tfrecord.blocks import RecordBlock
-from shardkit.sources.tfrecord.columns import bad_texts, present_rows, stored_column
+from shardkit.sources.tfrecord.columns import STORED_TYPES, bad_texts, present_rows, stored_column
 from shardkit.sources.tfrecord.messages import KIND_NAMES, NotExampleError, Record, are_plain_examples, kind_of, parse
 
 MAX_FEATURES = 10_000
@@ -161,7 +161,8 @@ def _note_features(block: RecordBlock, rows: Int64s, shape: FileShape, bad: dict
         if not len(problems):
             shape.num_records += len(rows)
             for seen, column in zip(shape.features.values(), columns, strict=False):
-                _note_column(seen, stored_column(column, len(rows), seen.kind, ANY_NUMBER, is_scalar=False))
+                type_ = STORED_TYPES[seen.kind]
+                _note_column(seen, stored_column(column, len(rows), type_, ANY_NUMBER, is_scalar=False))
             return
         before = len(shape.features), len(shape.kindless), len(bad)
         for row in rows[problems[:num_parsed]].tolist():

@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardkit.encoding.decoder import RAW_KINDS
 from shardkit.encoding.kernel import Int64s, decode
-from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, FLOAT64, INT64, Spec
+from shardkit.encoding.kernel_reference import ANY_NUMBER, BYTES, FLOAT, INT64, UINT8, Spec
 from shardkit.errors import UsageError
-from shardkit.features import Feature, Features, arrow_schema, make_feature
+from shardkit.features import Feature, Features, arrow_schema, make_feature, stored_as
 from shardkit.messages import shown
 from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.tfrecord.blocks import RecordBlock
-from shardkit.sources.tfrecord.columns import bad_texts, filled_rows, stored_column
+from shardkit.sources.tfrecord.columns import STORED_TYPES, bad_texts, filled_rows, stored_column
 from shardkit.sources.tfrecord.feature_shapes import MAX_FEATURES, FileShape
 from shardkit.sources.tfrecord.messages import (
     KIND_NAMES,
@@ -82,6 +83,11 @@ class _Plan(NamedTuple):
     feature: Feature
     spec: Spec
     step_values: int | None
+
+    @property
+    def stored_type(self) -> pa.DataType:
+        """The Arrow type of one stored value."""
+        return self.feature.value_type if self.spec.kind == UINT8 else STORED_TYPES[self.spec.kind]
 
 
 class BlockDecoder:
@@ -155,7 +161,7 @@ class BlockDecoder:
         columns = self._decode_columns(block, rows, bad_values)
         arrays = {
             p.feature.name: stored_column(
-                column, len(rows), p.spec.kind, p.spec.num_values, is_scalar=p.feature.is_scalar
+                column, len(rows), p.stored_type, p.spec.num_values, is_scalar=p.feature.is_scalar
             )
             for p, column in zip(self._context, columns, strict=False)
         }
@@ -292,7 +298,7 @@ class BlockDecoder:
 
 
 def _plan(feature: Feature, shape: FileShape) -> _Plan:
-    default = _DEFAULT_KINDS[feature.stored_as]
+    default = _DEFAULT_KINDS[stored_as(feature.dtype)]
     if shape.is_sequence and feature.name not in shape.features and feature.shape == (None,):
         seen = shape.lists.get(feature.name)
         kind, step_values = (seen.kind, seen.most) if seen is not None else (default, 1)
@@ -300,8 +306,8 @@ def _plan(feature: Feature, shape: FileShape) -> _Plan:
         return _Plan(feature, spec, step_values)
     found = shape.features.get(feature.name)
     kind = default if found is None else found.kind
-    if kind == BYTES and feature.dtype == "float64":
-        kind = FLOAT64  # As shardkit stores them.
+    if kind == BYTES and feature.stored_as == "little_endian_bytes":
+        kind = RAW_KINDS[feature.dtype]
     num_values = ANY_NUMBER if feature.num_values is None else feature.num_values
     return _Plan(feature, Spec(feature.name.encode(), kind, num_values, not feature.nullable), None)
 
@@ -311,15 +317,16 @@ def _problem(plan: _Plan, record: Record) -> str | None:
     stored = record.features.get(name)
     if stored is None:
         return f"feature {shown(name)} is absent" if spec.is_required else None
-    kind = BYTES if spec.kind == FLOAT64 else spec.kind
+    is_raw = spec.kind in RAW_KINDS.values()
+    kind = BYTES if is_raw else spec.kind
     if stored.kind != kind:
         return _wrong(name, f"{KIND_NAMES[kind]} values", f"{KIND_NAMES[stored.kind]} values")
     num_values = len(stored.values)
-    if spec.kind == FLOAT64:
-        sizes = [len(v) for v in stored.values]
-        if len(sizes) != 1 or sizes[0] % 8:
-            return _wrong(name, "float64 values as little-endian bytes", f"values of {sizes[:3]} bytes")
-        num_values = sizes[0] // 8
+    if is_raw:
+        sizes, width = [len(v) for v in stored.values], plan.stored_type.byte_width
+        if len(sizes) != 1 or sizes[0] % width:
+            return _wrong(name, f"{plan.feature.dtype} values as little-endian bytes", f"values of {sizes[:3]} bytes")
+        num_values = sizes[0] // width
     if spec.num_values not in (ANY_NUMBER, num_values):
         return _wrong(name, plan.feature.describe_type(), f"{num_values} values")
     return None

@@ -43,7 +43,7 @@ def decoded(example, feature):
     stored = example[feature["name"]]
     kind = feature["stored_as"]
     if kind == "little_endian_bytes":
-        values = np.frombuffer(stored.bytes_list.value[0], "<f8").tolist()
+        values = np.frombuffer(stored.bytes_list.value[0], np.dtype(feature["dtype"]).newbyteorder("<")).tolist()
     elif kind == "float_list":
         values = [float(str(np.float32(value))) for value in stored.float_list.value]
     elif kind == "int64_list":

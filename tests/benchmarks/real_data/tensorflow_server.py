@@ -40,9 +40,10 @@ def parse_examples(job, parts):
                 counts = np.bincount(sparse.indices[:, 0].numpy(), minlength=len(batch))
                 values = sparse.values.numpy()
                 if feature["stored_as"] == "little_endian_bytes":
-                    values = np.frombuffer(b"".join(values), "<f8")
+                    dtype = np.dtype(feature["dtype"])
+                    values = np.frombuffer(b"".join(values), dtype.newbyteorder("<")).astype(np.float64)
                     lengths = np.fromiter(map(len, sparse.values.numpy()), np.int64, len(sparse.values))
-                    counts[counts > 0] = lengths // 8
+                    counts[counts > 0] = lengths // dtype.itemsize
                 parts[feature["name"]].append((counts, values))
     return num_records
 

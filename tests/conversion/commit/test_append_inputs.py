@@ -1,11 +1,17 @@
 """Which files an append takes: those that the dataset does not have, known by their names and sizes."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shardkit.conversion.inputs.append_check import NothingNew
 from shardkit.dataset.open import list_versions
 from shardkit.errors import BadInputError, UsageError
+from shardkit.features import stored_as
+from shardkit.transforms.options import TransformOptions
+from shardkit.verify.shards import verify_dataset
 from tests.support.appends import SPLITS, more, split_of, write
+from tests.support.in_process import read_rows
 
 pytestmark = pytest.mark.full
 
@@ -113,3 +119,26 @@ def test_a_file_that_does_not_fit_is_refused(convert, data, content, words):
         convert(data, append=True)
     assert words in str(caught.value)
     assert list_versions(first.url) == [1]
+
+
+@pytest.mark.parametrize("transforms", [TransformOptions(), TransformOptions(rename=(("v", "w"),))])
+def test_a_dataset_that_stores_small_integers_as_older_ones_do_keeps_that(convert, tmp_path, monkeypatch, transforms):
+    def write(name, rows):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"v": pa.array(rows, pa.list_(pa.int8()))}), tmp_path / "data" / name)
+
+    write("a.parquet", [[-128, 127], []])
+    with monkeypatch.context() as older:
+        older.setattr("shardkit.features.stored_as", lambda dtype, shape=(): stored_as(dtype))
+        before = convert(tmp_path / "data", transforms=transforms)
+    assert [f.stored_as for f in before.manifest.features] == ["int64_list"]
+    write("b.parquet", [[-1]])
+    dataset = convert(tmp_path / "data", append=True)
+    assert dataset.manifest.features == before.manifest.features
+    assert verify_dataset(dataset).is_whole
+    (name,) = (f.name for f in dataset.manifest.features)
+    rows = [row[name] for row in read_rows(dataset, "train")]
+    assert sorted(rows) == [[], [-128, 127], [-1]]
+    again = convert(dataset.url, "again")
+    assert [f.stored_as for f in again.manifest.features] == ["little_endian_bytes"]
+    assert sorted(row[name] for row in read_rows(again, "train")) == [[], [-128, 127], [-1]]

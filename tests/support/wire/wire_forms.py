@@ -230,8 +230,8 @@ def random_specs(rng):
         index = rng.randrange(len(NAMES))
         kind = 1 + index % 3
         if kind == BYTES_LIST and rng.random() < 0.3:
-            kind = 4
+            kind = rng.choice([4, 5])
         if rng.random() < 0.05:
-            kind = rng.randint(1, 4)
+            kind = rng.randint(1, 5)
         specs.append((NAMES[index], kind, rng.choice([-1, -1, -1, -1, 1, 1, 1, 3, 0]), rng.random() < 0.15))
     return specs
