@@ -201,23 +201,26 @@ def _cast_feature(feature: Feature, dtype: str) -> Feature:
 def _cast_column(column: pa.Array, before: Feature, feature: Feature) -> CastColumn:
     if before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar:
         return CastColumn(pa.array(before.vocabulary, pa.string()).take(column))
-    if feature.is_json and len(before.shape) > 1:
-        column = _nested(column, before)
     try:
-        return cast_exactly(column, feature)
+        return cast_exactly(_as_source(column, before, feature), feature)
     except BadValueError as error:
         raise _cast_error(error) from error
 
 
-def _nested(column: pa.Array, feature: Feature) -> pa.Array:
-    # Arrow holds arrays flat; as JSON they are lists of lists.
-    shape = tuple(-1 if size is None else size for size in feature.shape)
-    return pa.array([None if v is None else np.reshape(v, shape).tolist() for v in column.to_pylist()])
+def _as_source(column: pa.Array, before: Feature, feature: Feature) -> pa.Array:
+    """Returns a column as the cast wants it: arrays as nested lists for JSON, JSON strings as what they say."""
+    if feature.is_json and len(before.shape) > 1:
+        shape = tuple(-1 if size is None else size for size in before.shape)
+        return pa.array([None if v is None else np.reshape(v, shape).tolist() for v in column.to_pylist()])
+    if before.is_json and before.is_scalar and not feature.is_json:
+        texts = column.to_pylist()
+        return pa.array([msgspec.json.decode(t, type=str) if t and t[0] == '"' else t for t in texts], pa.string())
+    return column
 
 
 def _find_bad_values(column: pa.Array, before: Feature, feature: Feature) -> dict[int, BadValueError]:
     becomes_names = before.vocabulary is not None and feature.dtype == "string" and feature.is_scalar
-    return {} if before is feature or becomes_names else find_bad_values(column, feature)
+    return {} if before is feature or becomes_names else find_bad_values(_as_source(column, before, feature), feature)
 
 
 def _cast_error(error: BadValueError) -> RowError:

@@ -24,6 +24,7 @@ JsonKind = Literal["int", "float", "bool", "string"]
 MAX_DEPTH = 128
 
 _EXACT_INTEGER = 2**53
+_INT64 = range(-(2**63), 2**63)
 _NUM_LOOKED_AT = 1_000
 # Objects of more keys, of which each holds less than one of so many, are maps.
 _MANY_KEYS, _FEW_OF_THEM = 16, 4
@@ -42,6 +43,7 @@ class Seen(msgspec.Struct):
         is_nested: Whether some list held an object, a list or a null.
         shapes: Of all lists, once one is nested; None of one that has no shape. Two of them decide.
         exact_integers: Whether float64 holds all integers.
+        first_beyond: The first integer that int64 does not hold, and where it was seen.
         fits_float32: Whether float32 holds all numbers to the last digit.
         first_float: The first value that is no integer.
         first_wide: The first number that float32 does not hold, and where it was seen.
@@ -53,6 +55,7 @@ class Seen(msgspec.Struct):
     is_nested: bool = False
     shapes: set[tuple[int, ...] | None] = set()
     exact_integers: bool = True
+    first_beyond: tuple[int, str] | None = None
     fits_float32: bool = True
     first_float: float | None = None
     first_wide: tuple[float, str] | None = None
@@ -186,20 +189,22 @@ class ShapeObserver:
         types = list(map(type, values))
         for type_ in sorted(set(types), key=types.index):
             seen.kinds.setdefault(_KINDS[type_], places[types.index(type_)])
-        integers = {v for v, t in zip(values, types, strict=True) if t is int}
-        floats = {v for v, t in zip(values, types, strict=True) if t is float}
+        self._note_numbers(path, seen, list(zip(values, places, types, strict=True)))
+
+    def _note_numbers(self, path: str, seen: Seen, values: list[tuple[Any, str, type]]) -> None:
+        integers, floats = ({v for v, _, t in values if t is type_} for type_ in (int, float))
         if floats and seen.first_float is None:
-            seen.first_float = values[types.index(float)]
+            seen.first_float = next(v for v, _, t in values if t is float)
         if not all(map(math.isfinite, floats)):
-            odd = (p for p, v in zip(places, values, strict=True) if _holds_not_finite(v))
-            self._not_finite.setdefault(path, next(odd))
+            self._not_finite.setdefault(path, next(p for v, p, _ in values if _holds_not_finite(v)))
             floats = set(filter(math.isfinite, floats))
         if integers:
             seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
+            if seen.first_beyond is None and not (min(integers) in _INT64 and max(integers) in _INT64):
+                seen.first_beyond = next((v, p) for v, p, t in values if t is int and v not in _INT64)
         if seen.fits_float32 and not (_fit_float32(integers) and _fit_float32(floats)):
             seen.fits_float32 = False
-            numbers = [(v, p) for v, p, t in zip(values, places, types, strict=True) if t in (int, float)]
-            seen.first_wide = _first_wide([number for number in numbers if math.isfinite(number[0])])
+            seen.first_wide = _first_wide([(v, p) for v, p, t in values if t in (int, float) and math.isfinite(v)])
 
     def why_wider(self, name: str, dtype: str) -> str | None:
         """Returns the first value that makes a column of numbers of a type, and where it is; None of other columns."""
@@ -259,7 +264,15 @@ class ShapeObserver:
         try:
             if seen.list_place and seen.scalar_place:
                 raise _clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
-            return make_feature(path, _dtype(path, seen), shape, nullable=True)
+            dtype = _dtype(path, seen)
+            if dtype == "string" and seen.first_beyond is not None:
+                value, place = seen.first_beyond
+                cast = shlex.quote(f"{path}=uint64")
+                self.notes.append(
+                    f"column {shown(path)} is string, because {value} in {place} is beyond int64; --cast {cast} takes "
+                    "integers from 0 to 18446744073709551615"
+                )
+            return make_feature(path, dtype, shape, nullable=True)
         except UsageError as error:
             self._refuse_or_note(error, takes_mixed)
             return make_feature(path, "json", nullable=True)
@@ -267,7 +280,8 @@ class ShapeObserver:
     def _refuse_or_note(self, error: UsageError, takes_mixed: bool) -> None:
         if not takes_mixed:
             raise error
-        self.notes.append(f"{error.what}, so it is a json column: {error.why or error.where}")
+        reason = error.why or error.where
+        self.notes.append("; ".join(filter(None, (f"{error.what}, so it is a json column: {reason}", error.next_step))))
 
     def _note_keys(self, row: dict[str, Any], place: str) -> None:
         for key, value in row.items():
@@ -360,23 +374,25 @@ def _dtype(path: str, seen: Seen) -> str:
     if kinds == ["bool"]:
         return "bool"
     if kinds == ["int"]:
-        return "int64"
+        if seen.first_beyond is not None and seen.is_nested:
+            raise UsageError(f"column {shown(path)} holds integers beyond int64", where=seen.first_beyond[1])
+        return "int64" if seen.first_beyond is None else "string"
     if set(kinds) <= {"int", "float"}:
         if not seen.exact_integers:
             raise UsageError(
                 f"column {shown(path)} mixes floats with integers that no float holds",
                 where=seen.kinds["int"],
-                next_step=f"Write the integers as strings, or leave the column out with {drop_option([path])}",
             )
         return "float32" if seen.fits_float32 else "float64"
     first = kinds[0]
     other = next(k for k in kinds if {k, first} != {"int", "float"} and k != first)
-    raise _clash(path, f"{first} values", seen.kinds[first], f"{other} values", seen.kinds[other])
+    clash = _clash(path, f"{first} values", seen.kinds[first], f"{other} values", seen.kinds[other])
+    if seen.list_place is None:
+        dtype = {"int": "int64", "float": "float64"}.get(first, first)
+        fate = "makes text of all" if first == "string" else "makes bad rows of the others"
+        clash.next_step = f"--cast {shlex.quote(f'{path}={dtype}')} {fate}"
+    raise clash
 
 
 def _clash(path: str, one: str, here: str, other: str, there: str) -> UsageError:
-    return UsageError(
-        f"column {shown(path)} has both {one} and {other}",
-        why=f"{one} in {here}, {other} in {there}",
-        next_step=f"Make them alike in the source, or leave the column out with {drop_option([path])}",
-    )
+    return UsageError(f"column {shown(path)} has both {one} and {other}", why=f"{one} in {here}, {other} in {there}")

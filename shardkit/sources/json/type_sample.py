@@ -44,9 +44,9 @@ def infer_features(
 ) -> Inferred:
     """Returns the features that the objects of some files have, and notes on them.
 
-    Up to a tenth of the objects may hold values of another kind than the others: reading tells of those, unless all
-    that are seen of a file are such. Where bad rows are tolerated, less than half may, a tenth may also hold a key that
-    names no column, and damaged files are passed over.
+    A column that holds values of several kinds is a `json` column. Where bad rows are tolerated, less than half of the
+    objects may hold values of another kind than the others without making one: reading tells of those. A tenth may also
+    hold a key that names no column, and damaged files are passed over.
 
     Args:
         files: Those that are looked at.
@@ -101,27 +101,19 @@ def _check_no_columns(rows: Rows) -> None:
 
 
 def _reconcile(parts: list[list[Rows]], all_rows: Iterable[Rows], tolerates_bad_rows: bool) -> Inferred:
+    if not tolerates_bad_rows:
+        return _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
     try:
         return _observe(chain.from_iterable(parts), all_rows)
     except UsageError:
-        by_file = [list(chain.from_iterable(found)) for found in parts]
-        rows = list(chain.from_iterable(by_file))
-        usual = _usual(rows, tolerates_bad_rows)
-        num_other = len(rows) - len(usual)
-        if tolerates_bad_rows and 2 * len(usual) > len(rows):
-            # A row of unusual types becomes a bad row; a key that names no column is an error for the user.
-            num_other = sum(map(_is_unsupported, rows))
-        if num_other * _FEW > len(rows) or (
-            not tolerates_bad_rows and any(_is_other(found, usual) for found in by_file if found)
-        ):
+        rows = [row for found in parts for some in found for row in some]
+        usual = _usual(rows)
+        # A row of unusual types becomes a bad row; a key that names no column is an error for the user.
+        is_most = 2 * len(usual) > len(rows)
+        num_other = sum(map(_is_unsupported, rows)) if is_most else len(rows) - len(usual)
+        if num_other * _FEW > len(rows):
             return _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
         return _observe([usual], all_rows)
-
-
-def _is_other(found: Rows, usual: Rows) -> bool:
-    # Places name the file and differ from row to row.
-    places = {place for place, _ in usual}
-    return not any(place in places for place, _ in found)
 
 
 def _observe(parts: Iterable[Rows], all_rows: Iterable[Rows], *, takes_mixed: bool = False) -> Inferred:
@@ -134,7 +126,7 @@ def _observe(parts: Iterable[Rows], all_rows: Iterable[Rows], *, takes_mixed: bo
     is_any = False
     for rows in all_rows:
         is_any = True
-        observer.add([row for row in rows if _is_of(kinds, row[1])])
+        observer.add([row for row in rows if _is_of({} if takes_mixed else kinds, row[1])])
     if not is_any:
         return Inferred(features, notes)
     observer.notes.clear()
@@ -179,9 +171,8 @@ def _is_of(kinds: dict[str, str], row: Row) -> bool:
     return True
 
 
-def _usual(rows: Rows, may_be_unsupported: bool) -> Rows:
-    # The rows whose values all have the most frequent kind of their key. Rows with a key that names no column stay in
-    # where they have to be an error.
+def _usual(rows: Rows) -> Rows:
+    # The rows whose values all have the most frequent kind of their key, and whose keys can name columns.
     kinds = [{key: kind for key, kind in _kinds(row) if kind is not None} for _, row in rows]
     counts: dict[str, Counter[str]] = {}
     for found in kinds:
@@ -191,11 +182,7 @@ def _usual(rows: Rows, may_be_unsupported: bool) -> Rows:
     most = {key: counter.most_common(1)[0][0] for key, counter in counts.items() if not _is_json(counter)}
     usual: Rows = []
     for row, found in zip(rows, kinds, strict=True):
-        if "unsupported" in found.values():
-            is_usual = not may_be_unsupported
-        else:
-            is_usual = all(kind == most.get(key, kind) for key, kind in found.items())
-        if is_usual:
+        if "unsupported" not in found.values() and all(kind == most.get(key, kind) for key, kind in found.items()):
             usual.append(row)
     return usual
 
