@@ -115,19 +115,81 @@ def test_a_feature_that_comes_late_in_a_tfrecord(tmp_path, capfd, policy):
     assert list(rows[55_000]["steps"]) == [1, 2]
 
 
-def test_a_member_that_comes_late_in_a_webdataset(tmp_path, capfd):
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+def write_tar(path, usual, late):
+    with tarfile.open(path, "w") as tar:
         for n in range(6_000):
-            members = {"txt": b"word", "cls": str(n % 3).encode()} | ({"json": b'{"k": 5}'} if n == 5_500 else {})
-            for extension, data in members.items():
+            for extension, data in (usual | late if n == 5_500 else usual).items():
                 info = tarfile.TarInfo(f"{n:05d}.{extension}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
+
+
+def test_a_member_that_comes_late_in_a_webdataset(tmp_path, capfd):
+    write_tar(tmp_path / "a.tar", {"txt": b"word", "cls": b"2"}, {"json": b'{"k": 5}'})
     code, _ = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
     assert code == 0
     rows = rows_of(tmp_path / "out", "__key__")
     assert len(rows) == 6_000
     assert [(row["__key__"], row["json/k"]) for row in rows if row["json/k"] is not None] == [("05500", 5)]
+
+
+@pytest.mark.parametrize(
+    ("extension", "usual", "late", "found", "expected", "is_lost"),
+    [
+        ("cls", b"7", b"cat", {"cls": "string"}, "cat", True),
+        ("cls", b"7", b"9223372036854775808", {"cls": "string"}, "9223372036854775808", True),
+        ("json", b'{"x": 7}', b'{"x": 0.123456789012}', {"json/x": "float64"}, 0.123456789012, False),
+        ("json", b'{"x": 0.5}', b'{"x": 0.123456789012}', {"json/x": "float64"}, 0.123456789012, False),
+        ("json", b'{"x": 7}', b'{"x": "w"}', {"json": "json"}, {"x": "w"}, True),
+        ("json", b'{"x": 7}', b'{"y": 7}', {"json": "json"}, {"y": 7}, True),
+    ],
+)
+def test_values_of_other_types_that_come_late_in_a_webdataset(
+    tmp_path, capfd, extension, usual, late, found, expected, is_lost
+):
+    write_tar(tmp_path / "a.tar", {extension: usual}, {extension: late})
+    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
+    assert code == 0, told
+    assert "sample '05500'" in told or "because of values of column 'json/x': they would be rounded" in told
+    assert features_of(tmp_path / "out") == {"__key__": "string"} | found
+    (name,) = found
+    assert rows_of(tmp_path / "out", "__key__")[5_500][name] == expected
+    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "tolerant", "--on-bad-record", "skip")
+    assert code == 0, told
+    assert len(rows_of(tmp_path / "tolerant", "__key__")) == 6_000 - is_lost
+
+
+def test_a_sample_that_no_type_helps_is_a_bad_row(tmp_path, capfd):
+    write_tar(tmp_path / "a.tar", {"json": b'{"x": 7}'}, {"json": b'{"x": '})
+    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
+    assert (code, "sample '05500' (row 5501): 'json' does not fit" in told) == (3, True)
+    code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out", "--on-bad-record", "skip")
+    assert (code, len(rows_of(tmp_path / "out", "__key__"))) == (0, 5_999)
+
+
+@pytest.mark.parametrize(
+    ("late", "dtype", "note"),
+    [
+        ("n/a", "json", "column 'x' has both int values and string values, so it is a json column"),
+        (True, "json", "--cast x=int64 makes bad rows of the others"),
+        ([1], "json", "column 'x' has both a list and a single value"),
+        (2**63, "string", f"column 'x' is string, because {2**63} in a.jsonl, line {LATE + 1} is beyond int64"),
+    ],
+)
+def test_values_of_other_kinds_in_json_that_come_late(tmp_path, capfd, late, dtype, note):
+    rows = [{"id": n, "x": late if n == LATE else 7} for n in range(NUM_ROWS)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert code == 0, told
+    assert note in told
+    assert features_of(tmp_path / "out")["x"] == dtype
+    found = rows_of(tmp_path / "out")
+    assert (found[LATE]["x"], found[0]["x"]) == ((late, 7) if dtype == "json" else (str(late), "7"))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "cast", "--cast", "x=uint64")
+    assert (code, f"row {LATE + 1}" in told) == ((0, False) if late == 2**63 else (3, True))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "text", "--cast", "x=string")
+    expected = late if isinstance(late, str) else json.dumps(late, separators=(",", ":"))
+    assert (code, rows_of(tmp_path / "text")[LATE]["x"]) == (0, expected)
 
 
 @pytest.mark.parametrize(

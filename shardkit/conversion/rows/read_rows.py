@@ -73,9 +73,10 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
 def _refuse_narrow(plan: Plan, rows: RowBatch) -> None:
     rounded = next((name for name, count in rows.num_rounded.items() if count and name in plan.inferred), None)
     rejected = next((row for row in rows.rejected if row.is_of_wider_type), None)
-    if rounded is not None or rejected is not None:
-        why = rejected.reason if rejected is not None else f"column {shown(rounded or '')} would be rounded"
-        raise NarrowTypesError("a row does not fit the types of the first rows", why=why)
+    if rejected is not None:
+        raise NarrowTypesError("a row that does not fit the types of the first rows", why=rejected.reason)
+    if rounded is not None:
+        raise NarrowTypesError(f"values of column {shown(rounded)}", why="they would be rounded")
 
 
 def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:

@@ -337,12 +337,13 @@ def _all_blocks(file: RawFile, form: Form, options: SourceOptions) -> Iterator[R
 
 def _bad_record(file: RawFile, form: Form, block: RecordBlock, row: int, number: int, why: str) -> BadInputError:
     is_unread = "Example" in why or "parse" in why
+    is_other_kind = "records before it have" in why or " values, got " in why
     kind = BadInputError if is_unread or block.is_damaged[row] else NarrowTypesError
     return kind(
         "a record does not fit",
         where=byte_place(file, block.first_byte(row), is_compressed=form != "plain", row=number),
         why=why,
-        next_step=_KEEP if is_unread else _DECLARE,
+        next_step=_KEEP if is_unread or is_other_kind else _DECLARE,
     )
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -262,29 +261,16 @@ def _json_columns(
     data = b"\n".join(lines)
     try:
         batch, rounded = decoder.decode(data)
-    except LINE_ERRORS:
-        batch, rounded = _decode_each(extension, bare, lines)
+    except BadValueError as error:
+        raise BadValueError(f"{extension}/{error.column}", error.row, error.expected, error.got) from error
+    except LINE_ERRORS as error:
+        raise BadValueError(extension, 0, "keys and types like those of the others", _reason(error)) from error
     if decoder.may_repeat_keys(data, batch):
         for row, line in enumerate(lines):
             if _repeats_a_key(line):
                 raise BadValueError(extension, row, "each key once", "a key twice")
     named = pa.RecordBatch.from_arrays(batch.columns, schema=arrow_schema(own))
     return named, {f"{prefix}{name}": count for name, count in rounded.items()}
-
-
-def _decode_each(extension: str, features: Features, lines: list[bytes]) -> tuple[pa.RecordBatch, dict[str, int]]:
-    batches, rounded = [], Counter[str]()
-    for row, line in enumerate(lines):
-        try:
-            batch, own_rounded = RowDecoder(features).decode(line)
-        except BadValueError as error:
-            raise BadValueError(f"{extension}/{error.column}", row, error.expected, error.got) from error
-        except LINE_ERRORS as error:
-            raise BadValueError(extension, row, "keys and types like those of the others", _reason(error)) from error
-        batches.append(batch)
-        rounded.update(own_rounded)
-    table = pa.Table.from_batches(batches, schema=arrow_schema(features)).combine_chunks()
-    return table.to_batches()[0], dict(rounded)
 
 
 def _check_depth(extension: str, row: int, blob: bytes) -> None:
@@ -350,4 +336,4 @@ def _arrow_column(feature: Feature, arrays: list[npt.NDArray[Any] | None]) -> pa
 
 
 def _reason(error: Exception) -> str:
-    return str(error).removeprefix("JSON is malformed: ")
+    return str(error).removeprefix("JSON is malformed: ").replace("`$[0]", "`$")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -29,8 +30,12 @@ from shardkit.sources.files.streams import guard_unchanged, open_stream, read_he
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, ZERO_BLOCK, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarStream, unsafe_name
 from shardkit.sources.webdataset.columns import build_batch, extension_of, infer_columns, required_extensions
+from shardkit.sources.webdataset.other_samples import find_others
 from shardkit.sources.webdataset.samples import MAX_EXTENSIONS, Sample, SeenKeys, read_samples
 from shardkit.units import MiB
+
+# Samples with their rows, their columns, and how many values were rounded, by column.
+_Built = tuple[list[tuple[int, Sample]], pa.RecordBatch, dict[str, int]]
 
 _HEAD_SAMPLES = 1_000
 _HEAD_BYTES, _MIN_HEAD_BYTES = 32 * MiB, MiB
@@ -162,7 +167,7 @@ class _Batcher:
         else:
             if not self._options.tolerates_bad_rows:
                 # One of those before it may be the first that does not fit.
-                self._drop_bad_samples()
+                self._build(self._samples)
             self._reject(row, sample, problem)
         return self._num_bytes >= self._batch_bytes or self.num_held >= _MAX_BATCH_ROWS
 
@@ -173,11 +178,10 @@ class _Batcher:
             BadInputError: If a value does not fit and that is not tolerated.
         """
         num_rows = self.num_held
-        try:
-            batch, rounded = self._build([sample for _, sample in self._samples])
-        except BadValueError:
-            self._drop_bad_samples()
-            batch, rounded = self._build([sample for _, sample in self._samples])
+        built = self._build(self._samples)
+        self._samples = [sample for samples, _, _ in built for sample in samples]
+        batch = built[0][1] if len(built) == 1 else pa.concat_batches(batch for _, batch, _ in built)
+        rounded = sum((Counter(counts) for _, _, counts in built), Counter[str]())
         identities = row_identities(self._file, 0, self._first_row, num_rows)
         own = np.array([row - self._first_row for row, _ in self._samples], dtype=np.int64)
         rejected = [row for _, row in sorted(self._rejected, key=lambda item: item[0])]
@@ -185,23 +189,21 @@ class _Batcher:
         self._samples, self._rejected, self._num_bytes = [], [], 0
         return RowBatch(batch, identities[own], self._file_index, rounded, rejected)
 
-    def _build(self, samples: Sequence[Sample]) -> tuple[pa.RecordBatch, dict[str, int]]:
-        return build_batch(samples, self._features, self._options.max_pixels, self._options.max_record_bytes)
+    def _build(self, samples: list[tuple[int, Sample]]) -> list[_Built]:
+        """Returns the columns of the samples that fit, in pieces of which there is at least one."""
+        max_pixels, max_bytes = self._options.max_pixels, self._options.max_record_bytes
+        try:
+            return [(samples, *build_batch([s for _, s in samples], self._features, max_pixels, max_bytes))]
+        except BadValueError as error:
+            if len(samples) > 1:
+                middle = len(samples) // 2
+                return [*self._build(samples[:middle]), *self._build(samples[middle:])]
+            problem = f"{shown(error.column)} does not fit: expected {error.expected}, got {error.got}"
+            self._reject(*samples[0], problem, NarrowTypesError)
+            return self._build([])
 
-    def _drop_bad_samples(self) -> None:
-        # One by one: only so the first that does not fit is found, and each that does not.
-        good = []
-        for row, sample in self._samples:
-            try:
-                self._build([sample])
-                good.append((row, sample))
-            except BadValueError as error:
-                problem = f"{shown(error.column)} does not fit: expected {error.expected}, got {error.got}"
-                self._reject(row, sample, problem)
-        self._samples = good
-
-    def _reject(self, row: int, sample: Sample, problem: str) -> None:
-        error = _refuse(sample, row, self._file, problem)
+    def _reject(self, row: int, sample: Sample, problem: str, kind: type[BadInputError] = BadInputError) -> None:
+        error = _refuse(sample, row, self._file, problem, kind)
         if not self._options.tolerates_bad_rows:
             raise error
         raw = b"".join(sample.raw)
@@ -229,17 +231,8 @@ def _head_samples(file: RawFile, options: SourceOptions, max_bytes: int) -> list
             if num_bytes >= max_bytes or len(samples) == _HEAD_SAMPLES:
                 break
         if options.types_of_all_rows:
-            samples += _with_late_extensions(found, {extension for s in samples for extension in s.data})
+            samples += find_others(samples, found, options)
     return samples
-
-
-def _with_late_extensions(samples: Iterator[Sample], known: set[str]) -> Iterator[Sample]:
-    # The first samples that have an extension which none before them has.
-    for sample in samples:
-        if not known >= sample.data.keys():
-            known |= sample.data.keys()
-            sample.raw.clear()
-            yield sample
 
 
 @contextmanager
@@ -256,7 +249,9 @@ def _opened(file: RawFile, *, is_head: bool = False) -> Iterator[TarStream]:
         ) from error
 
 
-def _refuse(sample: Sample, row: int, file: RawFile, problem: str) -> BadInputError:
+def _refuse(
+    sample: Sample, row: int, file: RawFile, problem: str, kind: type[BadInputError] = BadInputError
+) -> BadInputError:
     next_step = None
     if "incomplete" in problem:
         next_step = "Put the members of a sample side by side (tar --sort=name), or declare the column nullable"
@@ -264,9 +259,10 @@ def _refuse(sample: Sample, row: int, file: RawFile, problem: str) -> BadInputEr
         next_step = "Declare the column in a --schema file, with dtype and nullable = true, or correct the file"
     elif f"more than {MAX_EXTENSIONS}" in problem:
         next_step = "Rename the members, or read the archive as a folder of files with another --format"
-    kind = UnsafeInputError if unsafe_name(sample.key) is not None else BadInputError
-    if kind is BadInputError and "is no column" in problem:
+    if "is no column" in problem:
         kind = NarrowTypesError
+    if unsafe_name(sample.key) is not None:
+        kind = UnsafeInputError
     return kind(
         "the sample cannot be used",
         where=f"{place(file)}, sample {shown(sample.key)} (row {row + 1})",
