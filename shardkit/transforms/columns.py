@@ -53,8 +53,12 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     check_distinct([key for key, _ in casts], "--cast")
     wanted: dict[str, Feature] = {}
     named = {f.name for f in features}
+    notes: list[str] = []
     for key, dtype in sorted(casts, key=lambda cast: cast[0] in named):
-        for feature in _find_columns(features, key, dtype):
+        found = _find_columns(features, key, dtype)
+        if not found:
+            notes.append(f"--cast {key}={dtype} takes no column: {_listed(features)}")
+        for feature in found:
             try:
                 wanted[feature.name] = _cast_feature(feature, dtype)
             except UsageError as error:
@@ -76,13 +80,23 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     except UsageError as error:
         error.where = error.where or "--cast"
         raise
-    return _CastStep(RowwiseStep("--cast", after, call), features)
+    return CastStep(RowwiseStep("--cast", after, call), features, tuple(notes))
 
 
-class _CastStep:
-    # In tolerant runs all rows that fail are found at once, column by column.
+class CastStep:
+    """Casts columns. In tolerant runs all rows that fail are found at once, column by column.
 
-    def __init__(self, rowwise: RowwiseStep, before: Features) -> None:
+    Attributes:
+        notes: On casts of types that no column has.
+
+    Args:
+        rowwise: Casts some rows.
+        before: What the columns were.
+        notes: See above.
+    """
+
+    def __init__(self, rowwise: RowwiseStep, before: Features, notes: tuple[str, ...]) -> None:
+        self.notes = notes
         self._rowwise = rowwise
         self._before = before
         self.option, self.features = rowwise.option, rowwise.features
@@ -153,7 +167,8 @@ def drop_null_step(features: Features, names: tuple[str, ...]) -> RowwiseStep:
 def _find_columns(features: Features, key: str, dtype: str) -> Features:
     """Returns the columns that a name, a dtype such as `float64`, or a pattern such as `price_*` stands for.
 
-    Classes have no dtype here. The pattern `*` stands for all columns of numbers if the new dtype is one of numbers.
+    None may be of a dtype: which one a column has may depend on a single value. Classes have no dtype here. The pattern
+    `*` stands for all columns of numbers if the new dtype is one of numbers.
     """
     if any(f.name == key for f in features) or not (_is_dtype(key) or any(sign in key for sign in "*?[")):
         return (find_feature(features, key, "--cast"),)
@@ -163,13 +178,17 @@ def _find_columns(features: Features, key: str, dtype: str) -> Features:
         found = [f for f in plain if (_NUMBER.fullmatch(f.dtype) if numbers_only else _dtype_of(f) == key)]
     else:
         found = [f for f in features if fnmatch.fnmatchcase(f.name, key)]
-    if not found:
+    if not found and not _is_dtype(key):
         raise UsageError(
             f"--cast {key}={dtype} takes no column",
-            why=f"there are {', '.join(f'{shown(f.name)} of {_dtype_of(f)}' for f in features[:_LISTED_COLUMNS])}",
+            why=_listed(features),
             next_step="Name a column, a type such as float64, or a pattern such as 'price_*'",
         )
     return tuple(found)
+
+
+def _listed(features: Features) -> str:
+    return f"there are {', '.join(f'{shown(f.name)} of {_dtype_of(f)}' for f in features[:_LISTED_COLUMNS])}"
 
 
 def _is_dtype(name: str) -> bool:

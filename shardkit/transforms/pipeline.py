@@ -19,7 +19,7 @@ from shardkit.features import Features, stored_like
 from shardkit.messages import printable
 from shardkit.runtime.bounded import bounded
 from shardkit.sources.base import InputSplit, RawFile, RejectedRow, RowBatch, SourceOptions, rejected_row
-from shardkit.transforms.columns import cast_step, drop_null_step, rename_step
+from shardkit.transforms.columns import CastStep, cast_step, drop_null_step, rename_step
 from shardkit.transforms.images import ImageStep, image_step
 from shardkit.transforms.map import MapStep
 from shardkit.transforms.media_check import media_check
@@ -82,7 +82,7 @@ def plan_transforms(
 def transform_notes(plan: TransformPlan) -> tuple[str, ...]:
     """Returns notes on the transformations for the user, one sentence each."""
     steps = _steps(plan.input_features, plan.options, plan.source)
-    return tuple(note for step in steps if isinstance(step, (MapStep, ImageStep)) for note in step.notes)
+    return tuple(note for step in steps if isinstance(step, (CastStep, MapStep, ImageStep)) for note in step.notes)
 
 
 def load_steps(plan: TransformPlan) -> None:

@@ -251,3 +251,14 @@ def test_a_bad_row_beside_a_map_changes_no_type(tmp_path, capfd):
     assert code == 0
     assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in told
     assert features_of(tmp_path / "out") == {"id": "int64", "m": "json", "n": "int64", "new": "int64", "late": "string"}
+
+
+@pytest.mark.parametrize(
+    ("cast", "dtype"), [("float64=float32", "float32"), ("float32=float64", "float64"), ("float32=int64", "float64")]
+)
+def test_a_cast_of_a_type_takes_the_columns_that_have_it_in_all_rows(tmp_path, capfd, cast, dtype):
+    write_csv(tmp_path / "a.csv", "0.1234567891")
+    code, told = convert(capfd, tmp_path / "a.csv", tmp_path / "out", "--cast", cast)
+    assert (code, features_of(tmp_path / "out")["x"]) == (0, dtype), told
+    none = f"--cast {cast} takes no column: there are 'id' of int64, 'x' of float64"
+    assert (none in told) == (cast != "float64=float32")

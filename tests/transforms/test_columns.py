@@ -204,7 +204,6 @@ def options_from_texts(**typed):
         ({"cast": ("a",)}, "--cast a is not COLUMN=TYPE"),
         ({"cast": ("a=decimal(99,1)",)}, "is not a dtype"),
         ({"cast": ("blob=date",)}, "'blob' cannot become date"),
-        ({"cast": ("float64=float32",)}, "takes no column: there are 'a' of int64, 'b' of string"),
         ({"cast": ("price_*=string",)}, "--cast price_*=string takes no column"),
         ({"rename": ("z=y",)}, "--rename names a column 'z'"),
         ({"rename": ("a=b",)}, "--rename a=b would give two columns one name"),

@@ -105,6 +105,12 @@ def int8_arrays(folder):
     return [{"a": row.tolist()} for row in np.load(folder / "a.npy")]
 
 
+def int8_lists(folder):
+    rows = [[-128, 127], [], [-1] * 40]
+    pq.write_table(pa.table({"id": range(3), "l": pa.array(rows, pa.list_(pa.int8()))}), folder / "a.parquet")
+    return pq.read_table(folder / "a.parquet").to_pylist()
+
+
 def hf_images(folder):
     from PIL import Image
 
@@ -214,7 +220,13 @@ TWEETS = [
     }
     for n in range(300)
 ]
-LATE_ROWS = [{"id": n, "x": 1700000123.25 if n == LATE else 0.5} for n in range(NUM_ROWS)]
+
+
+def late_rows(value, usual):
+    """Returns rows of which one holds another value than the others."""
+    return [{"id": n, "x": value if n == LATE else usual} for n in range(NUM_ROWS)]
+
+
 LATE_KEY = [{"id": n, **({"new": "a"} if n == LATE else {})} for n in range(NUM_ROWS)]
 NAN = [{"id": n, "x": [0.5, math.nan, math.inf][n % 3]} for n in range(30)]
 
@@ -233,8 +245,10 @@ CASES = (
     Case("lists of lists of many shapes", jsonl([{"m": [[n] * (n % 3), [3]]} for n in range(20)])),
     Case("a list with nulls", jsonl([{"m": [n, None]} for n in range(20)])),
     Case("NaN and Infinity in JSON", jsonl(NAN)),
-    Case("a late decimal, JSON Lines", jsonl(LATE_ROWS)),
+    Case("a late decimal, JSON Lines", jsonl(late_rows(1700000123.25, 0.5))),
     Case("a late key, JSON Lines", jsonl(LATE_KEY)),
+    Case("a late word among integers, JSON Lines", jsonl(late_rows("n/a", 7))),
+    Case("a late integer beyond int64, JSON Lines", jsonl(late_rows(2**63, 7), lambda r: r | {"x": str(r["x"])})),
     Case("a late decimal, CSV", csv_of("1700000123.25", "0.5", float)),
     Case("a late decimal among integers, CSV", csv_of("0.5", "7", float)),
     Case("a late word among integers, CSV", csv_of("nil", "7", str)),
@@ -266,6 +280,7 @@ CASES = (
     Case("images of Hugging Face, Parquet", hf_images),
     Case("arrays of records and maps, Avro", avro),
     Case("int8 arrays, NumPy", int8_arrays),
+    Case("lists of int8, Parquet", int8_lists),
     Case("ELWC records, kept as bytes", elwc, ("--tfrecord-as", "bytes")),
     Case("a feature that comes late, TFRecord", late_feature),
     Case("a member that comes late, WebDataset", late_member),
