@@ -31,10 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.campaigns import Trial, faults, kills, lost, signals, sweep
-from tests.faults.full_disk import disks, sizes
+from tests.faults.faulty.full_disk import disks, sizes
 from tests.faults.pairs import pairs
 from tests.faults.places import is_there, open_store
-from tests.faults.planted_pair_bugs import ALL_BUGS
+from tests.faults.planted.planted_pair_bugs import ALL_BUGS
 from tests.faults.races import writers, zombies
 from tests.faults.refusals import refusals
 from tests.faults.trials import Outcome, kinds_of

@@ -12,8 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tests.faults.conversion_process import Conversion
-from tests.faults.fault_plan import KINDS, Fault
+from tests.faults.faulty.conversion_process import Conversion
+from tests.faults.faulty.fault_plan import KINDS, Fault
 from tests.faults.trials import Interference, Outcome, disturb, flip_a_bit, operations_of
 from tests.faults.worlds import Scenario, World
 

@@ -4,11 +4,11 @@ import os
 import sys
 
 from tests.faults import read_epochs
-from tests.faults.injection import install
+from tests.faults.faulty.injection import install
 from tests.support.paths import ROOT
 
 READ = "read-epochs"
-INJECT = ROOT / "tests" / "faults" / "inject"
+INJECT = ROOT / "tests" / "faults" / "faulty" / "inject"
 
 
 def main():

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tests.faults.campaigns import ALL_OF_STORES, FAULT_SHARE, Trial, wait_for_operation
 from tests.faults.command import READ
-from tests.faults.conversion_process import Ended, Hung
-from tests.faults.fault_plan import Fault
-from tests.faults.operations import join_meeting, read_log
-from tests.faults.pair_judge import Pair, Ran, Side, judge, judge_reruns
+from tests.faults.faulty.conversion_process import Ended, Hung
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.operations import join_meeting, read_log
+from tests.faults.judges.pair_judge import Pair, Ran, Side, judge, judge_reruns
 from tests.faults.places import Place
 from tests.faults.trials import CONFLICT, KILLED, Outcome
 from tests.faults.worlds import SCENARIOS, World, write_input

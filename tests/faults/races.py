@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.campaigns import Trial, wait_for_operation
-from tests.faults.conversion_process import Ended, Hung
-from tests.faults.fault_plan import Fault
-from tests.faults.operations import read_log
-from tests.faults.oracle import Version, read_versions
+from tests.faults.faulty.conversion_process import Ended, Hung
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.operations import read_log
+from tests.faults.judges.oracle import Version, read_versions
+from tests.faults.judges.records import Row
 from tests.faults.places import Place
-from tests.faults.records import Row
 from tests.faults.trials import CONFLICT, Outcome
 from tests.faults.worlds import SCENARIOS, Scenario, World, write_input
 

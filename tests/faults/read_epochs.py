@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from shardkit.reading.split import Split
-from tests.faults.records import Row
+from tests.faults.judges.records import Row
 
 NUM_EPOCHS = 3
 _BATCH = 16

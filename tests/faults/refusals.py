@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults.campaigns import Trial, wait_for_operation
-from tests.faults.conversion_process import Ended
-from tests.faults.fault_plan import Fault
-from tests.faults.full_disk import may_mount, mounted
-from tests.faults.operations import join_meeting
-from tests.faults.oracle import Version
+from tests.faults.faulty.conversion_process import Ended
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.full_disk import may_mount, mounted
+from tests.faults.faulty.operations import join_meeting
+from tests.faults.judges.oracle import Version
 from tests.faults.places import LocalPlace
 from tests.faults.trials import CONFLICT, Outcome, leftovers, state_of, verdict
 from tests.faults.worlds import SCENARIOS, World

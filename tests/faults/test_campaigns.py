@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.campaign import CAMPAIGNS, Result, finishing, has_failed, run
 from tests.faults.campaigns import sweep
-from tests.faults.full_disk import may_mount
+from tests.faults.faulty.full_disk import may_mount
 from tests.faults.trials import Outcome
 from tests.support.campaign import in_campaign
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.campaigns import wait_for_operation
-from tests.faults.fault_plan import Fault
-from tests.faults.operations import join_meeting, read_log
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.operations import join_meeting, read_log
 from tests.faults.trials import disturb, disturb_one, operations_of, state_of
 from tests.faults.worlds import SCENARIOS
 from tests.support.campaign import in_campaign

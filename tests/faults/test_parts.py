@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tests.faults.command import INJECT
-from tests.faults.fault_plan import Fault, FaultPlan
-from tests.faults.operations import read_log
+from tests.faults.faulty.fault_plan import Fault, FaultPlan
+from tests.faults.faulty.operations import read_log
 from tests.faults.places import StorePlace
 from tests.support.campaign import in_campaign
 from tests.support.paths import ROOT

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.faults.fault_plan import Fault
-from tests.faults.full_disk import fill_at, may_mount, with_large_input
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.full_disk import fill_at, may_mount, with_large_input
 from tests.faults.refusals import STORAGE, USAGE, can_forbid, forbid, remount
 from tests.faults.worlds import SCENARIOS
 

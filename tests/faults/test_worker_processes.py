@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.faults.fault_plan import Fault
-from tests.faults.operations import read_log
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.operations import read_log
 from tests.faults.trials import disturb
 from tests.faults.worlds import SCENARIOS
 

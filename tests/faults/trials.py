@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults.conversion_process import LIMIT_S, Conversion, Ended, Hung
-from tests.faults.durability import unsynced
-from tests.faults.fault_plan import Fault
-from tests.faults.operations import read_log
-from tests.faults.oracle import Version, newest, read_version, version_numbers
+from tests.faults.faulty.conversion_process import LIMIT_S, Conversion, Ended, Hung
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.operations import read_log
+from tests.faults.judges.durability import unsynced
+from tests.faults.judges.oracle import Version, newest, read_version, version_numbers
+from tests.faults.judges.records import Damaged, Row
 from tests.faults.places import Place
-from tests.faults.records import Damaged, Row
 from tests.faults.worlds import Scenario, World
 
 KILLED = -signal.SIGKILL

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults.conversion_process import Conversion
-from tests.faults.fault_plan import Fault, FaultPlan
-from tests.faults.oracle import Version, newest
+from tests.faults.faulty.conversion_process import Conversion
+from tests.faults.faulty.fault_plan import Fault, FaultPlan
+from tests.faults.judges.oracle import Version, newest
+from tests.faults.judges.records import Row
 from tests.faults.places import Place, Store
-from tests.faults.records import Row
 
 _NUM_ROWS = 300
 _DEADLINE_S = "60"

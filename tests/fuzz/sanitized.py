@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.sanitized [--seed 1 --count 100000]
 
-Compiles shardkit/kernel/*.cpp with AddressSanitizer and UndefinedBehaviorSanitizer into a temporary folder, puts that
+Compiles shardkit/kernel with AddressSanitizer and UndefinedBehaviorSanitizer into a temporary folder, puts that
 build in the place of the installed one for one process, and runs `fuzz_kernel.py` there with the arguments given here,
 then the tests named in TESTS. Needs g++ (or CXX) with its sanitizer libraries. Memory comes from malloc, so that
 reading past the end of any Python object is noticed too.
@@ -64,7 +64,7 @@ def main(arguments):
 
 def build(compiler, target):
     """Compiles the kernel's sources with the sanitizers."""
-    sources = sorted(str(path) for path in (ROOT / "shardkit" / "kernel").glob("*.cpp"))
+    sources = sorted(str(path) for path in (ROOT / "shardkit" / "kernel").rglob("*.cpp"))
     include = f"-I{sysconfig.get_path('include')}"
     subprocess.run([compiler, *FLAGS, *SANITIZERS, include, *sources, "-o", str(target)], check=True)
 

@@ -30,7 +30,7 @@ _CONVERTING = (
 )  # fmt: skip
 _PRELOADED = {
     "convert": _CONVERTING,
-    "faults": (*_CONVERTING, "tests.faults.command", "tests.faults.planted_bugs"),
+    "faults": (*_CONVERTING, "tests.faults.command", "tests.faults.planted.planted_bugs"),
     "train": ("shardkit.cli", "shardkit.cli.train", "tensorflow", "keras", "h5py", "train.loop"),
 }
 

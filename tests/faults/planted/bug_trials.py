@@ -1,6 +1,6 @@
 """Of each planted bug the trial that finds it, and a program that lists who finds which.
 
-    python -m tests.faults.bug_trials --seed 1 --trials 20
+    python -m tests.faults.planted.bug_trials --seed 1 --trials 20
 
 draws trials of the campaign that looks for a bug, until one finds it. Where none of so many does, the trial that is
 aimed at the bug has to. The bugs of the model of commits are looked for by the model. Exits with 1 if one is not found.
@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from tests.faults.campaign import CAMPAIGNS
-from tests.faults.fault_plan import Fault
-from tests.faults.full_disk import fill_at
+from tests.faults.faulty.fault_plan import Fault
+from tests.faults.faulty.full_disk import fill_at
 from tests.faults.pairs import AT_DELETION, AT_MANIFEST, AT_TABLE, Hold, Script, Trouble, meet
 from tests.faults.places import Place, open_store
-from tests.faults.planted_pair_bugs import ALL_BUGS
+from tests.faults.planted.planted_pair_bugs import ALL_BUGS
 from tests.faults.races import outlive, race
 from tests.faults.refusals import forbid
 from tests.faults.trials import Outcome, disturb, disturb_one, flip_a_bit, kinds_of

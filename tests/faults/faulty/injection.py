@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.faults import fault_store, local_faults, planted_bugs
-from tests.faults.fault_plan import plan_of_environment
-from tests.faults.operations import Operations
-from tests.faults.planted_pair_bugs import ALL_BUGS
+from tests.faults.faulty import fault_store, local_faults
+from tests.faults.faulty.fault_plan import plan_of_environment
+from tests.faults.faulty.operations import Operations
+from tests.faults.planted import planted_bugs
+from tests.faults.planted.planted_pair_bugs import ALL_BUGS
 
 
 def install() -> None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tests.faults.operations import Operations, kill_all
+from tests.faults.faulty.operations import Operations, kill_all
 
 _real_open, _real_os_open = io.open, os.open
 _OWN_NAMES = ("lock",)

@@ -17,7 +17,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from tests.faults.operations import Operations, kill_all
+from tests.faults.faulty.operations import Operations, kill_all
 
 _flips = itertools.count()
 

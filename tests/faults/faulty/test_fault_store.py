@@ -5,9 +5,9 @@ import json
 import fsspec
 import pytest
 
-from tests.faults import fault_store
-from tests.faults.fault_plan import KINDS, Fault, FaultPlan, Operation, kind_for, plan_of_environment
-from tests.faults.operations import Operations, read_log
+from tests.faults.faulty import fault_store
+from tests.faults.faulty.fault_plan import KINDS, Fault, FaultPlan, Operation, kind_for, plan_of_environment
+from tests.faults.faulty.operations import Operations, read_log
 
 CONTENT = bytes(range(100))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.faults.bug_trials import LOOKED_FOR
 from tests.faults.campaign import finishing, has_failed, run
-from tests.faults.planted_pair_bugs import ALL_BUGS
+from tests.faults.planted.bug_trials import LOOKED_FOR
+from tests.faults.planted.planted_pair_bugs import ALL_BUGS
 from tests.faults.trials import kinds_of
 from tests.support.campaign import in_campaign
 

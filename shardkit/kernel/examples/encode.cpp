@@ -4,9 +4,9 @@
 #include <new>
 #include <vector>
 
-#include "buffer.h"
+#include "../buffer.h"
 #include "columns.h"
-#include "python.h"
+#include "../python.h"
 #include "varints.h"
 
 namespace shardkit {

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 if os.environ.get("SHARDKIT_FAULT_PLAN"):
-    sys.path.append(str(Path(__file__).resolve().parents[3]))
-    from tests.faults.injection import install
+    sys.path.append(str(Path(__file__).resolve().parents[4]))
+    from tests.faults.faulty.injection import install
 
     install()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.planted_bugs import BUGS, planted, replace_in
+from tests.faults.planted.planted_bugs import BUGS, planted, replace_in
 
 
 @planted

@@ -9,12 +9,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults.conversion_process import Ended
-from tests.faults.durability import unsynced
-from tests.faults.oracle import Version, read_version, read_versions, version_numbers
+from tests.faults.faulty.conversion_process import Ended
+from tests.faults.judges.durability import unsynced
+from tests.faults.judges.oracle import Version, read_version, read_versions, version_numbers
+from tests.faults.judges.records import Row
 from tests.faults.places import Place
 from tests.faults.read_epochs import NUM_EPOCHS, epochs_in
-from tests.faults.records import Row
 from tests.faults.trials import CONFLICT, KILLED
 from tests.faults.worlds import World
 

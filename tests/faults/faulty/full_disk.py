@@ -16,12 +16,12 @@ from threading import Lock
 from typing import NamedTuple
 
 from tests.faults.campaigns import Trial, wait_for_operation
-from tests.faults.conversion_process import Ended
-from tests.faults.fault_plan import Fault, FaultPlan
-from tests.faults.operations import join_meeting, read_log
-from tests.faults.oracle import Version
+from tests.faults.faulty.conversion_process import Ended
+from tests.faults.faulty.fault_plan import Fault, FaultPlan
+from tests.faults.faulty.operations import join_meeting, read_log
+from tests.faults.judges.oracle import Version
+from tests.faults.judges.records import Row
 from tests.faults.places import LocalPlace
-from tests.faults.records import Row
 from tests.faults.trials import Outcome, disturb, leftovers, state_of, verdict
 from tests.faults.worlds import SCENARIOS, Scenario, World
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "wire.h"
+#include "../wire.h"
 
 namespace shardkit {
 

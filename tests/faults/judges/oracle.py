@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.faults.records import Damaged, Row, records_of, row_of
+from tests.faults.judges.records import Damaged, Row, records_of, row_of
 
 _MANIFEST = re.compile(r"manifests/(\d{8})\.json")
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "buffer.h"
+#include "../buffer.h"
 #include "feature.h"
 
 namespace shardkit {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "buffer.h"
+#include "../buffer.h"
 #include "fill.h"
-#include "python.h"
+#include "../python.h"
 #include "rows.h"
 
 namespace shardkit {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "buffer.h"
+#include "../buffer.h"
 #include "numbers.h"
 #include "rows.h"
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.faults.fault_plan import FaultPlan, Operation, kind_for
+from tests.faults.faulty.fault_plan import FaultPlan, Operation, kind_for
 
 LAG_S = 0.2
 _MEETING_LIMIT_S = 10.0

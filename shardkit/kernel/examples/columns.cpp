@@ -1,11 +1,11 @@
-#include "python.h"
+#include "../python.h"
 
 #include "columns.h"
 
 #include <cstdlib>
 #include <cstring>
 
-#include "wire.h"
+#include "../wire.h"
 
 namespace shardkit {
 namespace {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.durability import unsynced
+from tests.faults.judges.durability import unsynced
 
 WRITTEN = [
     {"name": "open", "path": "/w/tmp/a"},

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from tests.faults.oracle import newest
-from tests.faults.records import Damaged
+from tests.faults.judges.oracle import newest
+from tests.faults.judges.records import Damaged
 from tests.faults.trials import disturb, state_of
 from tests.faults.worlds import SCENARIOS
 
