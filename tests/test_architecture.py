@@ -77,7 +77,6 @@ def test_the_import_contracts_hold():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.full
 def test_no_modules_import_each_other_in_a_circle():
     grimp = pytest.importorskip("grimp")
     graph = grimp.build_graph(*ROOMS, cache_dir=None)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
-ROOMS = ("sources", "conversion", "dataset", "reading", "storage", "cli", "forecast", "doctor")
-READMES = (*(f"shardkit/{room}" for room in ROOMS), "beam_pipelines", "train", "tests", "tests/benchmarks")
+TOP = ("shardkit", "beam_pipelines", "train", "tests")
+READMES = sorted(p.parent.relative_to(ROOT).as_posix() for top in TOP for p in (ROOT / top).rglob("README.md"))
 PAGES = [ROOT / "shardkit/ARCHITECTURE.md", ROOT / "shardkit/dataset/FORMAT.md", ROOT / ".github/CONTRIBUTING.md"]
 PAGES += [ROOT / folder / "README.md" for folder in READMES]
 PLACE = re.compile(r"`((?:[\w.]+/)+(?:[\w.]+\.\w+)?|\w+\.py)`")

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,9 +17,8 @@ from shardkit.errors import UsageError
 from shardkit.features import Feature, Features, make_feature
 from shardkit.messages import shown
 from shardkit.sources.columns.dropped_columns import drop_option
+from shardkit.sources.json.seen_values import JsonKind, MixedColumn, Seen, clash, dtype_of
 from shardkit.sources.text.type_inference import fits_float32
-
-JsonKind = Literal["int", "float", "bool", "string"]
 
 MAX_DEPTH = 128
 
@@ -31,34 +30,6 @@ _MANY_KEYS, _FEW_OF_THEM = 16, 4
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _UNUSUAL = re.compile(r'["\\\x00-\x1f]')
 _KINDS: dict[type, JsonKind] = {int: "int", float: "float", bool: "bool", str: "string"}
-
-
-class Seen(msgspec.Struct):
-    """What one key has held so far, objects aside.
-
-    Attributes:
-        kinds: Where each kind of value was first seen, in lists as well.
-        list_place: Where a list was first seen; None if never.
-        scalar_place: Where a single value was first seen; None if never.
-        is_nested: Whether some list held an object, a list or a null.
-        shapes: Of all lists, once one is nested; None of one that has no shape. Two of them decide.
-        exact_integers: Whether float64 holds all integers.
-        first_beyond: The first integer that int64 does not hold, and where it was seen.
-        fits_float32: Whether float32 holds all numbers to the last digit.
-        first_float: The first value that is no integer.
-        first_wide: The first number that float32 does not hold, and where it was seen.
-    """
-
-    kinds: dict[JsonKind, str] = {}
-    list_place: str | None = None
-    scalar_place: str | None = None
-    is_nested: bool = False
-    shapes: set[tuple[int, ...] | None] = set()
-    exact_integers: bool = True
-    first_beyond: tuple[int, str] | None = None
-    fits_float32: bool = True
-    first_float: float | None = None
-    first_wide: tuple[float, str] | None = None
 
 
 class SeenObjects(msgspec.Struct):
@@ -236,7 +207,7 @@ class ShapeObserver:
             takes_mixed: Whether a key that holds values of several kinds by turns is a `json` column.
 
         Raises:
-            UsageError: If it is not, and a key holds such; names where each was seen.
+            MixedColumn: If it is not, and a key holds such.
         """
         # Within a json column there are no others. Objects stand in front of those that they hold.
         maps: dict[str, Feature] = {}
@@ -244,7 +215,7 @@ class ShapeObserver:
             if any(parent in maps for parent in parents(path)):
                 continue
             if (other := self._seen.get(path)) is not None and (place := other.scalar_place or other.list_place):
-                self._refuse_or_note(_clash(path, "an object", objects.place, "a value", place), takes_mixed)
+                self._refuse_or_note(clash(path, "an object", objects.place, "a value", place), takes_mixed)
             elif not objects.is_map:
                 continue
             maps[path] = make_feature(path, "json", nullable=True)
@@ -263,8 +234,8 @@ class ShapeObserver:
         shape: tuple[int | None, ...] = sizes or ((None,) if seen.list_place else ())
         try:
             if seen.list_place and seen.scalar_place:
-                raise _clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
-            dtype = _dtype(path, seen)
+                raise clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
+            dtype = dtype_of(path, seen)
             if dtype == "string" and seen.first_beyond is not None:
                 value, place = seen.first_beyond
                 cast = shlex.quote(f"{path}=uint64")
@@ -273,15 +244,14 @@ class ShapeObserver:
                     "integers from 0 to 18446744073709551615"
                 )
             return make_feature(path, dtype, shape, nullable=True)
-        except UsageError as error:
+        except MixedColumn as error:
             self._refuse_or_note(error, takes_mixed)
             return make_feature(path, "json", nullable=True)
 
-    def _refuse_or_note(self, error: UsageError, takes_mixed: bool) -> None:
+    def _refuse_or_note(self, error: MixedColumn, takes_mixed: bool) -> None:
         if not takes_mixed:
             raise error
-        reason = error.why or error.where
-        self.notes.append("; ".join(filter(None, (f"{error.what}, so it is a json column: {reason}", error.next_step))))
+        self.notes.append(error.note)
 
     def _note_keys(self, row: dict[str, Any], place: str) -> None:
         for key, value in row.items():
@@ -365,34 +335,3 @@ def _first_wide(numbers: list[tuple[float, str]]) -> tuple[float, str]:
         else:
             bad = middle
     return numbers[good]
-
-
-def _dtype(path: str, seen: Seen) -> str:
-    kinds = list(seen.kinds)
-    if not kinds or kinds == ["string"]:
-        return "string"
-    if kinds == ["bool"]:
-        return "bool"
-    if kinds == ["int"]:
-        if seen.first_beyond is not None and seen.is_nested:
-            raise UsageError(f"column {shown(path)} holds integers beyond int64", where=seen.first_beyond[1])
-        return "int64" if seen.first_beyond is None else "string"
-    if set(kinds) <= {"int", "float"}:
-        if not seen.exact_integers:
-            raise UsageError(
-                f"column {shown(path)} mixes floats with integers that no float holds",
-                where=seen.kinds["int"],
-            )
-        return "float32" if seen.fits_float32 else "float64"
-    first = kinds[0]
-    other = next(k for k in kinds if {k, first} != {"int", "float"} and k != first)
-    clash = _clash(path, f"{first} values", seen.kinds[first], f"{other} values", seen.kinds[other])
-    if seen.list_place is None:
-        dtype = {"int": "int64", "float": "float64"}.get(first, first)
-        fate = "makes text of all" if first == "string" else "makes bad rows of the others"
-        clash.next_step = f"--cast {shlex.quote(f'{path}={dtype}')} {fate}"
-    raise clash
-
-
-def _clash(path: str, one: str, here: str, other: str, there: str) -> UsageError:
-    return UsageError(f"column {shown(path)} has both {one} and {other}", why=f"{one} in {here}, {other} in {there}")

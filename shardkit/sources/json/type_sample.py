@@ -13,6 +13,7 @@ from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile
 from shardkit.sources.columns.dropped_columns import check_dropped, without_keys
+from shardkit.sources.json.seen_values import MixedColumn
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, parents, why_no_name
 
 Row = dict[str, Any]
@@ -105,7 +106,7 @@ def _reconcile(parts: list[list[Rows]], all_rows: Iterable[Rows], tolerates_bad_
         return _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
     try:
         return _observe(chain.from_iterable(parts), all_rows)
-    except UsageError:
+    except (MixedColumn, UsageError):
         rows = [row for found in parts for some in found for row in some]
         usual = _usual(rows)
         # A row of unusual types becomes a bad row; a key that names no column is an error for the user.

@@ -25,6 +25,7 @@ from shardkit.sources.arrays.npy_bytes import NpyError, NpyHeader, parse_npy_hea
 from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.files.streams import read_exactly
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder
+from shardkit.sources.json.seen_values import MixedColumn
 from shardkit.sources.json.type_inference import MAX_DEPTH, ShapeObserver, is_too_deep
 from shardkit.sources.webdataset.samples import Sample
 from shardkit.units import format_size
@@ -164,7 +165,7 @@ def _json_features(extension: str, values: list[tuple[str, bytes]]) -> list[Feat
             return []
         observer.add(rows)
         found = observer.features()
-    except (msgspec.DecodeError, UsageError, UnicodeError, RecursionError):
+    except (msgspec.DecodeError, MixedColumn, UsageError, UnicodeError, RecursionError):
         return []
     return [msgspec.structs.replace(f, name=f"{extension}/{f.name}") for f in found]
 
