@@ -142,8 +142,8 @@ def is_libsvm(head: bytes) -> bool:
     # The last line of a head may be cut off.
     lines = head.splitlines()[: -1 if len(head) >= HEAD_BYTES else None]
     rows = [line.strip() for line in lines if line.strip() and not line.startswith(b"#")]
-    num_fitting = sum(map(_is_libsvm_line, rows))
-    return num_fitting > 1 and len(rows) - num_fitting <= max(len(rows) // 10, num_fitting > 2)
+    num_libsvm = sum(map(_is_libsvm_line, rows))
+    return num_libsvm > 1 and len(rows) - num_libsvm <= max(len(rows) // 10, num_libsvm > 2)
 
 
 def _is_libsvm_line(line: bytes) -> bool:

@@ -42,9 +42,9 @@ def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
         StorageError: If an address does not answer.
     """
     options = parsed_options(flags)
-    told = options.get_all_options()
+    parsed = options.get_all_options()
     if runner == "dask":
-        address = told.get("address") or _address_in(told.get("scheduler_file"))
+        address = parsed.get("address") or _address_in(parsed.get("scheduler_file"))
         if address is not None:
             _refuse_storage_options()
             _check_dask(str(address))
@@ -57,7 +57,7 @@ def check_reachable(runner: RunnerName, flags: Sequence[str]) -> None:
         _check_service(what, address)
     if kind == "PROCESS":
         _check_process(portable)
-    if kind == "DOCKER" and _starts_workers_here(runner, told):
+    if kind == "DOCKER" and _starts_workers_here(runner, parsed):
         _check_docker()
 
 
@@ -71,17 +71,17 @@ def _refuse_storage_options() -> None:
         )
 
 
-def _addresses(told: PortableOptions, kind: str) -> dict[str, str]:
-    is_ours = told.job_endpoint in (None, "", "embed")
-    addresses = {} if is_ours else {"job service": str(told.job_endpoint)}
+def _addresses(parsed: PortableOptions, kind: str) -> dict[str, str]:
+    is_ours = parsed.job_endpoint in (None, "", "embed")
+    addresses = {} if is_ours else {"job service": str(parsed.job_endpoint)}
     if kind == "EXTERNAL":
-        pool = told.environment_config or told.lookup_environment_option("external_service_address")
+        pool = parsed.environment_config or parsed.lookup_environment_option("external_service_address")
         if not pool:
             raise UsageError(
                 "no option says where the worker pool is", next_step="Add --engine-option environment-config=HOST:PORT"
             )
         # A job service elsewhere may see another network.
-        if told.job_endpoint == "embed":
+        if parsed.job_endpoint == "embed":
             addresses["worker pool"] = str(pool)
     return addresses
 
@@ -173,16 +173,16 @@ def _no_answer(what: str, address: str, why: str) -> StorageError:
     )
 
 
-def _check_process(told: PortableOptions) -> None:
-    if told.job_endpoint == "embed":
+def _check_process(parsed: PortableOptions) -> None:
+    if parsed.job_endpoint == "embed":
         raise UsageError(
             "the job service in this process starts no workers as processes",
             state=_UNTOUCHED,
             next_step="Leave --engine-option environment-type out, or name the --engine-option endpoint of another one",
         )
-    command = told.lookup_environment_option("process_command")
+    command = parsed.lookup_environment_option("process_command")
     with suppress(ValueError, AttributeError):
-        command = command or json.loads(told.environment_config or "").get("command")
+        command = command or json.loads(parsed.environment_config or "").get("command")
     if not command:
         raise UsageError(
             "no option says which program workers run",
@@ -191,12 +191,12 @@ def _check_process(told: PortableOptions) -> None:
         )
 
 
-def _starts_workers_here(runner: RunnerName, told: dict[str, Any]) -> bool:
+def _starts_workers_here(runner: RunnerName, parsed: dict[str, Any]) -> bool:
     if runner == "flink":
-        return str(told.get("flink_master")) in ("[local]", "[auto]")
+        return str(parsed.get("flink_master")) in ("[local]", "[auto]")
     if runner == "spark":
-        return str(told.get("spark_master_url")).startswith("local")
-    return runner == "prism" or told.get("job_endpoint") == "embed"
+        return str(parsed.get("spark_master_url")).startswith("local")
+    return runner == "prism" or parsed.get("job_endpoint") == "embed"
 
 
 def _check_docker() -> None:

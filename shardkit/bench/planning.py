@@ -75,8 +75,8 @@ def choose_batch_size(wanted: int | None, num_examples: int, mean_num_bytes: flo
         mean_num_bytes: Of a framed record.
     """
     if wanted is None:
-        fitting = max(1, min(int(_BATCH_BYTES / max(1.0, mean_num_bytes)), num_examples // _MIN_BATCHES))
-        wanted = min(_BATCH_SIZE, 1 << (fitting.bit_length() - 1))
+        affordable = max(1, min(int(_BATCH_BYTES / max(1.0, mean_num_bytes)), num_examples // _MIN_BATCHES))
+        wanted = min(_BATCH_SIZE, 1 << (affordable.bit_length() - 1))
     return min(wanted, num_examples)
 
 

@@ -185,15 +185,15 @@ def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, d
         start = _start_on(engine, plan, num_workers, display)
         with work_folder(plan):
             stopping = start.stopping or hard_stop(plan, start.stop)
-            with stopping, converting(display, plan, start.told):
+            with stopping, converting(display, plan, start.read_progress):
                 made = _make(prepared, num_workers, engine, start)
             # Before another process may hold it: that one would find a commit that seems cut off.
             with stop_behind_commit(made.committed.version):
                 remove_work_folder(plan)
             return made
     except OutOfSpaceError as error:
-        told = error if error.what.startswith(NO_MEMORY) else explain_full_disk(plan, error)
-        raise told.with_state(_state_of(plan)) from error
+        explained = error if error.what.startswith(NO_MEMORY) else explain_full_disk(plan, error)
+        raise explained.with_state(_state_of(plan)) from error
     except ShardkitError as error:
         error.with_state(_state_of(plan))
         raise
@@ -218,19 +218,19 @@ def _make(prepared: Prepared, num_workers: int, engine: EngineOptions, start: _S
         if plan.base is not None and isinstance(error, BadInputError):
             # The features and the handling of bad rows must be those of the dataset.
             error.next_step = "Correct the file, or leave it out with --exclude GLOB"
-        told = error.with_state(_state_of(plan), next_step)
+        explained = error.with_state(_state_of(plan), next_step)
         # If Dataflow runs the same conversion already, the folder belongs to that job.
         is_free = engine.runner != "dataflow" or not isinstance(error, ConflictError)
         if is_free and isinstance(error, BadInputError | UsageError | ConflictError):
             # The inputs or the command must change, and with them the name of the work folder.
             remove_work_folder(plan)
-        raise told from error
+        raise explained from error
     return _Made(
         committed=msgspec.msgpack.decode(plan.work_path(COMMITTED_FILE).read_bytes(), type=Committed),
         notes=load_layout(plan).notes,
         bad_rows=bad_row_samples(plan, load_extracted(plan)),
         num_kept_bytes=(
-            start.told()[0] if start.told else read_totals(plan.work_path("progress"))
+            start.read_progress()[0] if start.read_progress else read_totals(plan.work_path("progress"))
         ).num_kept_input_bytes,
         peak_bytes=_peak_bytes(num_workers) if engine.runner == "local" else None,
     )
@@ -242,13 +242,13 @@ class _Start(NamedTuple):
     Attributes:
         run: Runs it, given what to do when a worker is lost.
         stop: Ends that.
-        told: Returns how far it is, where no folder tells.
+        read_progress: Returns how far it is, where no folder holds that.
         stopping: What signals do during the run, where that is not to stop at once.
     """
 
     run: Callable[[str, Callable[[StorageError], None]], None]
     stop: Callable[[], None]
-    told: Callable[[], tuple[Totals, int | None]] | None = None
+    read_progress: Callable[[], tuple[Totals, int | None]] | None = None
     stopping: AbstractContextManager[None] | None = None
 
 
@@ -344,7 +344,7 @@ def _show_engine(console: Console, engine: EngineOptions, plan: Plan, num_worker
         chosen = settings_of(engine, plan, num_workers)
         flags = flags_of(engine, chosen)
     console.print(f"\nEngine: {engine.runner}")
-    print_columns(console, ("told", "value", "why"), engine_rows(chosen, flags), num_left=3)
+    print_columns(console, ("setting", "value", "why"), engine_rows(chosen, flags), num_left=3)
 
 
 def _peak_bytes(num_workers: int) -> int | None:

@@ -57,9 +57,9 @@ def _ended_at_signals(say: Callable[[], str], stop_workers: Callable[[], None]) 
     numbers = heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
     def watch(read_end: int) -> None:
-        while told := os.read(read_end, 1):
-            if told[0] in numbers and _stopping.acquire(blocking=False):
-                word, code = ("interrupted", 130) if told[0] == signal.SIGINT else ("terminated", 128 + told[0])
+        while received := os.read(read_end, 1):
+            if received[0] in numbers and _stopping.acquire(blocking=False):
+                word, code = ("interrupted", 130) if received[0] == signal.SIGINT else ("terminated", 128 + received[0])
                 os.write(2, f"{fresh_line()}{word}: {say()}.\n".encode())
                 stop_and_exit(stop_workers, code)
         os.close(read_end)

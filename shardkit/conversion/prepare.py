@@ -324,15 +324,15 @@ def _split_notes(plan: Plan) -> tuple[str, ...]:
     if any(share.files for share in plan.recipe.splits):
         counts = Counter(map(split_of, plan.files))
         return ("files: " + ", ".join(f"{s.name} {format_count(counts[s.name])}" for s in plan.recipe.splits),)
-    told = [split_of(file) for file in plan.files]
-    found = {split for split in told if split is not None}
+    named = [split_of(file) for file in plan.files]
+    found = {split for split in named if split is not None}
     names = ", ".join(in_order(found))
     if not plan.recipe.source.has_split_names:
         # A dataset that is appended to may have been made of files that tell no split.
-        is_rare = len(found) < 2 and len(told) > _FEW_FILES
-        if not found or is_rare or None not in told or not plan.recipe.has_fractions:
+        is_rare = len(found) < 2 and len(named) > _FEW_FILES
+        if not found or is_rare or None not in named or not plan.recipe.has_fractions:
             return ()
-        silent = printable(plan.files[told.index(None)].name)
+        silent = printable(plan.files[named.index(None)].name)
         return (f"the names of some files tell splits ({names}), but not that of {silent}: all rows are pooled",)
     if plan.recipe.splits_by_name:
         if any(file.shard for file in plan.files):

@@ -12,7 +12,7 @@ from shardkit.errors import DamageError
 
 _APPENDED_TO = "appended_to"
 _COUNTED = "statistics"
-_Told = TypeVar("_Told", "AppendedTo", "StatisticsFile")
+_Document = TypeVar("_Document", "AppendedTo", "StatisticsFile")
 
 
 class AppendedTo(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def extensions_of(base: AppendedTo | None, counted: StatisticsFile) -> dict[str,
     return own if base is None else own | {_APPENDED_TO: msgspec.to_builtins(base)}
 
 
-def _describe(manifest: Manifest, name: str, kind: type[_Told]) -> _Told | None:
+def _describe(manifest: Manifest, name: str, kind: type[_Document]) -> _Document | None:
     found = manifest.extensions.get(name)
     if found is None:
         return None

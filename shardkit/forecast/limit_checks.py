@@ -53,15 +53,15 @@ class _Check(NamedTuple):
     ways: tuple[tuple[str, Setting], ...] = ()
 
 
-def find(workload: Workload, setting: Setting, told: Forecast) -> tuple[Finding, ...]:
+def find(workload: Workload, setting: Setting, cost: Forecast) -> tuple[Finding, ...]:
     """Returns all limits that are passed; fatal ones come first.
 
     Args:
         workload: The inputs.
         setting: What the user chose.
-        told: The forecast of both.
+        cost: The forecast of both.
     """
-    found = [_finding(workload, setting, check) for check in _checks(workload, setting, told) if _is_passed(check)]
+    found = [_finding(workload, setting, check) for check in _checks(workload, setting, cost) if _is_passed(check)]
     return tuple(sorted(found, key=lambda f: not f.is_fatal))
 
 
@@ -70,28 +70,28 @@ def clear(workload: Workload, setting: Setting) -> tuple[Setting, Forecast]:
 
     Where no setting helps, as with a record that no example can hold, it keeps those findings.
     """
-    told = forecast(workload, setting)
+    cost = forecast(workload, setting)
     for _ in range(16):
-        findings = [f for f in find(workload, setting, told) if f.setting != setting]
+        findings = [f for f in find(workload, setting, cost) if f.setting != setting]
         if not findings:
             break
         # Several datasets at once may do away with all of them; the largest number does for the most.
         setting = max((f.setting for f in findings), key=lambda s: (s.num_datasets, findings[0].setting == s))
-        told = forecast(workload, setting)
-    return setting, told
+        cost = forecast(workload, setting)
+    return setting, cost
 
 
 def _is_passed(check: _Check) -> bool:
     return check.needed > check.limit
 
 
-def _checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
+def _checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
     engine = ENGINE[setting.engine]
     yield from _reach_checks(setting, engine)
-    yield from _format_checks(workload, setting, told)
-    yield from _memory_checks(setting, told, engine)
-    yield from _engine_checks(setting, told, engine)
-    yield from _store_checks(setting, told)
+    yield from _format_checks(workload, setting, cost)
+    yield from _memory_checks(setting, cost, engine)
+    yield from _engine_checks(setting, cost, engine)
+    yield from _store_checks(setting, cost)
 
 
 def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
@@ -119,7 +119,7 @@ def _reach_checks(setting: Setting, engine: Engine) -> Iterator[_Check]:
         )
 
 
-def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iterator[_Check]:
+def _format_checks(workload: Workload, setting: Setting, cost: Forecast) -> Iterator[_Check]:
     yield _Check(True, "one record is too large", workload.max_record_bytes, RECORD.value, RECORD.source, format_size)
     larger_rows = _round_up(workload.max_row_bytes, MiB)
     yield _Check(
@@ -143,7 +143,7 @@ def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iter
     )
     work = part_of(workload, setting.num_datasets)
     wanted = _wanted_shards(work, setting)
-    larger = -(-told.num_bytes // SHARDS.value) if setting.num_shards is None else 0
+    larger = -(-cost.num_bytes // SHARDS.value) if setting.num_shards is None else 0
     ways = []
     if setting.num_shards is not None:
         fewer = SHARDS.value // len(workload.shares)
@@ -160,40 +160,45 @@ def _format_checks(workload: Workload, setting: Setting, told: Forecast) -> Iter
         tuple(ways),
     )
     yield _Check(
-        True, "the manifest lists too many input files", told.manifest_list_bytes, MANIFEST.value, MANIFEST.source,
+        True, "the manifest lists too many input files", cost.manifest_list_bytes, MANIFEST.value, MANIFEST.source,
         format_size,
     )  # fmt: skip
     yield _Check(
         False,
         "groups of the shuffle are larger than they should be (inputs in random order can do with --no-shuffle)",
-        told.max_group_bytes,
+        cost.max_group_bytes,
         GROUP.value,
         GROUP.source,
         format_size,
     )
 
 
-def _memory_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator[_Check]:
+def _memory_checks(setting: Setting, cost: Forecast, engine: Engine) -> Iterator[_Check]:
     memory = setting.worker_memory_bytes
     parts = [
-        ("a worker needs more memory than it has", told.worker_bytes),
-        ("the worker that lays out and commits needs more memory than it has", told.gather_bytes),
+        ("a worker needs more memory than it has", cost.worker_bytes),
+        ("the worker that lays out and commits needs more memory than it has", cost.gather_bytes),
     ]
     if engine.memory_factor:
-        parts.append(("the runner holds shuffled data in memory, and has too little", told.runner_bytes))
+        parts.append(("the runner holds shuffled data in memory, and has too little", cost.runner_bytes))
     if engine.holds_key:
-        parts.append(("the values of one key do not fit into a worker's memory", told.key_bytes))
+        parts.append(("the values of one key do not fit into a worker's memory", cost.key_bytes))
     for what, needed in parts:
         yield _Check(True, what, needed, memory, "--worker-memory", format_size, tuple(_more_memory(setting, needed)))
 
 
-def _engine_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator[_Check]:
+def _engine_checks(setting: Setting, cost: Forecast, engine: Engine) -> Iterator[_Check]:
     yield _Check(
-        True, "the values of one key are too large", told.key_bytes, engine.key.value, engine.key.source, format_size
+        True,
+        "the values of one key are too large",
+        cost.key_bytes,
+        engine.key.value,
+        engine.key.source,
+        format_size,
     )
     if engine.request is not None:
         yield _Check(
-            True, "the job has too many input splits to be submitted", told.request_bytes, engine.request.value,
+            True, "the job has too many input splits to be submitted", cost.request_bytes, engine.request.value,
             engine.request.source, format_size,
         )  # fmt: skip
     if engine.workers is not None:
@@ -210,28 +215,34 @@ def _engine_checks(setting: Setting, told: Forecast, engine: Engine) -> Iterator
     disk = engine.disk.value if setting.disk_bytes is None and engine.disk is not None else setting.disk_bytes
     if disk is not None:
         source = engine.disk.source if setting.disk_bytes is None and engine.disk is not None else "--disk"
-        more = _round_up(int(told.disk_bytes * _SLACK), GiB)
+        more = _round_up(int(cost.disk_bytes * _SLACK), GiB)
         larger = msgspec.structs.replace(setting, disk_bytes=more)
         ways = ((f"--disk {more // GiB}GiB", larger),) if more <= _MOST_DISK else ()
         whose = "the disk is" if is_one_machine(setting) else "the disk of a worker is"
         yield _Check(
-            True, f"{whose} too small for {disk_holds(setting)}", told.disk_bytes, disk, source, format_size, ways
+            True, f"{whose} too small for {disk_holds(setting)}", cost.disk_bytes, disk, source, format_size, ways
         )
 
 
-def _store_checks(setting: Setting, told: Forecast) -> Iterator[_Check]:
+def _store_checks(setting: Setting, cost: Forecast) -> Iterator[_Check]:
     if setting.store == "local":
         return
-    if told.shard_bytes > OBJECT.value:
+    if cost.shard_bytes > OBJECT.value:
         smaller = msgspec.structs.replace(setting, shard_bytes=OBJECT.value // 2, num_shards=None)
         ways: tuple[tuple[str, Setting], ...] = ((f"--shard-size {OBJECT.value // 2 // GiB}GiB", smaller),)
         yield _Check(
-            True, "a shard is too large for the store", told.shard_bytes, OBJECT.value, OBJECT.source, format_size, ways
+            True,
+            "a shard is too large for the store",
+            cost.shard_bytes,
+            OBJECT.value,
+            OBJECT.source,
+            format_size,
+            ways,
         )
     # Elsewhere the spool lies on a disk, shared or not.
-    in_store = told.num_spool_requests if carries_bytes(setting) else 0
+    in_store = cost.num_spool_requests if carries_bytes(setting) else 0
     for what, number, rate in (
-        ("putting the shards takes long at the rate that the store takes", told.num_put_requests, PUTS_PER_S),
+        ("putting the shards takes long at the rate that the store takes", cost.num_put_requests, PUTS_PER_S),
         ("reading the spool takes long at the rate that the store takes", in_store, GETS_PER_S),
     ):
         yield _Check(
@@ -274,8 +285,8 @@ def _more_memory(setting: Setting, needed: int) -> Iterator[tuple[str, Setting]]
 
 def _finding(workload: Workload, setting: Setting, check: _Check) -> Finding:
     def remains(candidate: Setting) -> bool:
-        told = forecast(workload, candidate)
-        return any(c.what == check.what and _is_passed(c) for c in _checks(workload, candidate, told))
+        cost = forecast(workload, candidate)
+        return any(c.what == check.what and _is_passed(c) for c in _checks(workload, candidate, cost))
 
     show = check.show
     if show(check.needed) == show(check.limit):

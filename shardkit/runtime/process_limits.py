@@ -81,7 +81,7 @@ def limit_memory(num_bytes: int | None = None) -> None:
         _allowed_bytes = num_bytes
 
 
-def memory_told() -> str | None:
+def describe_memory() -> str | None:
     """Returns what `limit_memory` allows, as a clause for a message; None where it was not called."""
     return None if _allowed_bytes is None else f"--max-memory allows {format_size(_allowed_bytes)} a process"
 

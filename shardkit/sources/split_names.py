@@ -65,8 +65,8 @@ def split_of(file: RawFile) -> str | None:
     """Returns the split of a file: the one that a list or an option names, else the one that its path tells."""
     if file.split is not None:
         return file.split
-    told = split_in_name(file.name)
-    return told.split if told is not None else None
+    split_part = split_in_name(file.name)
+    return split_part.split if split_part is not None else None
 
 
 def split_for_word(word: str | None, names: Collection[str]) -> str | None:
@@ -156,9 +156,9 @@ def list_notes(passed: Sequence[RawFile], *, is_asked: bool) -> tuple[str, ...]:
         is_asked: Whether the splits are known otherwise.
     """
     found = {
-        told.split: f
+        split_part.split: f
         for f in passed
-        if f.member is None and suffix_of(f.name) == ".txt" and (told := split_in_name(f.name))
+        if f.member is None and suffix_of(f.name) == ".txt" and (split_part := split_in_name(f.name))
     }
     if is_asked or not found:
         return ()
@@ -173,9 +173,9 @@ def _rank(split: str) -> tuple[int, str]:
 
 def folders_below_split(name: str) -> list[str]:
     """Returns the folders of a path without the one that tells its split."""
-    told = split_in_name(name)
+    split_part = split_in_name(name)
     folders = name.split("/")[:-1]
-    return folders if told is None else [*folders[: told.level], *folders[told.level + 1 :]]
+    return folders if split_part is None else [*folders[: split_part.level], *folders[split_part.level + 1 :]]
 
 
 def files_of_splits(

@@ -326,8 +326,8 @@ class SourceContract:
             for known, tolerates in ((None, False), (features, False), (features, True)):
                 found = self._outcome(tmp_path / "x", known, tolerates_bad_rows=tolerates)
                 if isinstance(found, Reading):
-                    is_told = bool(found.rejected) or may_look_whole
-                    assert is_told, f"{length:,} of {len(content):,} bytes are read as a whole file"
+                    is_noticed = bool(found.rejected) or may_look_whole
+                    assert is_noticed, f"{length:,} of {len(content):,} bytes are read as a whole file"
                     assert len(found.rows) + len(found.rejected) <= self.num_rows, (
                         "a file that is cut off has more rows"
                     )

@@ -177,7 +177,7 @@ class MapStep:
         if found is None or any(pa.types.is_null(field.type) for field in found.schema):
             of_sample = self._ask_sample(before, first_error)
             found = found if of_sample is None else of_sample
-        self._has_told = found is not None
+        self._has_features = found is not None
         if found is None:
             # A function that names no columns keeps them; every batch is checked for that.
             return before
@@ -216,7 +216,7 @@ class MapStep:
         return UsageError(f"the function {self._name} of {OPTION} {what}", why=why, next_step=next_step)
 
     def _differs(self, what: str, why: str) -> UsageError:
-        if self._has_told:
+        if self._has_features:
             return self._wrong(f"gives {what} than for a batch without rows", why)
         next_step = "Let it return an empty batch with its columns, rather than None, where no row is left"
         return self._wrong(f"gives {what} than it gets, though None where no row is left", why, next_step)

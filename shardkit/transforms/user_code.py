@@ -75,12 +75,12 @@ def _call(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
             raise  # Ctrl-C reaches the main thread alone.
         # Where memory is short, another thread of this process may have taken it, so no row is blamed.
         is_of_memory = isinstance(error, MemoryError)
-        told = None if is_of_memory and is_memory_short() else _tell(path, error)
+        described = None if is_of_memory and is_memory_short() else _tell(path, error)
         # The locals of the failed function, perhaps all memory, would live as long as the message.
         traceback.clear_frames(error.__traceback__)
-    if told is None:
+    if described is None:
         raise MemoryError
-    raise UserMemoryError(told) if is_of_memory else UserCodeError(told)
+    raise UserMemoryError(described) if is_of_memory else UserCodeError(described)
 
 
 def _tell(path: str, error: BaseException) -> str:

@@ -121,8 +121,8 @@ def trace_calls(model: keras.Model) -> CallGraph | None:
     def call(layer: keras.Operation, *args: Any, **kwargs: Any) -> Any:
         # An inner model, such as one of keras.applications, takes most of the memory. An inner model that is called
         # with further arguments, such as training=False, is left as it is.
-        is_told = len(args) != 1 or any(value is not None for value in kwargs.values())
-        inner = None if is_told or not isinstance(layer, keras.Model) else trace_calls(layer)
+        has_arguments = len(args) != 1 or any(value is not None for value in kwargs.values())
+        inner = None if has_arguments or not isinstance(layer, keras.Model) else trace_calls(layer)
         if inner is None:
             result = layer(*args, **kwargs)
             calls.append(Call(layer, args, kwargs, result))

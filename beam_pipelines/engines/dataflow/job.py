@@ -70,8 +70,8 @@ class DataflowJob:
         """
         state = self.state()
         with suppress(Exception):
-            told = type(self._client).get_job_metrics.__wrapped__(self._client, self.id).metrics
-            self._counted = totals_of(counters_of(told))
+            reply = type(self._client).get_job_metrics.__wrapped__(self._client, self.id).metrics
+            self._counted = totals_of(counters_of(reply))
         return Look(state, *self._counted)
 
     def errors(self) -> list[str]:

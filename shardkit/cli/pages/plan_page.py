@@ -22,18 +22,18 @@ def describe_limits(workload: Workload, setting: Setting) -> tuple[Finding, ...]
 
 def make_document(workload: Workload, setting: Setting) -> dict[str, Any]:
     """Returns all of a forecast as JSON values."""
-    told = forecast(workload, setting)
+    cost = forecast(workload, setting)
     cleared, _ = clear(workload, setting)
     return {
         "inputs": msgspec.to_builtins(workload),
         "setting": msgspec.to_builtins(setting),
         "forecast": {
-            **msgspec.to_builtins(told),
-            "num_shards": told.num_shards,
-            "num_groups": told.num_groups,
-            "num_bytes": told.num_bytes,
+            **msgspec.to_builtins(cost),
+            "num_shards": cost.num_shards,
+            "num_groups": cost.num_groups,
+            "num_bytes": cost.num_bytes,
         },
-        "findings": [msgspec.to_builtins(f) for f in find(workload, setting, told)],
+        "findings": [msgspec.to_builtins(f) for f in find(workload, setting, cost)],
         "setting_that_works": msgspec.to_builtins(cleared),
     }
 
@@ -41,7 +41,7 @@ def make_document(workload: Workload, setting: Setting) -> dict[str, Any]:
 def print_forecast(workload: Workload, setting: Setting) -> None:
     """Prints the needs, the limits that are passed, and settings that help."""
     console = Console(highlight=False)
-    told = forecast(workload, setting)
+    cost = forecast(workload, setting)
     of = f", as {format_count(setting.num_datasets)} datasets of which this is one" if setting.num_datasets > 1 else ""
     console.print(
         f"{format_number(workload.num_files, 'file')}, {format_size(workload.num_bytes)}, about "
@@ -51,14 +51,14 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
     rows = [
         (s.name, format_count(s.num_shards), format_count(s.num_examples), format_size(s.num_bytes),
          format_size(s.num_framed_bytes), format_size(s.num_bytes / max(1, s.num_shards)), format_count(s.num_groups))
-        for s in told.splits
+        for s in cost.splits
     ]  # fmt: skip
     headings = ("split", "shards", "examples", "size", "uncompressed", "mean shard", "groups")
     print_columns(console, headings, rows, num_left=1)
     print_columns(
-        console, (f"on {setting.engine}", "", ""), _needs(workload, setting, told), last_is_left=True, num_left=1
+        console, (f"on {setting.engine}", "", ""), _needs(workload, setting, cost), last_is_left=True, num_left=1
     )
-    findings = find(workload, setting, told)
+    findings = find(workload, setting, cost)
     for finding in findings:
         console.print()
         word, style = ("cannot work", "bold red") if finding.is_fatal else ("warning", "yellow")
@@ -72,7 +72,7 @@ def print_forecast(workload: Workload, setting: Setting) -> None:
         print_prose(console, Text(_way_out(workload, setting)))
 
 
-def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[str, str, str]]:
+def _needs(workload: Workload, setting: Setting, cost: Forecast) -> list[tuple[str, str, str]]:
     at_once = format_number(setting.num_workers, "worker")
     if (pieces := pieces_a_worker(setting)) > 1:
         at_once = f"{at_once} of {pieces} pieces of work at the same time"
@@ -81,31 +81,39 @@ def _needs(workload: Workload, setting: Setting, told: Forecast) -> list[tuple[s
     place = "removed at the end" if is_one_machine(setting) else "on storage that all workers share"
     place = "in the work folder's store" if is_carried else place
     carried = "records, in chunks" if is_carried else "descriptors; records lie in the spool"
-    manifest = format_size(told.manifest_bytes)
+    manifest = format_size(cost.manifest_bytes)
     manifest = f"up to {manifest}" if workload.manifest is None else manifest
     rows = [
-        ("input splits", format_count(told.num_input_splits), "parts of the inputs that are read in one go"),
-        ("groups", format_count(told.num_groups), f"of {format_size(told.max_group_bytes)}, each ordered in memory"),
-        ("shuffle", format_size(told.shuffle_bytes), f"{format_count(told.shuffle_elements)} elements: {carried}"),
-        ("spool", format_size(told.spool_bytes), f"{format_number(told.num_runs, 'run')}, {place}"),
-        ("disk", format_size(told.disk_bytes), f"{whose}, for {disk_holds(setting)}"),
-        ("memory", format_size(told.worker_bytes), f"{whose}, with {at_once}"),
-        ("gathering", format_size(told.gather_bytes), "memory of the one worker that lays out and commits"),
-        ("requests", format_count(told.num_put_requests), "files put"),
-        ("", format_count(told.num_input_requests), "reads of the inputs at least"),
-        ("", format_count(told.num_spool_requests), "reads of the spool"),
-        ("manifest", manifest, f"and a shard table of {format_size(told.table_bytes)}"),
+        ("input splits", format_count(cost.num_input_splits), "parts of the inputs that are read in one go"),
+        (
+            "groups",
+            format_count(cost.num_groups),
+            f"of {format_size(cost.max_group_bytes)}, each ordered in memory",
+        ),
+        (
+            "shuffle",
+            format_size(cost.shuffle_bytes),
+            f"{format_count(cost.shuffle_elements)} elements: {carried}",
+        ),
+        ("spool", format_size(cost.spool_bytes), f"{format_number(cost.num_runs, 'run')}, {place}"),
+        ("disk", format_size(cost.disk_bytes), f"{whose}, for {disk_holds(setting)}"),
+        ("memory", format_size(cost.worker_bytes), f"{whose}, with {at_once}"),
+        ("gathering", format_size(cost.gather_bytes), "memory of the one worker that lays out and commits"),
+        ("requests", format_count(cost.num_put_requests), "files put"),
+        ("", format_count(cost.num_input_requests), "reads of the inputs at least"),
+        ("", format_count(cost.num_spool_requests), "reads of the spool"),
+        ("manifest", manifest, f"and a shard table of {format_size(cost.table_bytes)}"),
     ]
     return [row for row in rows if row[1] not in ("0", "0 B")]
 
 
 def _way_out(workload: Workload, setting: Setting) -> str:
-    cleared, told = clear(workload, setting)
+    cleared, cost = clear(workload, setting)
     options = " ".join(_options(setting, cleared))
-    if find(workload, cleared, told):
+    if find(workload, cleared, cost):
         return "No setting does away with all of it."
     many = f" in each of {format_count(cleared.num_datasets)} datasets" if cleared.num_datasets > 1 else ""
-    return f"This works: {options} ({format_number(told.num_shards, 'shard')}{many})"
+    return f"This works: {options} ({format_number(cost.num_shards, 'shard')}{many})"
 
 
 def _options(before: Setting, after: Setting) -> list[str]:

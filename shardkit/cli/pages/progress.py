@@ -176,15 +176,15 @@ def planning(display: Display) -> Iterator[None]:
 
 @contextlib.contextmanager
 def converting(
-    display: Display, plan: Plan, told: Callable[[], tuple[Totals, int | None]] | None = None
+    display: Display, plan: Plan, read_progress: Callable[[], tuple[Totals, int | None]] | None = None
 ) -> Iterator[None]:
     """Shows how far the conversion of a plan is.
 
     Args:
         display: To show it on.
         plan: Of the conversion.
-        told: Returns what all workers counted, and the bytes of all shards, None before that is known; where workers
-            share no disk with the command.
+        read_progress: Returns what all workers counted, and the bytes of all shards, None before that is known. Only
+            where workers share no disk with the command.
     """
     num_input_bytes = sum(s.num_bytes for s in plan.input_splits)
     num_framed_bytes: int | None = None
@@ -192,14 +192,14 @@ def converting(
     def look() -> tuple[Phase, ...]:
         nonlocal num_framed_bytes
         before: tuple[Phase, ...] = ()
-        if told is None:
+        if read_progress is None:
             totals = read_totals(plan.work_path("progress"))
         else:
-            totals, num_framed_bytes = told()
+            totals, num_framed_bytes = read_progress()
             before = (Phase("waiting for workers"),)
             if totals == Totals():
                 return before
-        if told is None and num_framed_bytes is None and totals.num_input_bytes >= num_input_bytes:
+        if read_progress is None and num_framed_bytes is None and totals.num_input_bytes >= num_input_bytes:
             with contextlib.suppress(FileNotFoundError):
                 num_framed_bytes = sum(s.num_bytes for s in load_layout(plan).splits)
         has_first_pass = plan.recipe.reads_twice or totals.num_first_pass_bytes > 0

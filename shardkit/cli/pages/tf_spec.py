@@ -110,11 +110,11 @@ def _decoding(feature: Feature) -> list[str]:
 
 
 def _comment(feature: Feature) -> str:
-    told = [_meaning(feature)]
+    remarks = [_meaning(feature)]
     if feature.nullable:
         empty = feature.num_values is None
-        told.append(f"null is {'an empty list' if empty else _null(feature)}")
-    words = "; ".join(filter(None, told))
+        remarks.append(f"null is {'an empty list' if empty else _null(feature)}")
+    words = "; ".join(filter(None, remarks))
     return f"  # {words}" if words else ""
 
 

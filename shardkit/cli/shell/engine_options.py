@@ -116,17 +116,17 @@ def engine_notes(engine: EngineOptions) -> tuple[str, ...]:
 
 def engine_rows(chosen: Sequence[Chosen], flags: Sequence[str]) -> list[tuple[str, str, str]]:
     """Returns name, value and reason of the settings that an engine would get, for a dry run."""
-    told = set(flags)
-    rows = [(c.setting.key, c.value or "-", _why(c, told)) for c in chosen if c.value is not None]
+    passed = set(flags)
+    rows = [(c.setting.key, c.value or "-", _why(c, passed)) for c in chosen if c.value is not None]
     return [*rows, *(("Beam", flag, "") for flag in without_secrets(flags))]
 
 
-def _why(chosen: Chosen, told: set[str]) -> str:
+def _why(chosen: Chosen, passed: set[str]) -> str:
     setting, value, is_typed = chosen
     if setting.flag is not None and value is not None:
         spelled = (f"--{setting.flag}={value}",) if setting.spell is None else setting.spell(value)
-        if not told.issuperset(spelled):
-            return "not told: a flag of Beam says otherwise"
+        if not passed.issuperset(spelled):
+            return "not set: a flag of Beam says otherwise"
     return "as asked for" if is_typed else setting.reason
 
 

@@ -20,7 +20,7 @@ import click
 
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
 from shardkit.runtime.early_signals import stopped_sentence
-from shardkit.runtime.process_limits import NO_MEMORY, memory_told
+from shardkit.runtime.process_limits import NO_MEMORY, describe_memory
 
 DEBUG_VARIABLE = "SHARDKIT_DEBUG"
 EXIT_BUG = 70
@@ -102,8 +102,8 @@ def show(explanation: Explanation, error: BaseException) -> None:
 
     first, *others = map(hide_secrets, explanation.lines)
     label = f"{explanation.label}:"
-    told = _wrapped(f"{label} {first}").replace(label, click.style(label, fg="red", bold=True), 1)
-    for line in (told, *(_wrapped(f"  {line}") for line in others)):
+    headline = _wrapped(f"{label} {first}").replace(label, click.style(label, fg="red", bold=True), 1)
+    for line in (headline, *(_wrapped(f"  {line}") for line in others)):
         click.echo(line, err=True, color=color)
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         trace = redact(hide_secrets("".join(traceback.format_exception(error)).rstrip()))
@@ -151,13 +151,13 @@ def _translate(error: BaseException) -> ShardkitError | None:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         return missing_extra(*extra) if extra else None
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
-        told = memory_told()
+        memory = describe_memory()
         step = "Free some, then run the same command again"
         return OutOfSpaceError(
             NO_MEMORY,
             where=next(iter(getattr(error, "__notes__", ())), None),
-            why=told,
-            next_step=step if told is None else "Run the same command again with a larger --max-memory",
+            why=memory,
+            next_step=step if memory is None else "Run the same command again with a larger --max-memory",
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpaceError("no space left", where=_file_of(error), next_step="Free some space, then run it again")

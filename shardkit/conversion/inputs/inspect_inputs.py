@@ -344,9 +344,9 @@ def _without_damaged(
     if any(f.num_bytes for f in sound):
         return sound, damaged
     if len(damaged) > 1 and not isinstance(error, UsageError):
-        told = [f"{printable(d.file.name)}: {d.reason}" for d in damaged[:MAX_SAMPLES]]
-        more = [f"and {format_count(len(damaged) - len(told))} more"] if len(damaged) > len(told) else []
-        raise BadInputError("no input file can be read", why="; ".join(told + more))
+        reasons = [f"{printable(d.file.name)}: {d.reason}" for d in damaged[:MAX_SAMPLES]]
+        more = [f"and {format_count(len(damaged) - len(reasons))} more"] if len(damaged) > len(reasons) else []
+        raise BadInputError("no input file can be read", why="; ".join(reasons + more))
     return files, ()
 
 

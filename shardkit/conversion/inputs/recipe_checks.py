@@ -70,10 +70,10 @@ def check_against_recipe(
         asked, held = _value(options, path), _value(recipe, path)
         if asked != held and (asked != _value(defaults, path) if given is None else name in given):
             is_there = held is not None and held is not False and held != ()
-            told = f"--{name}{_shown(field.write(written))}" if is_there else f"no --{name}"
+            wanted = f"--{name}{_shown(field.write(written))}" if is_there else f"no --{name}"
             raise UsageError(
                 f"--{name} contradicts the dataset that is appended to",
-                why=f"it was made with {told}",
+                why=f"it was made with {wanted}",
                 next_step=f"Leave out --{name}, or make a separate dataset at another destination",
             )
     for name, file in (("schema", options.schema_path), ("recipe", options.recipe_path)):

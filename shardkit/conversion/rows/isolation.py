@@ -28,7 +28,7 @@ from shardkit.conversion.rows.attempts import (
 )
 from shardkit.conversion.rows.crash_records import load_crash_record, narrow, narrow_at_first, save_crash_record
 from shardkit.errors import BadInputError, OutOfSpaceError, ShardkitError, StorageError
-from shardkit.runtime.process_limits import NO_MEMORY, leave_if_memory_is_short, memory_told
+from shardkit.runtime.process_limits import NO_MEMORY, describe_memory, leave_if_memory_is_short
 from shardkit.sources.base import InputSplit
 from shardkit.units import format_count
 
@@ -110,7 +110,7 @@ def run_isolated(plan: Plan, input_split_index: int, step: Step) -> None:
             raise OutOfSpaceError(
                 f"{NO_MEMORY} to read a file",
                 where=plan.files[max(split.file_start, place.file_index)].name,
-                why=memory_told() or "--max-memory says how much a process may ask for",
+                why=describe_memory() or "--max-memory says how much a process may ask for",
                 next_step="Run the same command again with a larger --max-memory",
             )
         crash_record = load_crash_record(plan, input_split_index)

@@ -110,8 +110,8 @@ class _Pace:
         """Takes note of how long so many rows took."""
         if num_rows == 0:
             return
-        fitting = int(num_rows * _SLICE_SECONDS / max(seconds, 1e-6))
-        self.rows = max(1, min(fitting, 64 * self.rows))
+        affordable = int(num_rows * _SLICE_SECONDS / max(seconds, 1e-6))
+        self.rows = max(1, min(affordable, 64 * self.rows))
 
 
 def _read(

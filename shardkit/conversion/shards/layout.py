@@ -96,10 +96,10 @@ def _why_empty(plan: Plan, extracted: Sequence[Extracted]) -> str:
         return sum(sum(getattr(part, counts).values()) for part in extracted)
 
     samples = bad_row_samples(plan, extracted)
-    told = f": {'; '.join(samples)}" if samples else ""
+    listed = f": {'; '.join(samples)}" if samples else ""
     num_damaged = count_damaged(plan, extracted)
     if not total("rows_by_file"):
-        return f"{format_number(num_damaged, 'file')} rejected whole{told}" if told else "the inputs hold no rows"
+        return f"{format_number(num_damaged, 'file')} rejected whole{listed}" if listed else "the inputs hold no rows"
     parts = [
         f"{format_count(total(counts))} {words}"
         for counts, words in (
@@ -112,7 +112,7 @@ def _why_empty(plan: Plan, extracted: Sequence[Extracted]) -> str:
     ]
     if num_damaged:
         parts.append(f"{format_number(num_damaged, 'file')} rejected whole")
-    return ", ".join(parts) + told
+    return ", ".join(parts) + listed
 
 
 def load_layout(plan: Plan) -> Layout:

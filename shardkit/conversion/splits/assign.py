@@ -97,14 +97,14 @@ def _is_ordered(feature: Feature) -> bool:
 def _by_file(rows: RowBatch, recipe: Recipe, files: Sequence[RawFile]) -> npt.NDArray[np.int64]:
     position_of = {share.name: i for i, share in enumerate(recipe.splits)}
     indices, inverse = np.unique(np.asarray(rows.file_indices, np.int64), return_inverse=True)
-    told = [split_of(files[index]) for index in indices.tolist()]
-    positions = np.array([position_of[split] for split in told if split is not None], dtype=np.int64)
+    named = [split_of(files[index]) for index in indices.tolist()]
+    positions = np.array([position_of[split] for split in named if split is not None], dtype=np.int64)
     return np.broadcast_to(positions[inverse], rows.batch.num_rows)
 
 
 def _by_word(words: pa.Array, recipe: Recipe) -> npt.NDArray[np.int64]:
     found = words.cast(pa.string()).dictionary_encode()
     position_of = {share.name: i for i, share in enumerate(recipe.splits)}
-    told = [split_for_word(word, position_of) for word in found.dictionary.to_pylist()]
-    positions = np.array([position_of[split] for split in told if split is not None], dtype=np.int64)
+    named = [split_for_word(word, position_of) for word in found.dictionary.to_pylist()]
+    positions = np.array([position_of[split] for split in named if split is not None], dtype=np.int64)
     return np.take(positions, np.asarray(found.indices.to_numpy(zero_copy_only=False), dtype=np.int64))

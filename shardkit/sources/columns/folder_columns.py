@@ -49,11 +49,11 @@ def differing_row(column: pa.Array, value: str | None, feature: Feature, file: R
 
 def differing_error(value: str | None, got: pa.Scalar, feature: Feature, where: str) -> UsageError:
     """Returns the error for a column that says something else than the folder."""
-    told = shown(got.as_py()) if got.is_valid and pa.types.is_primitive(got.type) else str(got)
+    value_shown = shown(got.as_py()) if got.is_valid and pa.types.is_primitive(got.type) else str(got)
     return UsageError(
         f"column {shown(feature.name)} says something else than the folder",
         where=where,
-        why=f"expected {'null' if value is None else shown(value)}, got {told}",
+        why=f"expected {'null' if value is None else shown(value)}, got {value_shown}",
         next_step="Correct the column, or rename the folder",
     )
 

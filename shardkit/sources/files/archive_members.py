@@ -133,15 +133,15 @@ class _Idle:
 
     def take(self, archive: RawFile, position: int, *, is_forward_only: bool) -> _Cursor | None:
         with self._lock:
-            fitting = [
+            candidates = [
                 c
                 for c in self._cursors
                 if (c.archive.path, c.archive.version, c.process) == (archive.path, archive.version, os.getpid())
                 and not (is_forward_only and c.position > position)
             ]
-            if not fitting:
+            if not candidates:
                 return None
-            best = max(fitting, key=lambda c: c.position)
+            best = max(candidates, key=lambda c: c.position)
             self._cursors.remove(best)
             return best
 

@@ -12,7 +12,7 @@ from shardkit.messages import shown
 JsonKind = Literal["int", "float", "bool", "string"]
 
 
-class MixedColumn(Exception):  # noqa: N818 - most become json columns, and are told in a note
+class MixedColumn(Exception):  # noqa: N818 - not an error: the column becomes json
     """A column that no type but `json` holds.
 
     Args:

@@ -161,15 +161,15 @@ def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions)
     by_split: dict[str, list[str]] = {}
     if layout.lists:
         for file in layout.lists:
-            told = split_in_name(file.name.rpartition("/")[2])
-            by_split.setdefault(told.split if told else "train", []).extend(read_names(file))
+            found_split = split_in_name(file.name.rpartition("/")[2])
+            by_split.setdefault(found_split.split if found_split else "train", []).extend(read_names(file))
     elif len(layout.labels) > 1 and layout.kind in ("table", "common voice", "coco") and not splits_in_names(media):
         for file in layout.labels:
-            told = split_in_name(file.name)
-            if told is None:
+            found_split = split_in_name(file.name)
+            if found_split is None:
                 return {}
             names = read_labels(layout.only(file), (file,), options, None).names
-            by_split.setdefault(told.split, []).extend(names)
+            by_split.setdefault(found_split.split, []).extend(names)
     if len(by_split) < 2:
         return {}
     found: dict[str, str] = {}

@@ -77,7 +77,7 @@ class LibsvmSource(TextSource):
             return options
         least, largest = 1, 0
         for file in files:
-            for rows in _fitting_rows(file, None):
+            for rows in _good_rows(file, None):
                 found = rows.indices
                 least, largest = int(min(found.min(initial=1), least)), int(max(found.max(initial=0), largest))
         size = largest - least + 1
@@ -104,7 +104,7 @@ class LibsvmSource(TextSource):
         for file in sample_files(filled):
             if error := other_encoding(read_head(file, file_types.HEAD_BYTES), file):
                 raise error
-            parts += _fitting_rows(file, HEAD_BYTES)
+            parts += _good_rows(file, HEAD_BYTES)
         labels = pa.concat_arrays([part.labels for part in parts])
         single = pc.list_flatten(pc.split_pattern(labels, ","))
         are_several = bool(pc.any(pc.match_substring(labels, ",")).as_py())
@@ -161,7 +161,7 @@ def _line(number: str) -> str:
     return rf"^\s*{number}(?:,{number})*{_PAIRS}"
 
 
-def _fitting_rows(file: RawFile, num_bytes: int | None) -> Iterator[_Rows]:
+def _good_rows(file: RawFile, num_bytes: int | None) -> Iterator[_Rows]:
     """Yields the rows of a file, up to so many bytes, without lines that are none: reading names those."""
     if not file.num_bytes:
         return
