@@ -15,8 +15,8 @@ import msgspec
 from rich.console import Console
 
 from beam_pipelines.engines.settings import EngineOptions
+from shardkit.cli.all_types import notes_on_types, of_all_rows, with_all_types
 from shardkit.cli.pages.convert_page import (
-    notes_on_types,
     rounding_notes,
     show_dry_run,
     show_note,
@@ -111,7 +111,9 @@ def convert(
     except NarrowTypesError as error:
         if not prepared.plan.inferred:
             raise
-        before, prepared = prepared, _with_all_types(prepared, options, display, error)
+        before = prepared
+        with _planning(display, options):
+            prepared = with_all_types(before, options, error)
         if found := notes_on_types(before, prepared, error):
             show_plan(console, prepared.plan, found)
         made = _run(prepared, num_workers, engine, display)
@@ -127,7 +129,7 @@ def _prepared(options: ConvertRequest, display: Display) -> Prepared:
     except NarrowTypesError:
         # --limit reads rows to plan.
         with _planning(display, options):
-            return prepare(_of_all_rows(options))
+            return prepare(of_all_rows(options))
 
 
 @contextlib.contextmanager
@@ -159,23 +161,6 @@ class _Made(NamedTuple):
     bad_rows: list[str]
     num_kept_bytes: int
     peak_bytes: int | None
-
-
-def _of_all_rows(options: ConvertRequest) -> ConvertRequest:
-    return msgspec.structs.replace(options, source=msgspec.structs.replace(options.source, types_of_all_rows=True))
-
-
-def _with_all_types(
-    prepared: Prepared, options: ConvertRequest, display: Display, error: NarrowTypesError | None = None
-) -> Prepared:
-    """Returns the plan with the types of all rows; raises the error of a row that other types do not help."""
-    with _planning(display, options):
-        again = prepare(_of_all_rows(options))
-    is_same = again.plan.transforms.input_features == prepared.plan.transforms.input_features
-    if error is not None and error.where is not None and is_same and again.plan.recipe.on_bad_record == "fail":
-        remove_work_folder(again.plan)
-        raise error
-    return again
 
 
 def _run(prepared: Prepared, asked_workers: int | None, engine: EngineOptions, display: Display) -> _Made:
@@ -312,7 +297,9 @@ def _dry_run(
         try:
             prepared = _prepared(options, display)
             if prepared.plan.inferred and sum(f.num_bytes for f in prepared.plan.files) <= ALL_ROWS_BYTES:
-                prepared = _with_all_types(prepared, options, display)
+                # An option may name a column as the first rows have it.
+                with contextlib.suppress(UsageError), _planning(display, options):
+                    prepared = prepare(of_all_rows(options))
         except NothingNew as nothing:
             show_nothing_new(Console(highlight=False), nothing, options.destination)
             return

@@ -18,7 +18,7 @@ from shardkit.conversion.rows.small_files import join_batches
 from shardkit.conversion.rows.unknown_splits import without_unknown_splits
 from shardkit.errors import BadInputError, DamagedFileError, NarrowTypesError, UsageError
 from shardkit.features import Features
-from shardkit.messages import shown
+from shardkit.messages import printable, shown
 from shardkit.sources import source_of
 from shardkit.sources.base import (
     MAX_RAW_BYTES,
@@ -74,9 +74,12 @@ def _refuse_narrow(plan: Plan, rows: RowBatch) -> None:
     rounded = next((name for name, count in rows.num_rounded.items() if count and name in plan.inferred), None)
     rejected = next((row for row in rows.rejected if row.is_of_wider_type), None)
     if rejected is not None:
-        raise NarrowTypesError("a row that does not fit the types of the first rows", why=rejected.reason)
+        where = ", ".join(filter(None, (printable(plan.files[rejected.file_index].name), rejected.position)))
+        raise NarrowTypesError("a row does not fit the types of the first rows", where=where, why=rejected.reason)
     if rounded is not None:
-        raise NarrowTypesError(f"values of column {shown(rounded)}", why="they would be rounded")
+        file = rows.file_indices if isinstance(rows.file_indices, int) else int(rows.file_indices[0])
+        what = f"values of column {shown(rounded)} in {printable(plan.files[file].name)}"
+        raise NarrowTypesError(what, why="they would be rounded")
 
 
 def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shardkit.errors import BadInputError, NarrowTypesError, NoRowsError, UsageError
 from shardkit.features import Feature, Features, arrow_schema, feature_from_arrow
-from shardkit.messages import shown
+from shardkit.messages import printable, shown
 from shardkit.runtime.threads import worker_threads
 from shardkit.sources.base import (
     BATCH_BYTES,
@@ -33,11 +33,12 @@ from shardkit.sources.columns.partitions import partition_features, partition_va
 from shardkit.sources.columns.row_json import row_as_json
 from shardkit.sources.columns.row_sizes import cuts, largest_size, row_sizes
 from shardkit.storage import files as storage
-from shardkit.units import format_size
+from shardkit.units import format_number, format_size
 
 MAX_BATCH_ROWS = 65_536
 
 _REMOTE_THREADS = 32
+_NOTED_COLUMNS = 5
 _CORRECT = "Correct the row, or declare the column in a --schema file"
 
 _T = TypeVar("_T")
@@ -132,6 +133,33 @@ def _unite(
                 unite_columns(other, other_file.name, schema, file.name, declared)
             raise
     return united
+
+
+def type_notes(schemas: Mapping[str, tuple[Column, ...]]) -> Iterator[str]:
+    """Yields a note for each column that has one type in some files and another one in others.
+
+    Args:
+        schemas: Columns by the name of the file.
+    """
+    types: dict[str, dict[str, str]] = {}
+    for columns in dict.fromkeys(schemas.values()):
+        file = next(file for file, own in schemas.items() if own is columns)
+        for column in columns:
+            if not pa.types.is_null(column.type_):
+                types.setdefault(column.name, {}).setdefault(_described(column), file)
+    several = {name: found for name, found in types.items() if len(found) > 1}
+    for name, found in list(several.items())[:_NOTED_COLUMNS]:
+        where = ", ".join(f"{type_} in {printable(file)}" for type_, file in list(found.items())[:_NOTED_COLUMNS])
+        yield f"column {shown(name)} is {where}: all are read as one type"
+    if len(several) > _NOTED_COLUMNS:
+        yield f"{format_number(len(several) - _NOTED_COLUMNS, 'more column')} of several types"
+
+
+def _described(column: Column) -> str:
+    try:
+        return feature_from_arrow(column.name, column.type_, nullable=True, where="").describe_type()
+    except UsageError:
+        return str(column.type_)
 
 
 def map_files(function: Callable[[RawFile], _T], files: Sequence[RawFile]) -> list[_T]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -26,7 +27,7 @@ from shardkit.sources.base import (
     place,
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, flatten_schema
-from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files
+from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files, type_notes
 from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.files.expansion_limit import largest_expansion
 from shardkit.sources.files.streams import guard_unchanged
@@ -113,15 +114,16 @@ class ColumnarSource(SourceSettings, ABC):
                 of a kind that is not read.
             BadInputError: If a file is damaged, or all are empty.
         """
-        features = infer_features(files, lambda file: self._columns(file, options), options)
+        features = infer_features(files, _schemas(self, files, options).__getitem__, options)
         return self._of_all_rows(files, features, options) if options.types_of_all_rows else features
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
-        """Returns notes on columns that some files lack, where that is allowed; else a schema says all."""
+        """Returns notes on columns of several types, and on those that some files lack, where that is allowed."""
+        schemas = _schemas(self, files, options)
+        notes = tuple(type_notes({file.name: columns for file, columns in schemas.items()}))
         if not options.union_by_name:
-            return ()
-        found = map_files(lambda file: self._columns(file, options), [f for f in files if f.num_bytes])
-        return tuple(union_notes([[column.name for column in columns] for columns in found]))
+            return notes
+        return (*notes, *union_notes([[column.name for column in columns] for columns in schemas.values()]))
 
     def split(self, files: tuple[RawFile, ...], options: SourceOptions) -> list[InputSplit]:
         """Cuts the files between their pieces; if there are few, large ones, those by their rows.
@@ -194,7 +196,8 @@ class ColumnarSource(SourceSettings, ABC):
             for f in features
         )
 
-    def _columns(self, file: RawFile, options: SourceOptions) -> tuple[Column, ...]:
+    def read_schema(self, file: RawFile, options: SourceOptions) -> tuple[Column, ...]:
+        """Returns the columns of a file."""
         with self._opened(file, options) as container:
             return container.columns()
 
@@ -281,3 +284,14 @@ def refuse_compressed(file: RawFile, what: str) -> None:
         raise UsageError(
             f"{what} inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
         )
+
+
+# Cached: `notes` is asked behind `infer`. Equal schemas of many files are kept once.
+@functools.lru_cache(maxsize=1)
+def _schemas(
+    source: ColumnarSource, files: tuple[RawFile, ...], options: SourceOptions
+) -> Mapping[RawFile, tuple[Column, ...]]:
+    filled = [file for file in files if file.num_bytes]
+    found = map_files(lambda file: source.read_schema(file, options), filled)
+    known: dict[tuple[Column, ...], tuple[Column, ...]] = {}
+    return {file: known.setdefault(columns, columns) for file, columns in zip(filled, found, strict=True)}

@@ -12,6 +12,7 @@ from shardkit.errors import UsageError
 from shardkit.messages import shown
 
 _LISTED_COLUMNS = 50
+_NOTHING = object()
 
 
 def is_dropped(name: str, dropped: Iterable[str]) -> bool:
@@ -53,7 +54,7 @@ def wanted_fields(schema: pa.Schema, dropped: Sequence[str]) -> list[int] | None
 
 
 def without_keys(row: dict[str, Any], dropped: Sequence[str]) -> set[str]:
-    """Takes keys out of an object, in place, and returns those that were there.
+    """Takes keys out of an object, in place, and returns those that were there. Objects that it empties go too.
 
     Args:
         row: The object.
@@ -64,14 +65,21 @@ def without_keys(row: dict[str, Any], dropped: Sequence[str]) -> set[str]:
         if name in row:
             del row[name]
             found.add(name)
-        *parents, leaf = name.split("/")
-        below: Any = row
-        for parent in parents:
-            below = below.get(parent) if isinstance(below, dict) else None
-        if parents and isinstance(below, dict) and leaf in below:
-            del below[leaf]
+        if "/" in name and _take(row, name.split("/")):
             found.add(name)
     return found
+
+
+def _take(row: dict[str, Any], path: Sequence[str]) -> bool:
+    first, *rest = path
+    if not rest:
+        return row.pop(first, _NOTHING) is not _NOTHING
+    below = row.get(first)
+    if not isinstance(below, dict) or not _take(below, rest):
+        return False
+    if not below:
+        del row[first]
+    return True
 
 
 def _is_wanted(field: pa.Field, name: str, dropped: Sequence[str]) -> bool:

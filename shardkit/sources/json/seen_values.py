@@ -35,10 +35,11 @@ class Seen(msgspec.Struct):
         scalar_place: Where a single value was first seen; None if never.
         is_nested: Whether some list held an object, a list or a null.
         shapes: Of all lists, once one is nested; None of one that has no shape. Two of them decide.
-        exact_integers: Whether float64 holds all integers.
+        first_values: The first value of each kind.
+        first_inexact: The first integer that float64 may not hold, and where it was seen.
         first_beyond: The first integer that int64 does not hold, and where it was seen.
         fits_float32: Whether float32 holds all numbers to the last digit.
-        first_float: The first value that is no integer.
+        are_unsigned: Whether uint64 holds all integers.
         first_wide: The first number that float32 does not hold, and where it was seen.
     """
 
@@ -47,10 +48,11 @@ class Seen(msgspec.Struct):
     scalar_place: str | None = None
     is_nested: bool = False
     shapes: set[tuple[int, ...] | None] = set()
-    exact_integers: bool = True
+    first_values: dict[JsonKind, object] = {}
+    first_inexact: tuple[int, str] | None = None
     first_beyond: tuple[int, str] | None = None
     fits_float32: bool = True
-    first_float: float | None = None
+    are_unsigned: bool = True
     first_wide: tuple[float, str] | None = None
 
 
@@ -70,19 +72,25 @@ def dtype_of(path: str, seen: Seen) -> str:
             raise MixedColumn(f"column {shown(path)} holds integers beyond int64", seen.first_beyond[1])
         return "int64" if seen.first_beyond is None else "string"
     if set(kinds) <= {"int", "float"}:
-        if not seen.exact_integers:
-            raise MixedColumn(f"column {shown(path)} mixes floats with integers that no float holds", seen.kinds["int"])
+        if seen.first_inexact is not None:
+            value, place = seen.first_inexact
+            what = f"column {shown(path)} mixes floats with integers that no float holds"
+            raise MixedColumn(what, f"{value} in {place}", f"--cast {shlex.quote(f'{path}=float64')} rounds them")
         return "float32" if seen.fits_float32 else "float64"
     first = kinds[0]
     other = next(k for k in kinds if {k, first} != {"int", "float"} and k != first)
     dtype = {"int": "int64", "float": "float64"}.get(first, first)
     fate = "makes text of all" if first == "string" else "makes bad rows of the others"
     advice = f"--cast {shlex.quote(f'{path}={dtype}')} {fate}" if seen.list_place is None else None
-    raise clash(path, f"{first} values", seen.kinds[first], f"{other} values", seen.kinds[other], advice)
+    why = ", ".join(f"{kind} {_shown(seen.first_values[kind])} in {seen.kinds[kind]}" for kind in (first, other))
+    raise clash(path, f"{first} values", f"{other} values", why, advice)
 
 
-def clash(path: str, one: str, here: str, other: str, there: str, advice: str | None = None) -> MixedColumn:
-    """Returns the error of a column with values of two kinds, each with its place."""
-    return MixedColumn(
-        f"column {shown(path)} has both {one} and {other}", f"{one} in {here}, {other} in {there}", advice
-    )
+def clash(path: str, one: str, other: str, why: str, advice: str | None = None) -> MixedColumn:
+    """Returns the error of a column with values of two kinds; `why` says where they are."""
+    advice = advice or "--on-bad-record skip makes bad rows of those that are fewer"
+    return MixedColumn(f"column {shown(path)} has both {one} and {other}", why, advice)
+
+
+def _shown(value: object) -> str:
+    return shown(value) if isinstance(value, str) else str(value).lower()

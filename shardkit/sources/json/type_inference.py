@@ -160,18 +160,20 @@ class ShapeObserver:
         types = list(map(type, values))
         for type_ in sorted(set(types), key=types.index):
             seen.kinds.setdefault(_KINDS[type_], places[types.index(type_)])
+            seen.first_values.setdefault(_KINDS[type_], values[types.index(type_)])
         self._note_numbers(path, seen, list(zip(values, places, types, strict=True)))
 
     def _note_numbers(self, path: str, seen: Seen, values: list[tuple[Any, str, type]]) -> None:
         integers, floats = ({v for v, _, t in values if t is type_} for type_ in (int, float))
-        if floats and seen.first_float is None:
-            seen.first_float = next(v for v, _, t in values if t is float)
         if not all(map(math.isfinite, floats)):
             self._not_finite.setdefault(path, next(p for v, p, _ in values if _holds_not_finite(v)))
             floats = set(filter(math.isfinite, floats))
         if integers:
-            seen.exact_integers &= min(integers) >= -_EXACT_INTEGER and max(integers) <= _EXACT_INTEGER
-            if seen.first_beyond is None and not (min(integers) in _INT64 and max(integers) in _INT64):
+            least, most = min(integers), max(integers)
+            seen.are_unsigned &= least >= 0 and most < 2**64
+            if seen.first_inexact is None and not (least >= -_EXACT_INTEGER and most <= _EXACT_INTEGER):
+                seen.first_inexact = next((v, p) for v, p, t in values if t is int and abs(v) > _EXACT_INTEGER)
+            if seen.first_beyond is None and not (least in _INT64 and most in _INT64):
                 seen.first_beyond = next((v, p) for v, p, t in values if t is int and v not in _INT64)
         if seen.fits_float32 and not (_fit_float32(integers) and _fit_float32(floats)):
             seen.fits_float32 = False
@@ -183,8 +185,12 @@ class ShapeObserver:
         if dtype == "float64" and seen.first_wide is not None:
             return f"{seen.first_wide[0]!r} in {seen.first_wide[1]}"
         if dtype in ("float32", "float64") and "float" in seen.kinds:
-            return f"{seen.first_float!r} in {seen.kinds['float']}"
+            return f"{seen.first_values['float']!r} in {seen.kinds['float']}"
         return None
+
+    def has_large_integers(self) -> bool:
+        """Returns whether some column holds an integer that int64 does not hold."""
+        return any(seen.first_beyond is not None for seen in self._seen.values())
 
     def place_of(self, name: str) -> str | None:
         """Returns where a column was first seen."""
@@ -215,7 +221,10 @@ class ShapeObserver:
             if any(parent in maps for parent in parents(path)):
                 continue
             if (other := self._seen.get(path)) is not None and (place := other.scalar_place or other.list_place):
-                self._refuse_or_note(clash(path, "an object", objects.place, "a value", place), takes_mixed)
+                self._refuse_or_note(
+                    clash(path, "an object", "a value", f"an object in {objects.place}, a value in {place}"),
+                    takes_mixed,
+                )
             elif not objects.is_map:
                 continue
             maps[path] = make_feature(path, "json", nullable=True)
@@ -234,15 +243,13 @@ class ShapeObserver:
         shape: tuple[int | None, ...] = sizes or ((None,) if seen.list_place else ())
         try:
             if seen.list_place and seen.scalar_place:
-                raise clash(path, "a list", seen.list_place, "a single value", seen.scalar_place)
+                why = f"a list in {seen.list_place}, a single value in {seen.scalar_place}"
+                raise clash(path, "a list", "a single value", why)
             dtype = dtype_of(path, seen)
             if dtype == "string" and seen.first_beyond is not None:
                 value, place = seen.first_beyond
-                cast = shlex.quote(f"{path}=uint64")
-                self.notes.append(
-                    f"column {shown(path)} is string, because {value} in {place} is beyond int64; --cast {cast} takes "
-                    "integers from 0 to 18446744073709551615"
-                )
+                advice = f"; --cast {shlex.quote(f'{path}=uint64')} makes numbers of it" if seen.are_unsigned else ""
+                self.notes.append(f"column {shown(path)} is string, because {value} in {place} is beyond int64{advice}")
             return make_feature(path, dtype, shape, nullable=True)
         except MixedColumn as error:
             self._refuse_or_note(error, takes_mixed)

@@ -12,7 +12,7 @@ from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageE
 from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile
-from shardkit.sources.columns.dropped_columns import check_dropped, without_keys
+from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, without_keys
 from shardkit.sources.json.seen_values import MixedColumn
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, parents, why_no_name
 
@@ -77,11 +77,24 @@ def infer_features(
     _check_no_columns([row for part in parts for found in part for row in found])
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
-    found = _reconcile(parts, all_rows, tolerates_bad_rows)
+    found = _reconcile(parts, _without(all_rows, dropped), tolerates_bad_rows)
     check_dropped(dropped, [*(f.name for f in found.features), *seen, *others], "the rows that were looked at")
+    inner = next((n for n in dropped for f in found.features if f.is_json and n.startswith(f"{f.name}/")), None)
+    if inner is not None:
+        raise UsageError(
+            f"--drop-columns {inner} names a part of a json column",
+            next_step=f"Leave out all of it with {drop_option([inner.partition('/')[0]])}, or the part with --map",
+        )
     if not found.features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
     return found
+
+
+def _without(parts: Iterable[Rows], dropped: tuple[str, ...]) -> Iterator[Rows]:
+    for rows in parts:
+        for _, row in rows if dropped else ():
+            without_keys(row, dropped)
+        yield rows
 
 
 def _check_no_columns(rows: Rows) -> None:
@@ -129,7 +142,7 @@ def _observe(parts: Iterable[Rows], all_rows: Iterable[Rows], *, takes_mixed: bo
         is_any = True
         observer.add([row for row in rows if _is_of({} if takes_mixed else kinds, row[1])])
     if not is_any:
-        return Inferred(features, notes)
+        return Inferred(features, (*notes, *_file_notes(observer, features)))
     observer.notes.clear()
     wider = observer.features(takes_mixed=takes_mixed)
     return Inferred(wider, (*observer.notes, *_wider_notes(observer, features, wider)))
@@ -139,7 +152,8 @@ def _wider_notes(observer: ShapeObserver, first: Features, wider: Features) -> I
     dtypes = {f.name: f.dtype for f in first}
     for feature in wider:
         name, before = feature.name, dtypes.get(feature.name)
-        if before is None and (place := observer.place_of(name)) is not None:
+        had_parts = any(other.startswith(f"{name}/") for other in dtypes)
+        if before is None and not had_parts and (place := observer.place_of(name)) is not None:
             yield f"column {shown(name)} is first seen in {place}; rows without it hold null"
         elif before is not None and before != feature.dtype and (why := observer.why_wider(name, feature.dtype)):
             otherwise = "rounds it" if before == "float32" else "makes it a bad row"
@@ -147,6 +161,17 @@ def _wider_notes(observer: ShapeObserver, first: Features, wider: Features) -> I
                 f"column {shown(name)} is {feature.dtype}, and not {before} as in the first rows, because of {why}; "
                 f"--cast {shlex.quote(f'{name}={before}')} {otherwise}"
             )
+
+
+def _file_notes(observer: ShapeObserver, features: Features) -> Iterator[str]:
+    """Yields a note for each column of numbers whose type comes from another file than the first that has it."""
+    for feature in features:
+        why, place = observer.why_wider(feature.name, feature.dtype), observer.place_of(feature.name)
+        if why is not None and place is not None and not why.endswith(f" in {place}"):
+            files = (text.rpartition(", ")[0].rpartition(" in ")[2] for text in (why, f" in {place}"))
+            if len(set(files)) > 1:
+                type_ = feature.describe_type()
+                yield f"column {shown(feature.name)} is {type_}, because of {why}: numbers of other files need less"
 
 
 def _kind_of(feature: Feature) -> str:

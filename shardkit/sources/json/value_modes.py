@@ -65,7 +65,9 @@ def _shown_mode(feature: Feature, sample: Any) -> Mode:
 
 def _fits(sample: Any, feature: Feature) -> bool:
     try:
-        cast_column(pa.array([sample]), feature.with_shape(()))
+        # Arrow holds no integer beyond uint64; as text it fits.
+        is_large = isinstance(sample, int) and not -(2**63) <= sample < 2**63
+        cast_column(pa.array([str(sample) if is_large else sample]), feature.with_shape(()))
     except (pa.ArrowInvalid, OverflowError, BadValueError, UsageError):
         return False
     return True

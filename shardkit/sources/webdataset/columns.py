@@ -164,7 +164,8 @@ def _json_features(extension: str, values: list[tuple[str, bytes]]) -> list[Feat
         if not rows or any(set(row) != set(rows[0][1]) for _, row in rows):
             return []
         observer.add(rows)
-        found = observer.features()
+        # Text of large integers would be one more type of the same key.
+        found = () if observer.has_large_integers() else observer.features()
     except (msgspec.DecodeError, MixedColumn, UsageError, UnicodeError, RecursionError):
         return []
     return [msgspec.structs.replace(f, name=f"{extension}/{f.name}") for f in found]
@@ -185,12 +186,23 @@ def _npy_feature(extension: str, values: list[tuple[str, bytes]], nullable: bool
                 ) from error
     dtypes = {h.dtype for h in headers}
     shapes = {h.shape for h in headers}
-    dtype = dtypes.pop() if len(dtypes) == 1 else None
+    dtype = _common_dtype(dtypes)
     if dtype is not None and len(shapes) == 1 and 0 not in (shape := next(iter(shapes))):
         return make_feature(extension, dtype, shape, nullable=nullable)
     if dtype is not None and all(len(shape) == 1 for shape in shapes):
         return make_feature(extension, dtype, (None,), nullable=nullable)
     return make_feature(extension, "bytes", nullable=nullable, media_type=_NPY_MEDIA_TYPE)
+
+
+def _common_dtype(dtypes: set[str]) -> str | None:
+    """Returns the least numeric type that holds all values of some, None if there is none."""
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
+    if not kinds or not kinds <= {"int", "uint", "float"} or ("float" in kinds and dtypes & {"int64", "uint64"}):
+        return None
+    common = np.result_type(*dtypes).name
+    return common if "float" in kinds or not common.startswith("float") else None
 
 
 def _unpacked(extension: str, values: list[tuple[str, bytes]], limit: int) -> list[tuple[str, bytes]]:
@@ -337,4 +349,6 @@ def _arrow_column(feature: Feature, arrays: list[npt.NDArray[Any] | None]) -> pa
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OverflowError):
+        return "an integer beyond int64"
     return str(error).removeprefix("JSON is malformed: ").replace("`$[0]", "`$")

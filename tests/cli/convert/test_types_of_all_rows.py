@@ -142,6 +142,7 @@ def test_a_member_that_comes_late_in_a_webdataset(tmp_path, capfd):
         ("json", b'{"x": 0.5}', b'{"x": 0.123456789012}', {"json/x": "float64"}, 0.123456789012, False),
         ("json", b'{"x": 7}', b'{"x": "w"}', {"json": "json"}, {"x": "w"}, True),
         ("json", b'{"x": 7}', b'{"y": 7}', {"json": "json"}, {"y": 7}, True),
+        ("json", b'{"x": 7}', b'{"x": 36893488147419103232}', {"json": "json"}, {"x": 2**65}, True),
     ],
 )
 def test_values_of_other_types_that_come_late_in_a_webdataset(
@@ -150,7 +151,7 @@ def test_values_of_other_types_that_come_late_in_a_webdataset(
     write_tar(tmp_path / "a.tar", {extension: usual}, {extension: late})
     code, told = convert(capfd, tmp_path / "a.tar", tmp_path / "out")
     assert code == 0, told
-    assert "sample '05500'" in told or "because of values of column 'json/x': they would be rounded" in told
+    assert "sample '05500'" in told or "because of values of column 'json/x' in a.tar: they would be rounded" in told
     assert features_of(tmp_path / "out") == {"__key__": "string"} | found
     (name,) = found
     assert rows_of(tmp_path / "out", "__key__")[5_500][name] == expected
@@ -251,6 +252,60 @@ def test_a_bad_row_beside_a_map_changes_no_type(tmp_path, capfd):
     assert code == 0
     assert f"{NUM_ROWS:,} rows in, {NUM_ROWS - 1:,} examples out, 1 rejected" in told
     assert features_of(tmp_path / "out") == {"id": "int64", "m": "json", "n": "int64", "new": "int64", "late": "string"}
+
+
+def test_columns_that_are_left_out_stay_out(tmp_path, capfd):
+    rows = [
+        {"id": n, "o": {"a": n, "b": 1}, "p": {"a": n}, "x": 0.1234567891 if n == LATE else 0.5}
+        for n in range(NUM_ROWS)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--drop-columns", "o/a,p/a")
+    assert code == 0, told
+    assert features_of(tmp_path / "out") == {"id": "int64", "o/b": "int64", "x": "float64"}
+
+
+def test_a_part_of_a_json_column_cannot_be_left_out(tmp_path, capfd):
+    rows = [{"id": 1, "o": {"a": 1, "b": 2}}, {"id": 2, "o": "flat"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", "--drop-columns", "o/a")
+    assert (code, "--drop-columns o/a names a part of a json column" in told) == (2, True)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize(
+    "option", [("--cast", "o/a=float32"), ("--rename", "o/a=c"), ("--select", 'SELECT "o/a" AS c FROM rows')]
+)
+def test_an_option_that_names_a_part_of_an_object_makes_a_bad_row_of_a_late_value(tmp_path, capfd, option, policy):
+    rows = [{"id": n, "o": "flat" if n == LATE else {"a": 1}} for n in range(NUM_ROWS)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out", *option, "--on-bad-record", policy)
+    assert (code, f"line {LATE + 1}" in told) == (3 if policy == "fail" else 0, True), told
+
+
+@pytest.mark.parametrize(
+    ("lines", "dtype", "found"),
+    [
+        (['{"v":9223372036854775809}', '{"v":null}'], "string", ["9223372036854775809", None]),
+        (['{"v":[18446744073709551616]}', '{"v":[]}'], "string[*]", [["18446744073709551616"], []]),
+        (['{"v":-9223372036854775809}', '{"v":1}'], "string", ["-9223372036854775809", "1"]),
+        (['{"v":0.5}', '{"v":9007199254740993}'], "json", [0.5, 9007199254740993]),
+    ],
+)
+def test_integers_that_no_number_holds_in_json(tmp_path, capfd, lines, dtype, found):
+    (tmp_path / "a.jsonl").write_text("".join(f'{line[:-1]},"id":{n}}}\n' for n, line in enumerate(lines)))
+    code, told = convert(capfd, tmp_path / "a.jsonl", tmp_path / "out")
+    assert (code, features_of(tmp_path / "out")["v"]) == (0, dtype), told
+    rows = rows_of(tmp_path / "out")
+    assert [list(row["v"]) if isinstance(found[0], list) else row["v"] for row in rows] == found
+
+
+def test_a_file_whose_numbers_change_a_type_is_named(tmp_path, capfd):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"v": 1}\n{"v": 2}\n')
+    (tmp_path / "in/b.jsonl").write_text('{"v": 0.1}\n')
+    code, told = convert(capfd, tmp_path / "in", tmp_path / "out")
+    assert (code, "column 'v' is float32, because of 0.1 in b.jsonl, line 1" in told) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def test_what_cannot_be_a_table_is_refused(tmp_path, lines, parts):
 @pytest.mark.parametrize(
     ("values", "notes"),
     [
-        ([1, "x"], ["int values in a.jsonl, line 1", "string values in a.jsonl, line 2"]),
-        ([9007199254740993, 0.5], ["no float holds", "line 1"]),
+        ([1, "x"], ["int 1 in a.jsonl, line 1", "string 'x' in a.jsonl, line 2"]),
+        ([9007199254740993, 0.5], ["no float holds", "9007199254740993 in a.jsonl, line 1"]),
         ([1, [1]], ["a list in a.jsonl, line 2", "a single value in a.jsonl, line 1"]),
         ([1, {"b": 1}], ["an object in a.jsonl, line 2", "a value in a.jsonl, line 1"]),
         ([[{"b": 1}], [{"c": "x", "d": [[]]}]], []),
         ([[[1, 2], [3]], None], []),
         ([[1, None], [2]], []),
-        ([[1, "x"], [True]], ["int values in a.jsonl, line 1"]),
+        ([[1, "x"], [True]], ["int 1 in a.jsonl, line 1"]),
         ([{}, {}], []),
         ([{f"key {i}": i} for i in range(40)], []),
         ([{"a/b": 1}, {'say "x"': 2}], []),
@@ -163,7 +163,7 @@ def test_files_whose_keys_hold_other_types_are_told_of(tmp_path, num_usual):
     assert {row["x"] for row in rows} == {"1", '"one"'}
     (told,) = JsonLinesSource().notes(list_inputs([str(path) for path in paths]).files, SourceOptions())
     assert "column 'x' has both int values and string values" in told
-    assert "int values in a.jsonl, line 1, string values in b.jsonl, line 1" in told
+    assert "int 1 in a.jsonl, line 1, string 'one' in b.jsonl, line 1" in told
 
 
 def test_keys_that_some_files_lack_are_null_there(tmp_path):
