@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.errors import BadInputError, DifferentSchemasError, NoRowsError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import format_of, has_image_suffix, suffix_of
-from shardkit.messages import printable
+from shardkit.messages import printable, shown
 from shardkit.sources import source_for
 from shardkit.sources.base import InputSplit, RawFile, Source, SourceOptions, settle
 from shardkit.sources.class_folders import are_class_documents, check_class_folders
@@ -112,14 +112,21 @@ def inspect_inputs(
     known = dict(declared)
     while True:
         try:
-            return inspect(options)
+            return _without_advice(inspect(options), known)
         except DifferentSchemasError as error:
             # No more than what is needed: the recipe holds it, and its hash names the dataset.
-            found = {name: declared_type(name, known) for name in error.columns}
-            needed = {name: dtype for name, dtype in found.items() if dtype is not None} | dict(options.declared)
+            types = {name: declared_type(name, known) for name in error.columns}
+            needed = {name: dtype for name, dtype in types.items() if dtype is not None} | dict(options.declared)
             if len(needed) == len(options.declared):
                 raise
             options = msgspec.structs.replace(options, declared=tuple(sorted(needed.items())))
+
+
+def _without_advice(inspected: InspectedInputs, declared: Mapping[str, str]) -> InspectedInputs:
+    # The type that such a note advises to declare is declared.
+    own = tuple(f"column {shown(name)} " for name in declared)
+    notes = (note for note in inspected.notes if not (note.startswith(own) and "--cast" in note))
+    return msgspec.structs.replace(inspected, notes=tuple(notes))
 
 
 def _inspect(
