@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -17,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 INPUTS = HERE / "inputs"
 DATASET = HERE / "dataset"
 EXPECTED = HERE / "expected.json"
+RUN = HERE / "run"
 
 # Libraries that decide bytes. With others, the records of the shards are compared, and no files.
 TOOLS = ("duckdb", "isal", "numpy", "pillow", "pyarrow", "soundfile", "soxr", "tokenizers", "zlib-ng")
@@ -65,6 +67,16 @@ CASES = {
         *("--seed", "9"),
     ],
 }
+
+
+def train(output, num_epochs, folder, *options):
+    """Trains on the whole dataset, and returns the metrics of each epoch. Everything lies in one folder."""
+    shutil.copytree(DATASET, folder / "people", dirs_exist_ok=True)
+    shutil.copy(INPUTS / "model.py", folder)
+    rate = ("--schedule", "constant", "--warmup-steps", "0", "--seed", "3")
+    model = ("--model", "model.py:build", "--label", "adult", "--global-batch-size", "16", "--epochs", num_epochs)
+    shardkit("train", "people", *model, *rate, "--output", output, *options, folder=folder)
+    return [json.loads(line) for line in (folder / output / "metrics.jsonl").read_text().splitlines()]
 
 
 def shardkit(*arguments, folder, code=0):

@@ -1,6 +1,7 @@
-"""Makes the golden files anew: inputs, a whole dataset, and `expected.json`, which says what datasets must be.
+"""Makes the golden files anew: inputs, a dataset, a training run, and `expected.json`, which says what datasets are.
 
     python -m tests.golden.make_golden expected    what the conversions give now, and the whole dataset
+    python -m tests.golden.make_golden run         a training run on the whole dataset, at the end of its first epoch
     python -m tests.golden.make_golden inputs      the raw files; they are committed, so this is rarely needed
 
 The files hold what shardkit 0.1.0 made. They tell whether later code still gives the same bytes, so make them anew only
@@ -18,7 +19,7 @@ import sys
 import wave
 from pathlib import Path
 
-from tests.golden.golden_cases import CASES, DATASET, EXPECTED, INPUTS, append, describe, shardkit, tools
+from tests.golden.golden_cases import CASES, DATASET, EXPECTED, INPUTS, RUN, append, describe, shardkit, tools, train
 
 NEUTRAL = Path("/tmp/golden")
 TOWNS = ("Ulm", "Köln", "Bonn", "Trier", "Aachen", "Halle", "Jena")
@@ -123,11 +124,25 @@ def make_expected():
     EXPECTED.write_text(json.dumps({"tools": tools(), "datasets": found}, indent=1, ensure_ascii=False) + "\n")
 
 
+def make_run():
+    """Trains for one epoch, and keeps what the second one needs."""
+    shutil.rmtree(NEUTRAL, ignore_errors=True)
+    NEUTRAL.mkdir()
+    try:
+        train("run", 1, NEUTRAL)
+        shutil.rmtree(RUN, ignore_errors=True)
+        shutil.copytree(NEUTRAL / "run", RUN, ignore=shutil.ignore_patterns("tensorboard", ".lock"))
+    finally:
+        shutil.rmtree(NEUTRAL)
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["inputs"]:
         make_tables()
         make_others()
     elif sys.argv[1:] == ["expected"]:
         make_expected()
+    elif sys.argv[1:] == ["run"]:
+        make_run()
     else:
         sys.exit(__doc__)

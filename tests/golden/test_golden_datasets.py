@@ -20,12 +20,14 @@ from tests.golden.golden_cases import (
     DECODED,
     EXPECTED,
     INPUTS,
+    RUN,
     append,
     convert,
     describe,
     manifest_of,
     shardkit,
     tools,
+    train,
 )
 from tests.support.campaign import in_campaign
 
@@ -112,6 +114,23 @@ def test_a_dataset_of_before_is_appended_to(copied, tmp_path):
     history = json.loads(shardkit("inspect", copied, "--history", "--json", folder=tmp_path))
     assert [(v["version"], v["appended_to"]) for v in history] == [(1, None), (2, 1)]
     assert shardkit("verify", copied, folder=tmp_path).startswith("ok")
+
+
+def test_a_training_run_of_before_goes_on_as_if_it_had_never_stopped(tmp_path):
+    shutil.copytree(RUN, tmp_path / "run")
+    before = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines()]
+    resumed = train("run", 2, tmp_path, "--resume")
+    assert (resumed[0], [epoch["step"] for epoch in resumed]) == (before[0], [6, 12])
+    unbroken = train("other", 2, tmp_path)
+    # Another processor may round otherwise.
+    for epoch, other in zip(resumed, unbroken, strict=True):
+        for part in ("train", "validation"):
+            assert epoch[part] == pytest.approx(other[part], rel=1e-4)
+
+
+def test_dask_gives_the_dataset_of_before(tmp_path):
+    shardkit("convert", *CASES["people"][:1], "people", *CASES["people"][1:], "--runner", "dask", folder=tmp_path)
+    check(describe(tmp_path / "people"), "people")
 
 
 def test_the_recipe_of_a_dataset_of_before_gives_it_again(tmp_path):
