@@ -21,8 +21,6 @@ PyMethodDef methods[] = {
      "decode_pieces([((frames, starts, lengths, ...), first, stop)], specs, gives_objects) -> (columns, int64 records with problems)"},
     {"put_objects", shardkit::put_objects, METH_VARARGS,
      "put_objects(array of objects, int32 offsets, data, is_text): each slice becomes str or bytes"},
-    {"decode_avro", shardkit::decode_avro, METH_VARARGS,
-     "decode_avro(pieces, fields, stop_bytes) -> (columns or None, rows, piece, rows of it, bytes of it)"},
     {"crc32c", shardkit::crc32c, METH_VARARGS, "crc32c(data, start=0) -> CRC32C of data, continued from start"},
     {"read_at", shardkit::read_at, METH_VARARGS,
      "read_at(descriptor, start, num_bytes, tail) -> (bytes of a file and the tail, CRC32C of the bytes)"},

@@ -68,7 +68,6 @@ PyObject* permutation(PyObject*, PyObject* args);
 PyObject* decode(PyObject*, PyObject* args);
 PyObject* decode_pieces(PyObject*, PyObject* args);
 PyObject* put_objects(PyObject*, PyObject* args);
-PyObject* decode_avro(PyObject*, PyObject* args);
 PyObject* count_keys(PyObject*, PyObject* args);
 PyObject* hash_slices(PyObject*, PyObject* args);
 PyObject* count_slices(PyObject*, PyObject* args);

@@ -21,7 +21,6 @@ TESTS = [
     "encoding/test_kernel_decode.py",
     "encoding/test_kernel_scan.py",
     "statistics/test_kernel_counting.py",
-    "sources/avro/test_kernel.py",
     "encoding/test_encoder.py",
 ]
 FLAGS = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wall", "-Wextra"]

@@ -1,10 +1,10 @@
-"""Records of Avro blocks as Arrow columns."""
+"""Records of Avro blocks as Arrow columns, read by fastavro."""
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from shardkit.sources.avro.columns import NO_STOP, Piece
 from shardkit.sources.avro.schema import AvroSchema, Leaf, decimal_text
 from shardkit.sources.columns.arrow_json import json_texts_of
 
@@ -22,50 +21,51 @@ _SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, TypeError, Attrib
 _RECORD_ERRORS = (EOFError, LookupError, TypeError, ValueError, OverflowError, MemoryError, struct.error)
 
 
-class RecordReader:
-    """Reads the records of one file.
+class BatchReader:
+    """Reads columns of the records of one file.
 
     Args:
         schema: Of the file.
+        leaves: Columns that are wanted, in the order of the schema.
 
     Raises:
         ValueError: If the schema is none.
     """
 
-    def __init__(self, schema: AvroSchema) -> None:
+    def __init__(self, schema: AvroSchema, leaves: Sequence[Leaf]) -> None:
+        self._leaves = leaves
         try:
             self._record = fastavro.parse_schema(schema.record)
         except _SCHEMA_ERRORS as error:
             raise ValueError(f"its schema is damaged, {error}") from error
 
-    @property
-    def record(self) -> Any:
-        """The schema, as fastavro has parsed it."""
-        return self._record
-
-    def read(self, pieces: Iterable[Piece], stop_bytes: int = NO_STOP) -> tuple[list[Any], Piece | None]:
-        """Returns records, and the rest of the piece in which it stopped.
+    def batches(self, blocks: Iterable[tuple[bytes, int]], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yields so many rows at a time as take up about `batch_bytes` in their blocks.
 
         Args:
-            pieces: One after the other.
-            stop_bytes: Ends with the row with which so many bytes are reached.
+            blocks: Content of each, and how many rows it says it has.
+            batch_bytes: Wanted.
 
         Raises:
-            ValueError: If a record is damaged, or a block does not hold just as many.
+            ValueError: If a record is damaged, a block does not hold just as many, or a number is larger than its type.
         """
         rows: list[Any] = []
         num_bytes = 0
-        for piece in pieces:
-            stream = io.BytesIO(piece.data)
-            stream.seek(piece.start)
-            for number in range(1, piece.num_rows + 1):
-                rows.append(self._read_one(stream, piece.first_row + number))
-                if num_bytes + stream.tell() - piece.start >= stop_bytes:
-                    return rows, piece.after(number, stream.tell())
-            if stream.tell() != len(piece.data):
-                raise ValueError(f"a block has {len(piece.data) - stream.tell()} bytes behind its last row")
-            num_bytes += len(piece.data) - piece.start
-        return rows, None
+        for data, num_rows in blocks:
+            if num_rows > len(data):
+                raise ValueError(f"a block of {len(data)} bytes says that it has {num_rows} rows")
+            stream = io.BytesIO(data)
+            done = 0
+            for number in range(1, num_rows + 1):
+                rows.append(self._read_one(stream, number))
+                if num_bytes + stream.tell() - done >= batch_bytes:
+                    yield columns_of(rows, self._leaves)
+                    rows, num_bytes, done = [], 0, stream.tell()
+            if stream.tell() != len(data):
+                raise ValueError(f"a block has {len(data) - stream.tell()} bytes behind its last row")
+            num_bytes += len(data) - done
+        if rows:
+            yield columns_of(rows, self._leaves)
 
     def _read_one(self, stream: io.BytesIO, number: int) -> Any:
         start = stream.tell()

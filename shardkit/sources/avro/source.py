@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from shardkit.decode_errors import DECODE_ERRORS
 from shardkit.features import Features
-from shardkit.sources.avro.batches import BatchReader
 from shardkit.sources.avro.container import (
     MAGIC,
     SYNC_BYTES,
@@ -26,6 +25,7 @@ from shardkit.sources.avro.container import (
     read_blocks,
     read_header,
 )
+from shardkit.sources.avro.rows import BatchReader
 from shardkit.sources.avro.schema import AvroSchema, read_schema
 from shardkit.sources.base import InputSplit, RawFile, SourceOptions, choose_split_bytes, place
 from shardkit.sources.columnar.arrow_columns import Column
