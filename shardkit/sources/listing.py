@@ -14,6 +14,7 @@ from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
 from shardkit.messages import printable
 from shardkit.runtime.threads import worker_threads
+from shardkit.sources.arrays.numpy_splits import parts_by_split
 from shardkit.sources.base import RawFile, SourceOptions, StoredShard
 from shardkit.sources.dataset.inputs import Datasets, Version, find_datasets, version_named
 from shardkit.sources.file_globs import choice_notes, choose_files, without_excluded
@@ -256,7 +257,7 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
         head = stream.read(ARCHIVE_HEAD_BYTES)
     file = msgspec.structs.replace(file, compression=file_types.compression_of(head))
     try:
-        members = expand_archive(file, head, options)
+        members = expand_archive(file, head, options) or _array_splits(file)
     except BadInputError as error:
         if not options.tolerates_bad_rows:
             raise
@@ -264,6 +265,14 @@ def _look(file: RawFile, options: SourceOptions) -> _Looked:
     if members is not None or options.format is not None:
         return _Looked(file, like_image, members)
     return _Looked(file, like_image, naming_fault=naming_fault(head, file.name, file.compression))
+
+
+def _array_splits(file: RawFile) -> Members | None:
+    if file.compression is not None or file_types.suffix_of(file.name) != ".npz":
+        return None
+    parts = parts_by_split(file)
+    note = f"the arrays of {printable(file.name)} are named after splits, and make them"
+    return Members(parts, note) if parts else None
 
 
 def _refuse_name(file: RawFile, options: SourceOptions) -> _Looked:

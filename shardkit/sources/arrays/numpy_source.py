@@ -19,6 +19,7 @@ from shardkit.runtime.threads import worker_threads
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
 from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
+from shardkit.sources.arrays.numpy_splits import own_arrays
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
 from shardkit.sources.base import (
@@ -215,7 +216,7 @@ def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, 
         raise UsageError(f"an .npz inside {file.compression} is not read", where=where, next_step="Decompress it first")
     arrays = []
     with open_raw(file) as raw, open_archive(raw, file) as archive:
-        for name, member in list_members(archive, file, options.max_expansion):
+        for name, member in own_arrays(list_members(archive, file, options.max_expansion), file.split):
             stream = MemberStream(archive, member, file)
             layout = read_layout(stream, f"{where}, array {shown(name)}")
             columns = columns_of(name, layout.dtype, layout.shape[1:], where, names_fields=True)

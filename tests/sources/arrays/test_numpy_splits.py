@@ -1,0 +1,69 @@
+"""Arrays of an .npz that are named after splits make these splits, as those of the datasets of Keras."""
+
+import json
+
+import numpy as np
+import pytest
+
+import shardkit
+from shardkit.cli import main
+
+pytestmark = pytest.mark.full
+
+
+def save(path, names, sizes=(60, 10)):
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for (x, y), size in zip(names, sizes, strict=True):
+        arrays[x] = rng.integers(0, 256, (size, 4, 3), np.uint8)
+        arrays[y] = np.arange(size) + len(arrays)
+    np.savez(path, **arrays)
+    return arrays
+
+
+def rows_of(dataset, split, *names):
+    rows = (dataset[split][i] for i in range(dataset[split].num_examples))
+    return sorted((row[names[0]].tolist(), int(row[names[1]])) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ((("x_train", "y_train"), ("x_test", "y_test")), ("x", "y")),
+        ((("train_images", "train_labels"), ("test_images", "test_labels")), ("images", "labels")),
+        ((("train", "train-y"), ("test", "test-y")), ("values", "y")),
+        ((("X.training", "Y.training"), ("X.eval", "Y.eval")), ("X", "Y")),
+    ],
+)
+def test_they_make_these_splits(tmp_path, capfd, names, columns):
+    arrays = save(tmp_path / "digits.npz", names)
+    assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out")]) == 0
+    assert "the arrays of digits.npz are named after splits" in capfd.readouterr().err
+    dataset = shardkit.open(tmp_path / "out")
+    assert list(dataset) == ["train", "test"]
+    for split, (x, y) in zip(("train", "test"), names, strict=True):
+        expected = zip(arrays[x].tolist(), arrays[y].tolist(), strict=True)
+        assert rows_of(dataset, split, *columns) == sorted(expected)
+
+
+def test_fractions_pool_them_and_an_append_knows_them(tmp_path, capfd):
+    save(tmp_path / "digits.npz", (("x_train", "y_train"), ("x_test", "y_test")))
+    options = ("--split", "train=0.5", "--split", "test=0.5")
+    assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out"), *options]) == 0
+    assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out"), "--append"]) == 0
+    assert "Nothing to append" in capfd.readouterr().out
+    assert main(["inspect", str(tmp_path / "out"), "--json"]) == 0
+    assert sum(split["num_examples"] for split in json.loads(capfd.readouterr().out)["splits"]) == 70
+
+
+@pytest.mark.parametrize("names", [(("x", "y"), ("x_test", "y_test")), (("x_train", "y_train"), ("x_train2", "y"))])
+def test_other_arrays_of_several_lengths_are_refused(tmp_path, capfd, names):
+    save(tmp_path / "digits.npz", names)
+    assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out")]) == 2
+    assert "the arrays have different lengths in digits.npz" in " ".join(capfd.readouterr().err.split())
+
+
+def test_arrays_of_one_split_are_columns_as_they_are_called(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=np.arange(5), y_train=np.arange(5))
+    assert main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "out")]) == 0
+    assert [f.name for f in shardkit.open(tmp_path / "out")["train"].features] == ["x_train", "y_train"]
