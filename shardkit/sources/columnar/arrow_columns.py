@@ -272,8 +272,9 @@ def _flat_array(column: pa.Array, size: int) -> pa.Array:
 
 def _is_file(type_: pa.DataType) -> bool:
     types = {field.name: plain_type(field.type) for field in type_}
-    # Without its path where that is left out.
-    return types in ({"bytes": pa.binary(), "path": pa.string()}, {"bytes": pa.binary()})
+    # Without its path where that is left out, or null in all rows.
+    path = types.pop("path", pa.string())
+    return types == {"bytes": pa.binary()} and path in (pa.string(), pa.null())
 
 
 def _features_of(described: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features, make_feature
+from shardkit.file_types import image_type_of
 from shardkit.sources.base import (
     MIN_SPLIT_BYTES,
     InputSplit,
@@ -31,10 +32,12 @@ from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_fe
 from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.files.expansion_limit import largest_expansion
 from shardkit.sources.files.streams import guard_unchanged
-from shardkit.units import format_size
+from shardkit.units import MiB, format_size
 
 # With so many splits all workers are busy, and smaller splits would only read some rows in vain to reach others.
 _ENOUGH_SPLITS = 4
+# Of a column of bytes that may be images.
+_NUM_HEADS, _MAGIC_BYTES, _HEAD_BYTES = 16, 32, MiB
 
 _FAILURES = (MemoryError, pa.ArrowException, OSError, ValueError, OverflowError)
 
@@ -115,6 +118,7 @@ class ColumnarSource(SourceSettings, ABC):
             BadInputError: If a file is damaged, or all are empty.
         """
         features = infer_features(files, _schemas(self, files, options).__getitem__, options)
+        features = self._with_images(files, features, options)
         return self._of_all_rows(files, features, options) if options.types_of_all_rows else features
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
@@ -177,6 +181,22 @@ class ColumnarSource(SourceSettings, ABC):
                     where=place(file),
                     why=f"its footer says {num_expected} rows, {fitter.num_rows} were read",
                 )
+
+    def _with_images(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> Features:
+        """Returns features of which bytes are images if the first values of a column all begin like one."""
+        wanted = tuple(f for f in features if f.dtype == "bytes" and f.is_scalar and f.media_type is None)
+        first = next((f for f in files if f.num_bytes), None)
+        if not wanted or first is None:
+            return features
+        try:
+            with self._opened(first, options) as container:
+                batches = chain.from_iterable(container.batches(s, wanted, _HEAD_BYTES) for s in container.cuts(None))
+                batch = next(batches, None)
+                flat = {} if batch is None else flatten_batch(batch)
+        except DamagedFileError:
+            return features  # Reading tells of it.
+        images = {f.name for f in wanted if f.name in flat and _are_images(flat[f.name])}
+        return tuple(msgspec.structs.replace(f, media_type="image/*") if f.name in images else f for f in features)
 
     def _of_all_rows(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> Features:
         # Counts in a file may deny nulls that are there, and none tells of nulls inside of lists.
@@ -243,6 +263,11 @@ def _has_null_item(column: pa.Array) -> bool:
     type_ = column.type
     is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
     return bool(is_list and column.flatten().null_count)
+
+
+def _are_images(column: pa.Array) -> bool:
+    heads = [bytes(value.as_buffer()[:_MAGIC_BYTES]) for value in column.drop_null()[:_NUM_HEADS]]
+    return bool(heads) and all(image_type_of(head) is not None for head in heads)
 
 
 def _cut_rows(split: InputSplit, num_rows: int, max_parts: int) -> Iterator[InputSplit]:
