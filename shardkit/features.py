@@ -151,6 +151,11 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.media_type == JSON_MEDIA_TYPE
 
     @property
+    def is_image(self) -> bool:
+        """Whether each example holds one encoded image."""
+        return self.is_scalar and self.dtype == "bytes" and (self.media_type or "").startswith("image/")
+
+    @property
     def num_values(self) -> int | None:
         """Values per example, None if it varies."""
         total = 1

@@ -22,3 +22,8 @@ def shown(value: object) -> str:
 def reason_of(error: Exception) -> str:
     """Returns why a library failed, in its words, without the marks of Python's bytes; cut if long."""
     return re.sub(r"\bb'([^']*)'", r"'\1'", str(error))[:_REASON_CHARACTERS] or type(error).__name__
+
+
+def visible(text: str) -> str:
+    """Returns text with every control character escaped: names and values of users must not steer a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

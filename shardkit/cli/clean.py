@@ -95,8 +95,8 @@ def command(
 
 def _drop_broken(root: str, delete: bool, as_json: bool) -> None:
     from shardkit.cleaning.inventory import find_broken
-    from shardkit.cli.shell.errors import visible
     from shardkit.dataset.manifest import manifest_path
+    from shardkit.messages import visible
     from shardkit.storage import files as storage
 
     broken = find_broken(root)
@@ -119,8 +119,8 @@ def _print_page(plan: CleanPlan, removed: Removed | None, now: float) -> None:
     from rich.console import Console
 
     from shardkit.cleaning.decide import totals
-    from shardkit.cli.shell.errors import visible
     from shardkit.cli.shell.tables import print_columns
+    from shardkit.messages import visible
     from shardkit.units import format_count, format_number, format_size
 
     rows = [

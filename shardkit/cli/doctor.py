@@ -113,8 +113,8 @@ def _print_installation(installation: Installation, kernel: KernelReport, proble
     from rich.console import Console
 
     from shardkit._version import __version__
-    from shardkit.cli.shell.errors import visible
     from shardkit.cli.shell.tables import print_columns
+    from shardkit.messages import visible
 
     console = Console(highlight=False)
     _print_facts(
@@ -185,8 +185,8 @@ def _describe_gpus(machine: Machine, gpus: Gpus) -> str:
 def _print_store(report: StoreReport) -> None:
     from rich.console import Console
 
-    from shardkit.cli.shell.errors import visible
     from shardkit.cli.shell.tables import print_columns
+    from shardkit.messages import visible
     from shardkit.units import format_count, format_duration
 
     console = Console(highlight=False)
@@ -209,7 +209,7 @@ def _print_store(report: StoreReport) -> None:
 def _print_facts(console: Console, title: str, facts: tuple[tuple[str, str], ...]) -> None:
     from rich.text import Text
 
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
 
     console.print(Text(title, style="bold"))
     for name, value in facts:

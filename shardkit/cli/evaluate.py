@@ -72,8 +72,8 @@ def command(
 def _print(document: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from shardkit.cli.shell.errors import visible
     from shardkit.cli.shell.tables import print_columns
+    from shardkit.messages import visible
     from shardkit.units import format_number
     from train.reporting.report import format_metric
 

@@ -108,7 +108,7 @@ def _show(console: Console, made: Indexed, seconds: float) -> None:
     from rich.table import Table
 
     from shardkit.cli.pages.phases import rate_text
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
     from shardkit.storage import files as storage
     from shardkit.units import format_count, format_duration, format_number, format_size
 

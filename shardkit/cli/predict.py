@@ -83,7 +83,7 @@ def command(
 
 
 def _tell(num_rows: int, split: str, output: str) -> None:
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
     from shardkit.storage import files as storage
     from shardkit.units import format_number
 

@@ -79,7 +79,7 @@ def command(
 def _print_report(
     dataset: Dataset, report: VerifyReport, location: str, seconds: float, *, is_indexed: bool, is_decoded: bool
 ) -> None:
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
     from shardkit.units import format_count, format_duration, format_number, format_size
 
     shown: dict[str, int] = {}

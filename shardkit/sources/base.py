@@ -232,7 +232,7 @@ class RecognizingSource(Source, Protocol):
         """Returns whether a file is of this format.
 
         Args:
-            head: The first bytes after decompression, up to `sniff.HEAD_BYTES`.
+            head: The first bytes after decompression, up to `file_types.HEAD_BYTES`.
             name: As listed.
         """
         ...

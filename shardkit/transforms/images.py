@@ -32,7 +32,7 @@ def image_step(features: Features, options: TransformOptions, source: SourceOpti
             raise UsageError("--image-quality is for images that are written anew", next_step="Add --image-format jpeg")
         return None
     _check(options, source)
-    chosen = {f.name for f in features if is_image(f)}
+    chosen = {f.name for f in features if f.is_image}
     if not chosen:
         option = "--image-size" if options.image_size is not None else "--image-format"
         raise UsageError(
@@ -41,11 +41,6 @@ def image_step(features: Features, options: TransformOptions, source: SourceOpti
             next_step="Drop it, or keep the column of images through --select and --map",
         )
     return ImageStep(features, options, source)
-
-
-def is_image(feature: Feature) -> bool:
-    """Whether a feature holds one encoded image an example."""
-    return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("image/")
 
 
 class ImageStep:
@@ -64,13 +59,13 @@ class ImageStep:
 
     def __init__(self, before: Features, options: TransformOptions, source: SourceOptions) -> None:
         self.option = "--image-size" if options.image_size is not None else "--image-format"
-        self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in enumerate(before) if is_image(f)]
+        self._columns = [_ImageColumn(i, _options_of(f, options, source)) for i, f in enumerate(before) if f.is_image]
         is_one = len(self._columns) == 1
         self._size_columns = _size_columns(before) if is_one else {}
         has_boxes = is_one and options.image_size is not None
         self._boxes = find_boxes(before, are_labels=source.labels is not None) if has_boxes else Boxes({})
         self.notes = box_notes(before, self._boxes) if options.image_size is not None else ()
-        after = tuple(_feature_after(f, options.image_format) if is_image(f) else f for f in before)
+        after = tuple(_feature_after(f, options.image_format) if f.is_image else f for f in before)
         if self._boxes.kinds:
             is_nullable = before[self._columns[0].position].nullable
             after = features_with_boxes(after, self._boxes, is_nullable=is_nullable)

@@ -15,7 +15,6 @@ from shardkit.features import Features
 from shardkit.storage import files as storage
 from train.models.images import decode
 from train.models.series import decode_audio
-from train.options.choices import is_image
 from train.options.model_defaults import is_audio
 
 _IMAGE = re.compile(r"decode_?image|DecodeImage|image|jpeg|png|gif|bmp|webp", re.IGNORECASE)
@@ -104,7 +103,7 @@ def _explain_invalid(
     error: tf.errors.InvalidArgumentError, dataset: Dataset, split: str, features: Features
 ) -> ShardkitError | None:
     message = str(error.message)
-    images = tuple(f for f in features if is_image(f))
+    images = tuple(f for f in features if f.is_image)
     if images and "shardkit-count" not in message and _IMAGE.search(message):
         return find_bad_media(dataset, split, images) or find_damage(error, dataset, split)
     sounds = tuple(f for f in features if is_audio(f))

@@ -22,7 +22,7 @@ from train.models.sequence_factory import sequence_bundle, signal_bundle, text_b
 from train.models.tabular_inputs import prepare_columns
 from train.models.user_model import arrange_inputs, choose_inputs, image_keys, load_build_function, prepare_user_inputs
 from train.models.vocabulary import scan_values
-from train.options.choices import IMAGE, TABULAR, is_image
+from train.options.choices import IMAGE, TABULAR
 from train.options.config import LabelSpec
 from train.options.labels import listed_values
 from train.options.model_defaults import APPLICATIONS, SEQUENCE, TEXT, is_image_array, is_of_any_length
@@ -138,9 +138,9 @@ def _image_bundle(
     image_size: int,
     strategy: tf.distribute.Strategy,
 ) -> ModelBundle:
-    found = tuple(filter(is_image, features)) or tuple(filter(is_image_array, features))
+    found = tuple(f for f in features if f.is_image) or tuple(filter(is_image_array, features))
     feature = _only_image(features, found, name)
-    is_encoded = is_image(feature)
+    is_encoded = feature.is_image
     channels = NUM_CHANNELS if is_encoded else num_channels(feature)
     make = image_model if name == IMAGE else partial(application_model, name)
     with strategy.scope():

@@ -18,7 +18,6 @@ from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Features
 from shardkit.runtime.user_files import UserModuleLoader
-from train.options.choices import is_image
 from train.options.config import LabelSpec
 
 PRESENCE_SUFFIX = ".present"
@@ -193,7 +192,7 @@ def arrange_inputs(model: keras.Model, inputs: dict[str, tf.Tensor]) -> Any:
 
 def image_keys(features: Features, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the inputs that hold encoded images."""
-    return tuple(f.name for f in features if f.name in keys and is_image(f))
+    return tuple(f.name for f in features if f.name in keys and f.is_image)
 
 
 def _dense(value: tf.Tensor | tf.RaggedTensor, present: tf.Tensor | None) -> tf.Tensor:

@@ -6,7 +6,7 @@ import msgspec
 
 from shardkit.dataset.manifest import Manifest
 from shardkit.errors import UsageError
-from shardkit.features import Feature, Features
+from shardkit.features import Features
 
 TEST_SPLIT = "test"
 # The test split comes last: checkpoints are chosen by validation, so the split of validation is no test any more.
@@ -81,8 +81,3 @@ def choose_features(
             next_step="Name fewer in --ignore, or convert the dataset with more columns",
         )
     return chosen
-
-
-def is_image(feature: Feature) -> bool:
-    """Whether a feature holds one encoded image an example."""
-    return feature.is_scalar and feature.dtype == "bytes" and (feature.media_type or "").startswith("image/")

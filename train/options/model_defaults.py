@@ -10,7 +10,7 @@ from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.media.audio_headers import AUDIO_NUMBERS
-from train.options.choices import IMAGE, TABULAR, is_image
+from train.options.choices import IMAGE, TABULAR
 from train.options.tabular_columns import reason_to_leave_out
 
 TEXT = "text"
@@ -129,7 +129,7 @@ def choose_model(wanted: str | None, features: Features, statistics: Mapping[str
 
 def choose_defaults(model: str, features: Features) -> Defaults:
     """Returns the defaults of a model on these features."""
-    if not any(map(is_image, features)):
+    if not any(f.is_image for f in features):
         if model == IMAGE:
             return _ARRAY_DEFAULTS
         if model in APPLICATIONS:
@@ -148,7 +148,7 @@ def choose_image_size(wanted: int | None, model: str, features: Features) -> int
     if wanted is not None:
         check_image_size(wanted, model, reads_images=model not in (TABULAR, TEXT, SEQUENCE))
         return wanted
-    arrays = [] if any(map(is_image, features)) else [f for f in features if is_image_array(f)]
+    arrays = [] if any(f.is_image for f in features) else [f for f in features if is_image_array(f)]
     if model in APPLICATIONS:
         made_for = _APPLICATION_SIZES.get(model, 224)
         if not arrays:
@@ -177,7 +177,7 @@ def _largest_side(feature: Feature) -> int:
 
 
 def _default_model(features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
-    if any(is_image(f) or (is_image_array(f) and f.dtype == "uint8") for f in features):
+    if any(f.is_image or (is_image_array(f) and f.dtype == "uint8") for f in features):
         return IMAGE
     lists = [f for f in features if is_of_any_length(f)]
     is_decoded = len(lists) == 1 and {f.name for f in features}.issuperset(AUDIO_NUMBERS)

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from shardkit.messages import visible
 from shardkit.units import format_duration
 from train.reporting.metrics import EpochMetrics, Meter
 
@@ -34,15 +35,15 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Prints a line."""
-        self._err.print(Text(_visible(text)))
+        self._err.print(Text(visible(text)))
 
     def note(self, text: str) -> None:
         """Prints something that the user should know."""
-        self._err.print(Text.assemble(("note: ", "yellow"), _visible(text)))
+        self._err.print(Text.assemble(("note: ", "yellow"), visible(text)))
 
     def warn(self, text: str) -> None:
         """Prints something that the user has to see."""
-        self._err.print(Text.assemble(("warning: ", "bold red"), _visible(text)))
+        self._err.print(Text.assemble(("warning: ", "bold red"), visible(text)))
 
     @contextmanager
     def epoch(self, title: str, num_steps: int, num_done: int) -> Iterator[None]:
@@ -131,7 +132,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         is_number = all(row[i][:1].isdigit() and " " not in row[i].strip() for row in rows)
         table.add_column(heading, justify="right" if is_number else "left")
     for row in rows:
-        table.add_row(*map(_visible, row))
+        table.add_row(*map(visible, row))
     out = _stdout()
     out.print(table)
     out.print()
@@ -149,11 +150,6 @@ def format_metric(name: str, value: float) -> str:
     if name in _PERCENTAGES:
         return f"{value:.4f}"
     return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
-
-
-def _visible(text: str) -> str:
-    # Names and values of users must not steer a terminal.
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _metrics_text(metrics: dict[str, float]) -> str:

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from shardkit.bench.planning import ENOUGH_BUSY, NUM_ACCELERATORS
 from shardkit.bench.run import SHARDKIT, TF_DATA, Report
-from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.tables import page_width, print_columns
+from shardkit.messages import visible
 from shardkit.units import format_count, format_number, format_size
 
 _STAGES = {

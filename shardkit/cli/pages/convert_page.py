@@ -14,7 +14,6 @@ from rich.text import Text
 from shardkit.cli.pages.decision_page import show_decisions, show_first_rows
 from shardkit.cli.pages.inspect_head import describe_accounting
 from shardkit.cli.pages.phases import rate_text
-from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.formatting import shorten
 from shardkit.cli.shell.tables import print_prose
 from shardkit.conversion.plan import Plan
@@ -24,6 +23,7 @@ from shardkit.dataset.append_info import appended_to, own_inputs
 from shardkit.dataset.manifest import DATA_DIR, SplitInfo
 from shardkit.dataset.open import Dataset
 from shardkit.features import Features
+from shardkit.messages import visible
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_duration, format_number, format_size
 

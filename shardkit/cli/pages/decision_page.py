@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.formatting import format_example_value
 from shardkit.cli.shell.tables import pad
 from shardkit.conversion.plan import Plan
 from shardkit.errors import ShardkitError
+from shardkit.messages import visible
 from shardkit.sources import source_of
 from shardkit.sources.class_folders import describe_classes
 from shardkit.sources.csv.header import made_names

@@ -34,7 +34,7 @@ def show_history(dataset: str, *, as_json: bool) -> None:
 
 def history_rows(versions: Sequence[VersionInfo]) -> list[tuple[str, ...]]:
     """Returns the rows of the table."""
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
     from shardkit.units import format_count, format_size
 
     rows: list[tuple[str, ...]] = []
@@ -59,7 +59,7 @@ def history_rows(versions: Sequence[VersionInfo]) -> list[tuple[str, ...]]:
 
 
 def _inputs(own: VersionInfo, before: VersionInfo | None) -> str:
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
 
     if before is not None and before.fingerprint == own.fingerprint:
         return f"the same as version {before.version}"

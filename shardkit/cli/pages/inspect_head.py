@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.tables import page_width
 from shardkit.dataset.append_info import AppendedTo, appended_to, own_inputs
 from shardkit.dataset.documents import Accounting
 from shardkit.dataset.manifest import Manifest
 from shardkit.dataset.open import Dataset
 from shardkit.features import Features
+from shardkit.messages import visible
 from shardkit.storage import files as storage
 from shardkit.units import format_count, format_number, format_size
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.cli.pages.inspect_head import print_head
-from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.formatting import (
     format_class,
     format_example_value,
@@ -35,6 +34,7 @@ from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.manifest import FeatureStatistics, Quantiles, ShardInfo, SplitInfo
 from shardkit.dataset.open import Dataset
 from shardkit.features import Feature
+from shardkit.messages import visible
 from shardkit.statistics.collector import combine_statistics
 from shardkit.units import format_count, format_number, format_size
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.cli.shell.errors import visible
 from shardkit.dataset.rejected_rows import RejectedRecord
+from shardkit.messages import visible
 
 _RAW_SHOWN_BYTES = 300
 

@@ -55,7 +55,7 @@ def tidy_after_append(options: ConvertRequest) -> None:
 
 def show_nothing_new(console: Console, nothing: NothingNew, destination: str) -> None:
     """Prints that a dataset has all inputs already."""
-    from shardkit.cli.shell.errors import visible
+    from shardkit.messages import visible
     from shardkit.units import format_count
 
     number = nothing.num_known

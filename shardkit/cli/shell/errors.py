@@ -19,6 +19,7 @@ from typing import NamedTuple
 import click
 
 from shardkit.errors import OutOfSpaceError, ShardkitError, StorageError, UsageError, missing_extra
+from shardkit.messages import visible
 from shardkit.runtime.early_signals import stopped_sentence
 from shardkit.runtime.process_limits import NO_MEMORY, describe_memory
 
@@ -124,11 +125,6 @@ def reader_left(error: BaseException) -> bool:
         # rich answers a closed pipe with exit code 1, which would mean damage here.
         return isinstance(error.__context__, BrokenPipeError)
     return isinstance(error, BrokenPipeError) and _is_closed(sys.stdout.fileno())
-
-
-def visible(text: str) -> str:
-    """Returns text with every control character escaped: names and values of users must not steer a terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _explain_shardkit_error(error: ShardkitError) -> Explanation:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.cli.shell.errors import visible
 from shardkit.features import Feature
 from shardkit.file_types import image_type_of
 from shardkit.media.audio_headers import audio_type_of
+from shardkit.messages import visible
 from shardkit.units import format_count, format_size
 
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.cli.shell.errors import visible
 from shardkit.cli.shell.option_files import checked_defaults, key_of, read_toml
 from shardkit.cli.shell.request_options import click_options
 from shardkit.conversion.request import fields_of, option_fields
+from shardkit.messages import visible
 
 if TYPE_CHECKING:
     from shardkit.dataset.manifest import Manifest

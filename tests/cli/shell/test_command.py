@@ -13,7 +13,8 @@ import pytest
 
 from shardkit import errors
 from shardkit.cli import main as cli_main
-from shardkit.cli.shell.errors import explain, visible
+from shardkit.cli.shell.errors import explain
+from shardkit.messages import visible
 
 HEAVY = ("apache_beam", "keras", "numpy", "pandas", "pyarrow", "rich", "tensorflow", "fsspec", "msgspec")
 
