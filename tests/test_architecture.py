@@ -42,7 +42,7 @@ ALLOWED_IMPORTERS = {
 
 def test_a_folder_holds_few_files():
     written = [p for top in (*ROOMS, "tests", "examples") for p in (ROOT / top).rglob("*") if p.suffix in WRITTEN]
-    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in written if path.name != "__init__.py")
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in written)
     assert {folder: number for folder, number in counts.items() if number > MAX_FILES} == {}
     at_the_root = [path for path in written if path.parent == ROOT / "shardkit" and path.suffix == ".py"]
     assert len(at_the_root) <= MAX_MODULES_AT_THE_ROOT

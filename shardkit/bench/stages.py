@@ -16,8 +16,7 @@ from shardkit.dataset.block_reader import BlockReader, Framed
 from shardkit.dataset.open import Dataset
 from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.features import Features
-from shardkit.reading.assembler import Assembler
-from shardkit.reading.batch import Batch, BatchMaker
+from shardkit.reading.batch import Assembler, Batch, BatchMaker
 from shardkit.reading.epoch_plan import SplitPlan
 from shardkit.reading.order import EpochOrder, OrderOptions, Worker
 

@@ -1,4 +1,4 @@
-"""Which TFRecord files are adopted, below which folder, and how they are stored."""
+"""Which TFRecord files are indexed, below which folder, and how they are stored."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class IndexOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that are adopted.
+    """The files that are indexed.
 
     Attributes:
         root: The folder that all lie below.

@@ -1,4 +1,4 @@
-"""Reading TFRecord files of others without a manifest, and adopting them with one."""
+"""Reading TFRecord files of others without a manifest, and indexing them with one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def open_tfrecords(
 
 
 def list_for_index(patterns: Sequence[str], options: IndexOptions) -> Listed:
-    """Returns the files to adopt, where they can be; nothing is written.
+    """Returns the files to index, where they can be; nothing is written.
 
     Raises:
         UsageError: As `list_tfrecords`, and if names or the folder cannot hold a manifest, or a split's glob fits none.

@@ -1,4 +1,4 @@
-"""The manifest of adopted files: its content, whether it differs from the newest one, and its commit."""
+"""The manifest of indexed files: its content, whether it differs from the newest one, and its commit."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def make_manifest(
 
 
 def find_indexed(root: str, listed: Listed) -> tuple[Dataset | None, tuple[str, ...]]:
-    """Returns the newest version of a dataset of adopted files, None if there is none or it is damaged, and notes.
+    """Returns the newest version of a dataset of indexed files, None if there is none or it is damaged, and notes.
 
     Raises:
         ConflictError: If a conversion made the newest version that is whole.

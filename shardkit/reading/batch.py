@@ -1,4 +1,4 @@
-"""Stored values as NumPy columns, the parts of a batch."""
+"""Batches: stored values as NumPy columns, and rows that lie in several blocks, decoded where they lie."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardkit.dataset.block_loader import Block
+from shardkit.decode_errors import DECODE_ERRORS
+from shardkit.encoding.decoder import RecordDecoder
 from shardkit.encoding.kernel import objects_of
-from shardkit.errors import UsageError
+from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature, Features
 
 Bools = npt.NDArray[np.bool_]
+Piece = tuple[Block, int, int]
+"""Neighbouring rows of a block: it, the first, and the one after the last. A batch has dozens; a class takes longer."""
 
 _STORED: dict[str, np.dtype[Any]] = {"int64_list": np.dtype(np.int64), "float_list": np.dtype(np.float32)}
 
@@ -223,6 +228,40 @@ class _ColumnMaker:
         rows = np.full((num_rows, self._size or 0), self._empty, object)
         rows[np.diff(splits) > 0] = self._objects(buffers[1:], None).reshape(-1, self._size or 0)
         return rows.reshape(num_rows, *(size or 0 for size in self._shape))
+
+
+class Assembler:
+    """Makes batches of rows that lie in several blocks; for any number of threads.
+
+    Args:
+        features: Which to decode, at least one.
+        decodes_text: See `ReadingOptions`.
+    """
+
+    def __init__(self, features: Features, *, decodes_text: bool = True) -> None:
+        self._decoder = RecordDecoder(features)
+        self._maker = BatchMaker(features, decodes_text=decodes_text)
+
+    def assemble(self, pieces: list[Piece]) -> Batch:
+        """Returns the rows of the pieces as one batch, in their order.
+
+        Raises:
+            DamageError: If a record is no example with these features; names shard, block and record.
+        """
+
+        def locate(row: int) -> str:
+            for block, start, stop in pieces:
+                if row < stop - start:
+                    return f"{block.where}, record {block.stored_rows[start + row]}"
+                row -= stop - start
+            raise IndexError(row)
+
+        columns = self._decoder.decode_pieces(pieces, locate, self._maker.takes_objects)
+        try:
+            return self._maker.make(columns, sum([stop - start for _, start, stop in pieces]))
+        except (pa.ArrowException, *DECODE_ERRORS) as error:
+            blocks = ", ".join(sorted({block.where for block, _, _ in pieces}))
+            raise DamageError("text cannot be read", where=blocks, why=str(error)) from error
 
 
 def pad(batch: Batch, features: Features, num_real: int, num_rows: int, *, decodes_text: bool = True) -> Batch:

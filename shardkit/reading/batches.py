@@ -17,8 +17,7 @@ import msgspec
 
 from shardkit.dataset.block_loader import Block, Fetched
 from shardkit.features import Features
-from shardkit.reading.assembler import Assembler
-from shardkit.reading.batch import Batch, pad
+from shardkit.reading.batch import Assembler, Batch, pad
 from shardkit.reading.epoch_plan import EpochPlan, RunsPlan
 from shardkit.reading.order import Rows
 from shardkit.reading.prefetch import BlockPrefetcher, Planned, Step

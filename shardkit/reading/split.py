@@ -14,8 +14,7 @@ from shardkit.dataset.open import Dataset
 from shardkit.dataset.split_blocks import SplitBlocks
 from shardkit.errors import UsageError
 from shardkit.features import Features
-from shardkit.reading.assembler import Assembler
-from shardkit.reading.batch import Batch, Ragged
+from shardkit.reading.batch import Assembler, Batch, Ragged
 from shardkit.reading.batches import ReadingOptions
 from shardkit.reading.bucket_plan import BucketPlans
 from shardkit.reading.epoch_plan import EpochPlan, SplitPlan

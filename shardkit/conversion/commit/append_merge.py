@@ -17,7 +17,7 @@ from shardkit.errors import ConflictError, DamageError, UsageError
 from shardkit.statistics.collector import merge_parts, merge_statistics
 
 
-class Generation(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a manifest that grow.
 
     Attributes:
@@ -39,7 +39,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     base: AppendedTo | None = None
 
 
-def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
+def after_base(plan: Plan, base: BaseVersion, made: ManifestParts) -> ManifestParts:
     """Returns the old version and the new result, one behind the other.
 
     Raises:
@@ -74,7 +74,7 @@ def after_base(plan: Plan, base: BaseVersion, made: Generation) -> Generation:
         )
     before = manifest.accounting
     link = AppendedTo(version=base.version, fingerprint=base.fingerprint, num_inputs=len(before.inputs))
-    return Generation(
+    return ManifestParts(
         splits=tuple(splits),
         shards=shards,
         accounting=_sum(before, made.accounting),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shardkit.conversion.commit.account import account
-from shardkit.conversion.commit.append_merge import Generation, after_base
+from shardkit.conversion.commit.append_merge import ManifestParts, after_base
 from shardkit.conversion.commit.rebase import MAX_REBASES, RUN_AGAIN, fingerprint_behind, newest_base
 from shardkit.conversion.commit.statistics_parts import write_statistics
 from shardkit.conversion.exchange import has_mark, set_mark
@@ -62,7 +62,7 @@ def commit_dataset(
     rank = {split.name: i for i, split in enumerate(layout.splits)}
     ordered = sorted(shards, key=lambda s: (rank[s.split], s.shard_index))
     documents = _put_tfds_documents(plan, ordered) if plan.recipe.tfds else {}
-    made = Generation(
+    made = ManifestParts(
         splits=tuple(splits),
         shards=ordered,
         accounting=account(plan, extracted, sum(s.num_examples for s in splits)),
@@ -80,7 +80,7 @@ def commit_dataset(
     )
 
 
-def _append(plan: Plan, planned: BaseVersion, made: Generation, needed: Mapping[str, int]) -> int:
+def _append(plan: Plan, planned: BaseVersion, made: ManifestParts, needed: Mapping[str, int]) -> int:
     """Makes the version behind the newest one, again if another append is faster, and returns its number."""
     for _ in range(MAX_REBASES):
         base = newest_base(plan, planned)
@@ -99,7 +99,7 @@ def _append(plan: Plan, planned: BaseVersion, made: Generation, needed: Mapping[
     )
 
 
-def _commit(plan: Plan, made: Generation, needed: Mapping[str, int], base: BaseVersion | None = None) -> int:
+def _commit(plan: Plan, made: ManifestParts, needed: Mapping[str, int], base: BaseVersion | None = None) -> int:
     """Makes the next version, and returns its number."""
     if base is None:
         refuse_existing(plan)
