@@ -13,6 +13,8 @@ def test_every_bug_is_looked_for():
     assert set(LOOKED_FOR) == set(ALL_BUGS)
 
 
+_MOST_TRIALS = 3
+
 CI_BUGS = [
     "commit_by_rename",
     "off_by_one",
@@ -27,8 +29,11 @@ def test_a_planted_bug_is_found_where_nothing_is_without_it(request, bug):
     world = request.getfixturevalue(where)
     sound = trial(world)
     assert sound.wrongs == (), sound.story
-    found = trial(world.with_bug(bug))
-    assert expected in kinds_of([found]), (found.wrongs, found.story)
+    # Conversions that race show a bug only when they meet, which on a busy machine they may not at once.
+    found = []
+    while len(found) < _MOST_TRIALS and expected not in kinds_of(found):
+        found.append(trial(world.with_bug(bug)))
+    assert expected in kinds_of(found), [(one.wrongs, one.story) for one in found]
 
 
 @pytest.mark.full
