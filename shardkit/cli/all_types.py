@@ -6,6 +6,7 @@ import shlex
 
 import msgspec
 
+from shardkit.conversion.plan import make_created
 from shardkit.conversion.prepare import Prepared, prepare
 from shardkit.conversion.request import ConvertRequest
 from shardkit.conversion.work_folder import remove_work_folder
@@ -38,9 +39,10 @@ def with_all_types(prepared: Prepared, options: ConvertRequest, error: NarrowTyp
         remove_work_folder(prepared.plan)
         if must_fit:
             raise error from None
-        return msgspec.structs.replace(
-            prepared, plan=msgspec.structs.replace(prepared.plan, inferred=frozenset()), num_finished_splits=0
-        )
+        # A plan is stored under the name of its attempt, and workers keep those that they have read.
+        created = make_created(options.inputs, prepared.plan.created.roots)
+        plan = msgspec.structs.replace(prepared.plan, inferred=frozenset(), created=created)
+        return msgspec.structs.replace(prepared, plan=plan, num_finished_splits=0)
     is_same = again.plan.transforms.input_features == prepared.plan.transforms.input_features
     if error.where is not None and is_same and must_fit:
         remove_work_folder(again.plan)

@@ -57,7 +57,9 @@ def cast_step(features: Features, casts: tuple[tuple[str, str], ...]) -> Step:
     for key, dtype in sorted(casts, key=lambda cast: cast[0] in named):
         found = _find_columns(features, key, dtype)
         if not found:
-            notes.append(f"--cast {key}={dtype} takes no column: {_listed(features)}")
+            notes.append(
+                f"--cast {key}={dtype} takes no column by the types that are known so far: {_listed(features)}"
+            )
         for feature in found:
             try:
                 wanted[feature.name] = _cast_feature(feature, dtype)
@@ -204,7 +206,8 @@ def _dtype_of(feature: Feature) -> str:
 
 def _cast_feature(feature: Feature, dtype: str) -> Feature:
     if dtype == feature.dtype and not feature.is_json:
-        return feature
+        # Bytes that were taken for images are bytes again.
+        return msgspec.structs.replace(feature, media_type=None) if feature.is_image else feature
     both_times = dtype.startswith("timestamp") and feature.dtype.startswith("timestamp")
     return make_feature(
         feature.name,

@@ -19,7 +19,7 @@ from shardkit.runtime.threads import worker_threads
 from shardkit.sources.arrays.batches import ArrayPart, check_has_columns, check_row_size, make_batch
 from shardkit.sources.arrays.columns import ArrayColumn, check_same_columns, columns_of, feature_of
 from shardkit.sources.arrays.numpy_headers import MAGIC, read_layout
-from shardkit.sources.arrays.numpy_splits import own_arrays
+from shardkit.sources.arrays.numpy_splits import arrays_by_split, split_of_part
 from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.arrays.rows import ArrayLayout, GatheredRows, HeldRows, OrderedRows, RowReader
 from shardkit.sources.base import (
@@ -216,13 +216,14 @@ def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, 
         raise UsageError(f"an .npz inside {file.compression} is not read", where=where, next_step="Decompress it first")
     arrays = []
     with open_raw(file) as raw, open_archive(raw, file) as archive:
-        for name, member in own_arrays(list_members(archive, file, options.max_expansion), file.split):
+        for name, member in list_members(archive, file, options.max_expansion):
             stream = MemberStream(archive, member, file)
             layout = read_layout(stream, f"{where}, array {shown(name)}")
             columns = columns_of(name, layout.dtype, layout.shape[1:], where, names_fields=True)
             if layout.num_bytes != member.file_size:
                 raise _wrong_size(layout, member.file_size, f"{where}, array {shown(name)}")
             arrays.append(_StoredArray(name, layout, columns, member))
+    arrays = _own_arrays(arrays, file)
     if len({a.layout.num_rows for a in arrays}) > 1:
         lengths = [f"{shown(a.name)} has {a.layout.num_rows:,}" for a in arrays]
         more = f" and {len(lengths) - _NAMED_ARRAYS} more" if len(lengths) > _NAMED_ARRAYS else ""
@@ -240,6 +241,20 @@ def _list_archive(file: RawFile, options: SourceOptions) -> tuple[_StoredArray, 
             next_step="Give each array another name when it is saved",
         )
     return tuple(arrays)
+
+
+def _own_arrays(arrays: list[_StoredArray], file: RawFile) -> list[_StoredArray]:
+    found = arrays_by_split({array.name: array.layout.num_rows for array in arrays})
+    if not found:
+        return arrays
+    by_name = {array.name: array for array in arrays}
+    own = [(column, by_name[name]) for column, name in found[split_of_part(file)].items()]
+    return [
+        array._replace(
+            columns=columns_of(column, array.layout.dtype, array.layout.shape[1:], place(file), names_fields=True)
+        )
+        for column, array in own
+    ]
 
 
 def _open_readers(stack: ExitStack, file: RawFile, arrays: tuple[_StoredArray, ...], start: int) -> list[RowReader]:

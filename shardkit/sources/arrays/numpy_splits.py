@@ -3,56 +3,65 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from zipfile import ZipInfo
+from collections.abc import Mapping
 
 import msgspec
 
 from shardkit.errors import BadInputError, UsageError
-from shardkit.sources.arrays.numpy_zip import list_members, open_archive
+from shardkit.sources.arrays.numpy_headers import read_layout
+from shardkit.sources.arrays.numpy_zip import MemberStream, list_members, open_archive
 from shardkit.sources.base import RawFile
 from shardkit.sources.files.streams import open_raw
 from shardkit.sources.split_names import in_order, split_in_name
 
-_WORDS = re.compile(r"[^_\-. ]+")
+_SUFFIX = ".npz"
+_WORDS = re.compile(r"[^_\-. /]+")
 
 
 def parts_by_split(file: RawFile) -> tuple[RawFile, ...]:
-    """Returns a part of an .npz for each split that the names of its arrays tell; none unless all tell one of several.
+    """Returns a part of an .npz for each split that the names of its arrays tell; see `arrays_by_split`.
 
     Args:
         file: Ends in `.npz`. Reading finds what is wrong with it.
     """
     try:
         with open_raw(file) as raw, open_archive(raw, file) as archive:
-            names = [name for name, _ in list_members(archive, file, file.max_expansion)]
+            members = list_members(archive, file, file.max_expansion)
+            if any(split_in_name(name) is None for name, _ in members):
+                return ()
+            layouts = {name: read_layout(MemberStream(archive, member, file), file.name) for name, member in members}
     except (BadInputError, UsageError):
         return ()
-    splits = _splits_of(names)
-    if None in splits or len(set(splits)) < 2:
-        return ()
-    named = in_order({split for split in splits if split is not None})
-    return tuple(msgspec.structs.replace(file, name=f"{split}.npz", split=split) for split in named)
+    found = arrays_by_split({name: layout.num_rows for name, layout in layouts.items()})
+    return tuple(msgspec.structs.replace(file, name=f"{split}{_SUFFIX}", split=split) for split in found)
 
 
-def own_arrays(members: Sequence[tuple[str, ZipInfo]], split: str | None) -> list[tuple[str, ZipInfo]]:
-    """Returns the arrays of one split by the names of their columns: without the word that tells the split.
+def arrays_by_split(num_rows: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    """Returns the arrays of each split by the names of their columns, which lack the word that tells the split.
+
+    There are none unless the arrays of each split are a table, all with the same columns. Arrays of one length are one
+    table, whatever they are called.
 
     Args:
-        members: All arrays.
-        split: Of the part that is read; None takes all arrays as they are called.
+        num_rows: Of each array, by its name.
     """
-    splits = _splits_of(name for name, _ in members)
-    if split is None or None in splits:
-        return list(members)
-    return [(_column(name), member) for (name, member), own in zip(members, splits, strict=True) if own == split]
+    found: dict[str, dict[str, str]] = {}
+    for name in num_rows:
+        named = split_in_name(name)
+        if named is None or (column := _column(name)) in found.setdefault(named.split, {}):
+            return {}
+        found[named.split][column] = name
+    lengths = [{num_rows[name] for name in arrays.values()} for arrays in found.values()]
+    columns = {frozenset(arrays) for arrays in found.values()}
+    if len(found) < 2 or len(columns) > 1 or any(len(own) > 1 for own in lengths) or len(set().union(*lengths)) < 2:
+        return {}
+    return {split: found[split] for split in in_order(found)}
 
 
-def _splits_of(names: Iterable[str]) -> list[str | None]:
-    found = map(split_in_name, names)
-    return [None if one is None else one.split for one in found]
+def split_of_part(file: RawFile) -> str:
+    """Returns the split whose arrays a part is; options may put its rows into another one."""
+    return file.name.rpartition("/")[2].removesuffix(_SUFFIX)
 
 
 def _column(name: str) -> str:
-    words = [word for word in _WORDS.findall(name) if split_in_name(word) is None]
-    return "_".join(words) or "values"
+    return "_".join(word for word in _WORDS.findall(name) if split_in_name(word) is None) or "values"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +18,7 @@ import pyarrow as pa
 from shardkit.errors import DamagedFileError, ShardkitError, StorageError, UsageError
 from shardkit.features import Features, make_feature
 from shardkit.file_types import image_type_of
+from shardkit.messages import shown
 from shardkit.sources.base import (
     MIN_SPLIT_BYTES,
     InputSplit,
@@ -29,6 +31,7 @@ from shardkit.sources.base import (
 )
 from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, flatten_schema
 from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files, type_notes
+from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.columns.union_notes import union_notes
 from shardkit.sources.files.expansion_limit import largest_expansion
 from shardkit.sources.files.streams import guard_unchanged
@@ -118,13 +121,18 @@ class ColumnarSource(SourceSettings, ABC):
             BadInputError: If a file is damaged, or all are empty.
         """
         features = infer_features(files, _schemas(self, files, options).__getitem__, options)
-        features = self._with_images(files, features, options)
+        images = _images(self, files, options)
+        features = tuple(msgspec.structs.replace(f, media_type="image/*") if f.name in images else f for f in features)
         return self._of_all_rows(files, features, options) if options.types_of_all_rows else features
 
     def notes(self, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
         """Returns notes on columns of several types, and on those that some files lack, where that is allowed."""
         schemas = _schemas(self, files, options)
-        notes = tuple(type_notes({file.name: columns for file, columns in schemas.items()}))
+        images = (
+            f"column {shown(name)} holds images by its first values; --cast {shlex.quote(f'{name}=bytes')} takes any"
+            for name in _images(self, files, options)
+        )
+        notes = (*type_notes({file.name: columns for file, columns in schemas.items()}), *images)
         if not options.union_by_name:
             return notes
         return (*notes, *union_notes([[column.name for column in columns] for columns in schemas.values()]))
@@ -182,21 +190,15 @@ class ColumnarSource(SourceSettings, ABC):
                     why=f"its footer says {num_expected} rows, {fitter.num_rows} were read",
                 )
 
-    def _with_images(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> Features:
-        """Returns features of which bytes are images if the first values of a column all begin like one."""
-        wanted = tuple(f for f in features if f.dtype == "bytes" and f.is_scalar and f.media_type is None)
-        first = next((f for f in files if f.num_bytes), None)
-        if not wanted or first is None:
-            return features
+    def read_head(self, file: RawFile, features: Features, options: SourceOptions) -> dict[str, pa.Array]:
+        """Returns the first rows of a file by column; none of one that is damaged, of which reading tells."""
         try:
-            with self._opened(first, options) as container:
-                batches = chain.from_iterable(container.batches(s, wanted, _HEAD_BYTES) for s in container.cuts(None))
-                batch = next(batches, None)
-                flat = {} if batch is None else flatten_batch(batch)
+            with self._opened(file, options) as container:
+                batches = (container.batches(s, features, _HEAD_BYTES) for s in container.cuts(None))
+                batch = next(chain.from_iterable(batches), None)
+                return {} if batch is None else flatten_batch(batch)
         except DamagedFileError:
-            return features  # Reading tells of it.
-        images = {f.name for f in wanted if f.name in flat and _are_images(flat[f.name])}
-        return tuple(msgspec.structs.replace(f, media_type="image/*") if f.name in images else f for f in features)
+            return {}
 
     def _of_all_rows(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> Features:
         # Counts in a file may deny nulls that are there, and none tells of nulls inside of lists.
@@ -266,8 +268,8 @@ def _has_null_item(column: pa.Array) -> bool:
 
 
 def _are_images(column: pa.Array) -> bool:
-    heads = [bytes(value.as_buffer()[:_MAGIC_BYTES]) for value in column.drop_null()[:_NUM_HEADS]]
-    return bool(heads) and all(image_type_of(head) is not None for head in heads)
+    values = column.drop_null()[:_NUM_HEADS].to_pylist()
+    return bool(values) and all(image_type_of(value[:_MAGIC_BYTES]) is not None for value in values)
 
 
 def _cut_rows(split: InputSplit, num_rows: int, max_parts: int) -> Iterator[InputSplit]:
@@ -309,6 +311,21 @@ def refuse_compressed(file: RawFile, what: str) -> None:
         raise UsageError(
             f"{what} inside {file.compression} is not read", where=place(file), next_step="Decompress it first"
         )
+
+
+# Cached, as below.
+@functools.lru_cache(maxsize=1)
+def _images(source: ColumnarSource, files: tuple[RawFile, ...], options: SourceOptions) -> tuple[str, ...]:
+    """Returns the columns of bytes whose first values in the first file all begin like images."""
+    schemas = _schemas(source, files, options)
+    first = next(iter(schemas), None)
+    own = () if first is None else schemas[first]
+    names = [c.name for c in own if pa.types.is_binary(c.type_) and c.media_type is None]
+    wanted = tuple(make_feature(n, "bytes", nullable=True) for n in names if not is_dropped(n, options.drop_columns))
+    if first is None or not wanted:
+        return ()
+    head = source.read_head(first, wanted, options)
+    return tuple(f.name for f in wanted if f.name in head and _are_images(head[f.name]))
 
 
 # Cached: `notes` is asked behind `infer`. Equal schemas of many files are kept once.

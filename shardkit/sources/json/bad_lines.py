@@ -21,7 +21,7 @@ from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.json.decoder import LINE_ERRORS, RowDecoder, whole_lines
 from shardkit.sources.json.keys import repeated_key
 from shardkit.sources.json.not_finite import spelled_out
-from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep
+from shardkit.sources.json.type_inference import MAX_DEPTH, flatten, is_too_deep, parents
 from shardkit.sources.json.value_modes import Mode
 from shardkit.sources.text.blocks import NEWLINE, Positions, as_array, with_end
 from shardkit.sources.text.rejected_records import BadRecord, GoodRecords, Problem, without_line_end
@@ -149,14 +149,16 @@ class JsonSieve:
             decoder.fit([decoder.decode_line(line)])
             return None
         except LINE_ERRORS as error:
-            expected = feature.describe_type()
-            got = shown(values[feature.name]) if feature.name in values else "an object"
+            name, expected = feature.name, feature.describe_type()
+            got = shown(values[name]) if name in values else "an object"
+            if (parent := next((p for p in parents(name) if p in values), None)) is not None:
+                name, expected, got = parent, "an object", shown(values[parent])
             if isinstance(error, BadValueError):
                 expected, got = error.expected, error.got
             elif isinstance(error, OverflowError):
                 got += ", which is out of range"
         why = f"expected {expected}, got {got}"
-        return Problem(f"column {shown(feature.name)} does not fit", why, _CORRECT, is_of_wider_type=True)
+        return Problem(f"column {shown(name)} does not fit", why, _CORRECT, is_of_wider_type=True)
 
 
 def readers(features: Features, modes: Mapping[str, Mode], options: SourceOptions) -> tuple[RowDecoder, JsonSieve]:

@@ -11,6 +11,8 @@ from shardkit.messages import shown
 
 JsonKind = Literal["int", "float", "bool", "string"]
 
+TOLERATE = "--on-bad-record skip makes bad rows of those that are fewer"
+
 
 class MixedColumn(Exception):  # noqa: N818 - not an error: the column becomes json
     """A column that no type but `json` holds.
@@ -88,8 +90,7 @@ def dtype_of(path: str, seen: Seen) -> str:
 
 def clash(path: str, one: str, other: str, why: str, advice: str | None = None) -> MixedColumn:
     """Returns the error of a column with values of two kinds; `why` says where they are."""
-    advice = advice or "--on-bad-record skip makes bad rows of those that are fewer"
-    return MixedColumn(f"column {shown(path)} has both {one} and {other}", why, advice)
+    return MixedColumn(f"column {shown(path)} has both {one} and {other}", why, advice or TOLERATE)
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,7 @@ from shardkit.features import Feature, Features
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, without_keys
-from shardkit.sources.json.seen_values import MixedColumn
+from shardkit.sources.json.seen_values import TOLERATE, MixedColumn
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, parents, why_no_name
 
 Row = dict[str, Any]
@@ -79,10 +79,10 @@ def infer_features(
     seen = {name for row in rows for name in without_keys(row, dropped)}
     found = _reconcile(parts, _without(all_rows, dropped), tolerates_bad_rows)
     check_dropped(dropped, [*(f.name for f in found.features), *seen, *others], "the rows that were looked at")
-    inner = next((n for n in dropped for f in found.features if f.is_json and n.startswith(f"{f.name}/")), None)
+    inner = next((n for n in dropped for f in found.features if n.startswith(f"{f.name}/")), None)
     if inner is not None:
         raise UsageError(
-            f"--drop-columns {inner} names a part of a json column",
+            f"--drop-columns {inner} names a part of a column that is no object in all rows",
             next_step=f"Leave out all of it with {drop_option([inner.partition('/')[0]])}, or the part with --map",
         )
     if not found.features:
@@ -126,7 +126,8 @@ def _reconcile(parts: list[list[Rows]], all_rows: Iterable[Rows], tolerates_bad_
         is_most = 2 * len(usual) > len(rows)
         num_other = sum(map(_is_unsupported, rows)) if is_most else len(rows) - len(usual)
         if num_other * _FEW > len(rows):
-            return _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
+            found = _observe(chain.from_iterable(parts), all_rows, takes_mixed=True)
+            return found._replace(notes=tuple(note.removesuffix(f"; {TOLERATE}") for note in found.notes))
         return _observe([usual], all_rows)
 
 

@@ -33,6 +33,7 @@ def rows_of(dataset, split, *names):
         ((("train_images", "train_labels"), ("test_images", "test_labels")), ("images", "labels")),
         ((("train", "train-y"), ("test", "test-y")), ("values", "y")),
         ((("X.training", "Y.training"), ("X.eval", "Y.eval")), ("X", "Y")),
+        ((("train/x", "train/y"), ("test/x", "test/y")), ("x", "y")),
     ],
 )
 def test_they_make_these_splits(tmp_path, capfd, names, columns):
@@ -56,11 +57,44 @@ def test_fractions_pool_them_and_an_append_knows_them(tmp_path, capfd):
     assert sum(split["num_examples"] for split in json.loads(capfd.readouterr().out)["splits"]) == 70
 
 
-@pytest.mark.parametrize("names", [(("x", "y"), ("x_test", "y_test")), (("x_train", "y_train"), ("x_train2", "y"))])
+@pytest.mark.parametrize(
+    "names",
+    [
+        (("x", "y"), ("x_test", "y_test")),
+        (("x_train", "y_train"), ("x_train2", "y")),
+        (("x_train", "y_train"), ("x_test", "z_test")),
+        (("train1", "train2"), ("test1", "test")),
+    ],
+)
 def test_other_arrays_of_several_lengths_are_refused(tmp_path, capfd, names):
     save(tmp_path / "digits.npz", names)
     assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out")]) == 2
     assert "the arrays have different lengths in digits.npz" in " ".join(capfd.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--split", "train=*.npz"], {"train": 70}),
+        (["--split", "b=train.npz", "--split", "a=test.npz"], {"a": 10, "b": 60}),
+        (["--split", "train=test.npz", "--split", "test=train.npz"], {"test": 60, "train": 10}),
+        (["--split", "all=1"], {"all": 70}),
+    ],
+)
+def test_options_put_their_rows_into_other_splits(tmp_path, options, expected):
+    arrays = save(tmp_path / "digits.npz", (("x_train", "y_train"), ("x_test", "y_test")))
+    assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out"), *options]) == 0
+    dataset = shardkit.open(tmp_path / "out")
+    assert {name: dataset[name].num_examples for name in sorted(dataset)} == expected
+    every = sorted(row for name in dataset for row in rows_of(dataset, name, "x", "y"))
+    pairs = [(arrays[f"x_{split}"].tolist(), arrays[f"y_{split}"].tolist()) for split in ("train", "test")]
+    assert every == sorted(row for x, y in pairs for row in zip(x, y, strict=True))
+
+
+def test_arrays_of_one_length_are_one_table(tmp_path):
+    np.savez(tmp_path / "a.npz", train_loss=np.arange(5), val_loss=np.arange(5))
+    assert main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "out")]) == 0
+    assert [f.name for f in shardkit.open(tmp_path / "out")["train"].features] == ["train_loss", "val_loss"]
 
 
 def test_arrays_of_one_split_are_columns_as_they_are_called(tmp_path):

@@ -9,6 +9,8 @@ import pytest
 from PIL import Image
 from pyarrow import feather, orc
 
+from shardkit.cli import main
+from shardkit.dataset.open import open_dataset
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
 
@@ -48,6 +50,21 @@ def test_files_of_hugging_face_without_its_metadata(tmp_path, path):
     table = pa.Table.from_pylist([{"image": {"bytes": picture("PNG"), "path": path}}] * 2)
     pq.write_table(table, tmp_path / "a.parquet")
     assert types_of(tmp_path / "a.parquet") == {"image": "bytes image/*", "image/path": "string"}
+
+
+def test_a_cast_to_bytes_leaves_them_bytes(tmp_path):
+    pq.write_table(pa.table({"a": [picture("PNG")] * 3}), tmp_path / "a.parquet")
+    assert main(["convert", str(tmp_path / "a.parquet"), str(tmp_path / "out"), "--cast", "a=bytes"]) == 0
+    (feature,) = open_dataset(str(tmp_path / "out")).manifest.features
+    assert feature.describe_type() == "bytes"
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_dictionaries_of_bytes(tmp_path, form):
+    columns = {"a": [picture("PNG"), None] * 3, "b": [b"x", b"y"] * 3}
+    table = pa.table({name: pa.array(values, pa.binary()).dictionary_encode() for name, values in columns.items()})
+    WRITERS[form](table, tmp_path / f"a.{form}")
+    assert types_of(tmp_path / f"a.{form}") == {"a": "bytes image/*", "b": "bytes"}
 
 
 @pytest.mark.parametrize("values", [[b"other", "PNG"], [None, None], ["PNG", b""]])
