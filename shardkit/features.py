@@ -38,7 +38,7 @@ JSON_MEDIA_TYPE = "application/json"
 # Arrow counts the values of a fixed-size list in 32 bits.
 _MAX_VALUES = 2**31 - 1
 # NumPy has 64 at most, of which a batch and its steps take some.
-_MAX_DIMENSIONS = 32
+MAX_DIMENSIONS = 32
 _COUNTS_CLASSES = re.compile(r"u?int(8|16|32|64)")
 
 Shape = tuple[int | None, ...]
@@ -117,10 +117,10 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 why="every dimension must be at least 1, and all together at most 2147483647",
                 next_step="Correct the shape; null stands for a dimension of any length",
             )
-        if len(self.shape) > _MAX_DIMENSIONS:
+        if len(self.shape) > MAX_DIMENSIONS:
             raise UsageError(
                 f"feature {self.name!r} has a shape of {len(self.shape)} dimensions",
-                why=f"{_MAX_DIMENSIONS} are the most",
+                why=f"{MAX_DIMENSIONS} are the most",
                 next_step="Declare a shape of fewer dimensions, such as all values in one",
             )
         if self.vocabulary is not None and not _COUNTS_CLASSES.fullmatch(self.dtype):

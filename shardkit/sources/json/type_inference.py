@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from shardkit.errors import UsageError
-from shardkit.features import Feature, Features, make_feature
+from shardkit.features import MAX_DIMENSIONS, Feature, Features, make_feature
 from shardkit.messages import shown
 from shardkit.sources.columns.dropped_columns import drop_option
 from shardkit.sources.json.seen_values import JsonKind, MixedColumn, Seen, clash, dtype_of
@@ -238,7 +238,7 @@ class ShapeObserver:
 
     def _feature(self, path: str, seen: Seen, takes_mixed: bool) -> Feature:
         sizes = next(iter(seen.shapes)) if len(seen.shapes) == 1 else None
-        if seen.is_nested and sizes is None:
+        if seen.is_nested and (sizes is None or len(sizes) > MAX_DIMENSIONS):
             return make_feature(path, "json", nullable=True)
         shape: tuple[int | None, ...] = sizes or ((None,) if seen.list_place else ())
         try:

@@ -39,6 +39,7 @@ def test_what_cannot_be_a_table_is_refused(tmp_path, lines, parts):
         ([[{"b": 1}], [{"c": "x", "d": [[]]}]], []),
         ([[[1, 2], [3]], None], []),
         ([[1, None], [2]], []),
+        ([json.loads("[" * 40 + "1" + "]" * 40)] * 2, []),
         ([[1, "x"], [True]], ["int 1 in a.jsonl, line 1"]),
         ([{}, {}], []),
         ([{f"key {i}": i} for i in range(40)], []),
