@@ -150,9 +150,7 @@ def _print_machine(machine: Machine, gpus: Gpus) -> None:
 
     from shardkit.units import format_number, format_size
 
-    memory = (
-        "memory not known" if machine.free_memory_bytes is None else f"{format_size(machine.free_memory_bytes)} free"
-    )
+    memory = "unknown" if machine.free_memory_bytes is None else f"{format_size(machine.free_memory_bytes)} free"
     room = f"{format_size(machine.free_temporary_bytes)} free in {machine.temporary_folder}"
     if machine.free_temporary_bytes < _SMALL_TEMPORARY_BYTES:
         room += "; little: set TMPDIR to a folder with more"
