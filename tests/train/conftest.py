@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import numpy as np
 import pytest
 
 from shardkit.dataset.documents import Accounting
@@ -45,7 +45,7 @@ def encode_row(row: Row, features: Features) -> bytes:
         elif feature.stored_as == "float_list":
             stored[feature.name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
         elif feature.stored_as == "little_endian_bytes":
-            packed = struct.pack(f"<{len(values)}d", *values)
+            packed = np.array(values, np.dtype(feature.dtype).newbyteorder("<")).tobytes()
             stored[feature.name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[packed]))
         else:
             encoded = [v.encode() if isinstance(v, str) else v for v in values]
