@@ -16,3 +16,11 @@ def run(capsys):
         return code, captured.out, " ".join(captured.err.split())
 
     return invoke
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Returns a CSV file of 200 rows."""
+    path = tmp_path / "table.csv"
+    path.write_text("id,zip,x\n" + "".join(f"{i},{i:05d},{i / 8}\n" for i in range(200)))
+    return path

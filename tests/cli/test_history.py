@@ -1,19 +1,12 @@
 """`shardkit inspect --history` tells of every version, of damaged ones too."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests.support.commands import shardkit
+
 pytestmark = pytest.mark.full
-
-
-def shardkit(*arguments, code=0):
-    own = [sys.executable, "-m", "shardkit", *map(str, arguments)]
-    found = subprocess.run(own, capture_output=True, text=True, check=False, timeout=120)
-    assert found.returncode == code, found.stderr
-    return found
 
 
 @pytest.fixture

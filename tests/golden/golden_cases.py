@@ -70,7 +70,7 @@ CASES = {
 
 
 def train(output, num_epochs, folder, *options):
-    """Trains on the whole dataset, and returns the metrics of each epoch. Everything lies in one folder."""
+    """Trains on a copy of the golden dataset in a folder and returns the metrics of each epoch."""
     shutil.copytree(DATASET, folder / "people", dirs_exist_ok=True)
     shutil.copy(INPUTS / "model.py", folder)
     rate = ("--schedule", "constant", "--warmup-steps", "0", "--seed", "3")

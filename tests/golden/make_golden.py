@@ -132,6 +132,8 @@ def make_run():
         train("run", 1, NEUTRAL)
         shutil.rmtree(RUN, ignore_errors=True)
         shutil.copytree(NEUTRAL / "run", RUN, ignore=shutil.ignore_patterns("tensorboard", ".lock"))
+        record = RUN / "train.json"
+        record.write_text(record.read_text().replace(f"{NEUTRAL}/", ""))
     finally:
         shutil.rmtree(NEUTRAL)
 

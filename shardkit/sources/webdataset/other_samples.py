@@ -36,7 +36,7 @@ def find_others(first: Sequence[Sample], rest: Iterator[Sample], options: Source
             continue
         for sample in piece:
             is_new = not _extensions(features) >= sample.data.keys()
-            if _holds(features, [sample], options) or (num_bad == _MAX_BAD_SAMPLES and not is_new):
+            if (num_bad == _MAX_BAD_SAMPLES and not is_new) or _holds(features, [sample], options):
                 continue
             try:
                 wider = infer_columns([[*known, sample]], options.max_record_bytes)

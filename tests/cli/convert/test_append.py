@@ -3,19 +3,12 @@
 import gzip
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
+from tests.support.commands import shardkit
+
 pytestmark = pytest.mark.full
-
-
-def shardkit(*arguments, code=0):
-    own = [sys.executable, "-m", "shardkit", *map(str, arguments)]
-    found = subprocess.run(own, capture_output=True, text=True, check=False, timeout=120)
-    assert found.returncode == code, found.stderr
-    return found
 
 
 def write(path, first, num_rows=40):

@@ -22,13 +22,6 @@ def run(capsys):
     return invoke
 
 
-@pytest.fixture
-def table(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("id,zip,x\n" + "".join(f"{i},{i:05d},{i / 8}\n" for i in range(200)))
-    return path
-
-
 def test_features_are_shown_first_and_the_result_last(run, table, tmp_path):
     code, out, err = run(table, tmp_path / "out", "--split", "train=0.8", "--split", "test=0.2", "--num-shards", "3")
     assert code == 0

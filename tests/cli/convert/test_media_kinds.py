@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardkit.cli import main
 from shardkit.dataset.open import open_dataset
 from tests.support.in_process import read_rows
 
@@ -15,17 +14,6 @@ pytestmark = pytest.mark.full
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8))
 SINE = (0.5 * np.sin(np.arange(800) / 9)).astype(np.float32)
-
-
-@pytest.fixture
-def run(capsys):
-    def invoke(*arguments):
-        code = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, " ".join(captured.err.split())
-
-    return invoke
 
 
 @pytest.fixture
@@ -39,12 +27,12 @@ def pictures(tmp_path):
 
 
 def test_images_of_all_kinds_are_kept_or_stored_as_png(run, pictures, tmp_path):
-    code, err = run("convert", pictures, tmp_path / "kept")
+    code, _, err = run("convert", pictures, tmp_path / "kept")
     assert code == 0, err
     assert "TensorFlow does not decode BMP of fewer than 24 bits, TIFF, PNM: --image-format png" in err
     rows = {r["filename"]: r for r in read_rows(open_dataset(str(tmp_path / "kept")), "train")}
     assert {name: row["image"] for name, row in rows.items()} == {p.name: p.read_bytes() for p in pictures.iterdir()}
-    code, err = run("convert", pictures, tmp_path / "png", "--image-format", "png")
+    code, _, err = run("convert", pictures, tmp_path / "png", "--image-format", "png")
     assert code == 0, err
     assert "TensorFlow" not in err
     assert "with several frames or pages, the first is stored" in err
@@ -58,11 +46,11 @@ def test_images_of_all_kinds_are_kept_or_stored_as_png(run, pictures, tmp_path):
 def test_images_that_are_cut_off_end_the_conversion_or_are_skipped(run, pictures, tmp_path):
     for path in [p for p in pictures.iterdir() if p.suffix != ".pgm"]:
         (pictures / f"cut-{path.name}").write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
-    code, err = run("convert", pictures, tmp_path / "out")
+    code, _, err = run("convert", pictures, tmp_path / "out")
     assert code == 3
     assert "cut-" in err
     assert "cut off" in err
-    code, err = run("convert", pictures, tmp_path / "out", "--on-bad-record", "skip", "--max-bad", "7")
+    code, _, err = run("convert", pictures, tmp_path / "out", "--on-bad-record", "skip", "--max-bad", "7")
     assert code == 0, err
     names = [r["filename"] for r in read_rows(open_dataset(str(tmp_path / "out")), "train")]
     assert sorted(names) == sorted(p.name for p in pictures.iterdir() if not p.name.startswith("cut-"))
@@ -74,7 +62,7 @@ def test_sounds_of_all_kinds_are_found_by_content(run, tmp_path):
     for kind in ("WAV", "RIFX", "RF64", "W64", "AIFF", "AU", "CAF", "FLAC", "OGG"):
         settings = {"format": "WAV", "endian": "BIG"} if kind == "RIFX" else {"format": kind}
         soundfile.write(folder / f"{kind}.wav", SINE, 8000, **settings)
-    code, err = run("convert", folder, tmp_path / "out", "--audio", "samples")
+    code, _, err = run("convert", folder, tmp_path / "out", "--audio", "samples")
     assert code == 0, err
     for row in read_rows(open_dataset(str(tmp_path / "out")), "train"):
         assert np.abs(np.array(row["audio"]) - SINE).max() < (0.1 if row["filename"] == "OGG.wav" else 1e-4)

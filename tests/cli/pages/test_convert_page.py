@@ -20,13 +20,6 @@ def run(capsys, monkeypatch):
     return invoke
 
 
-@pytest.fixture
-def table(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("id,zip,x\n" + "".join(f"{i},{i:05d},{i / 8}\n" for i in range(200)))
-    return path
-
-
 @pytest.mark.full
 def test_many_features_are_cut_and_the_rest_is_counted(run, tmp_path):
     (tmp_path / "wide.csv").write_text(
