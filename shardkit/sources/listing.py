@@ -271,7 +271,7 @@ def _array_splits(file: RawFile) -> Members | None:
     if file.compression is not None or file_types.suffix_of(file.name) != ".npz":
         return None
     parts = parts_by_split(file)
-    note = f"the arrays of {printable(file.name)} are named after splits, and make them"
+    note = f"{printable(file.name)} is read as one file for each split that its arrays are named after"
     return Members(parts, note) if parts else None
 
 

@@ -39,7 +39,7 @@ def rows_of(dataset, split, *names):
 def test_they_make_these_splits(tmp_path, capfd, names, columns):
     arrays = save(tmp_path / "digits.npz", names)
     assert main(["convert", str(tmp_path / "digits.npz"), str(tmp_path / "out")]) == 0
-    assert "the arrays of digits.npz are named after splits" in capfd.readouterr().err
+    assert "digits.npz is read as one file for each split that its arrays are named after" in capfd.readouterr().err
     dataset = shardkit.open(tmp_path / "out")
     assert list(dataset) == ["train", "test"]
     for split, (x, y) in zip(("train", "test"), names, strict=True):
