@@ -24,15 +24,14 @@ WRITTEN = {".py", ".pyi", ".cpp", ".h", ".md"}
 # Files that may be longer, each with the reason.
 LONGER: dict[str, str] = {}
 
-# Who may import what, even inside a function. The import contracts say the same of what is imported by way of others;
-# this list also holds for packages that nobody imports yet.
+# Who may import a heavy package, even inside a function. Import contracts say who may not load one by way of others.
 ALLOWED_IMPORTERS = {
     "apache_beam": ("beam_pipelines/", "shardkit/cli/"),
     "tensorflow": ("train/", "shardkit/adapters/", "shardkit/cli/"),
     "keras": ("train/", "shardkit/adapters/", "shardkit/cli/"),
     "tensorboard": ("train/",),
-    "torch": ("shardkit/adapters/",),
-    "jax": ("shardkit/adapters/",),
+    "torch": ("shardkit/adapters/torch",),
+    "jax": ("shardkit/adapters/jax",),
     "click": ("shardkit/cli/",),
     "rich": ("shardkit/cli/", "train/reporting/report.py"),
     "fsspec": ("shardkit/storage/clients.py",),
@@ -77,15 +76,43 @@ def test_the_import_contracts_hold():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    grimp = pytest.importorskip("grimp")
-    graph = grimp.build_graph(*ROOMS, cache_dir=None)
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in sorted(graph.modules)}
+@pytest.fixture(scope="module")
+def imports():
+    """Returns which modules of the three rooms each of them imports."""
+    graph = pytest.importorskip("grimp").build_graph(*ROOMS, cache_dir=None)
+    found = {module: graph.find_modules_directly_imported_by(module) for module in sorted(graph.modules)}
     # The compiled kernel is a module of the package `shardkit` itself.
-    imports["shardkit.encoding.kernel"] -= {"shardkit"}
+    found["shardkit.encoding.kernel"] -= {"shardkit"}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle(imports):
     assert len(imports) > 500
     # Raises CycleError, which names the modules.
     list(TopologicalSorter(imports).static_order())
+
+
+def layers(container):
+    """Returns the lines of the contract of layers of a room, or of all rooms for None."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return next(c["layers"] for c in contracts if "layers" in c and c.get("containers") == container)
+
+
+def test_the_map_shows_the_layers():
+    blocks = (ROOT / "shardkit/ARCHITECTURE.md").read_text().split("```\n")
+    assert [layer.replace("shardkit.", "") for layer in layers(None)] in [block.splitlines() for block in blocks]
+
+
+def test_formats_stand_beside_each_other(imports):
+    """A folder of `sources` that no layer names is a format: it needs only what all formats share."""
+    named = [name.strip() for layer in layers(["shardkit.sources"]) for name in layer.split("|")]
+    shared = named[named.index("columnar") :]
+    rooms = {(m, i) for m, found in imports.items() for i in found if f"{m}|{i}".count("shardkit.sources.") == 2}
+    uses = {(m.split(".")[2], i.split(".")[2]) for m, i in rooms}
+    formats = {room for use in uses for room in use} - set(named)
+    assert {"csv", "json", "avro"} <= formats
+    assert [(a, b) for a, b in sorted(uses) if a in formats and b not in (a, *shared)] == []
+    assert [(a, b) for a, b in sorted(uses) if a in shared and b in formats] == []
 
 
 def test_the_contracts_cover_the_rooms_that_the_wheel_holds():
