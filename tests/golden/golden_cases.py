@@ -26,7 +26,7 @@ TOOLS = ("duckdb", "isal", "numpy", "pillow", "pyarrow", "soundfile", "soxr", "t
 DECODED = ("photos", "sounds")
 
 # Options of `shardkit convert` by dataset, the input first; `{inputs}` stands for the folder of the inputs. Together
-# they set every option that a recipe can hold.
+# they set every option that a recipe can hold, which a test checks.
 CASES = {
     "people": [
         *("{inputs}/people", "--format", "csv", "--include", "*.csv", "--include", "*.gz", "--exclude", "notes.csv"),
@@ -66,6 +66,21 @@ CASES = {
         *("{inputs}/sounds", "--audio", "samples", "--audio-rate", "4000", "--labels", "{inputs}/sounds.csv"),
         *("--seed", "9"),
     ],
+    "visits": [
+        *("{inputs}/visits", "--union-by-name", "--quote", "none", "--skip-lines", "1", "--comment", "#"),
+        *("--source-column", "file", "--split-by", "day", "--split", "train=0.8", "--split", "test=0.2"),
+        *("--limit", "30"),
+    ],
+    "flowers": ["{inputs}/flowers", "--format", "csv", "--no-header", "--sample", "5", "--seed", "2"],
+    "orders": ["{inputs}/orders.json", "--records", "result.orders", "--explode", "lines"],
+    "vectors": ["{inputs}/vectors.libsvm", "--vector", "dense", "--no-shuffle"],
+    "grids": ["{inputs}/grids", "--array-record", "file", "--no-labels"],
+    "records": ["{inputs}/records.tfrecord", "--tfrecord-as", "bytes"],
+    "packed": [
+        *("{inputs}/poem", "--format", "text", "--text-record", "paragraph", "--lower", "text"),
+        *("--tokenize", "text={inputs}/tokenizer.json", "--pack", "8", "--separator", "."),
+    ],
+    "checked": ["{inputs}/photos", "--check-media", "--num-shards", "2"],
 }
 
 

@@ -1,12 +1,14 @@
 """Makes the golden files anew: inputs, a dataset, a training run, and `expected.json`, which says what datasets are.
 
     python -m tests.golden.make_golden expected    what the conversions give now, and the whole dataset
+    python -m tests.golden.make_golden added       what the conversions give that expected.json lacks
     python -m tests.golden.make_golden run         a training run on the whole dataset, at the end of its first epoch
     python -m tests.golden.make_golden inputs      the raw files; they are committed, so this is rarely needed
 
-The files hold what shardkit 0.1.0 made. They tell whether later code still gives the same bytes, so make them anew only
-where a change of the bytes is meant, and say so in the commit. The whole dataset is converted from a copy of the inputs
-in a folder below /tmp, whose name enters its manifest, and which is removed.
+The files hold what shardkit 0.1.0 made, and for options that are younger what the first version with them made. They
+tell whether later code still gives the same bytes, so make them anew only where a change of the bytes is meant, and say
+so in the commit. The whole dataset is converted from a copy of the inputs in a folder below /tmp, whose name enters its
+manifest, and which is removed.
 """
 
 import gzip
@@ -16,10 +18,25 @@ import shutil
 import sqlite3
 import struct
 import sys
+import tempfile
 import wave
 from pathlib import Path
 
-from tests.golden.golden_cases import CASES, DATASET, EXPECTED, INPUTS, RUN, append, describe, shardkit, tools, train
+import google_crc32c
+
+from tests.golden.golden_cases import (
+    CASES,
+    DATASET,
+    EXPECTED,
+    INPUTS,
+    RUN,
+    append,
+    convert,
+    describe,
+    shardkit,
+    tools,
+    train,
+)
 
 NEUTRAL = Path("/tmp/golden")
 TOWNS = ("Ulm", "Köln", "Bonn", "Trier", "Aachen", "Halle", "Jena")
@@ -70,6 +87,35 @@ def make_tables():
         '    """Returns the rows with the people a square kilometre."""\n'
         '    return batch.append_column("density", pc.divide(batch.column("people"), batch.column("area")))\n',
     )
+
+
+def make_younger_tables():
+    """Writes the inputs for options that are younger than the others."""
+    head = "exported by hand\n"
+    rows = [f"{i % 13},{TOWNS[i % 7]},{i}" + (',"late"' if i > 19 else "") for i in range(40)]
+    write("visits/a.csv", head + "day,town,guests\n# closed in winter\n" + "\n".join(rows[:20]) + "\n")
+    write("visits/b.csv", head + "day,town,guests,note\n" + "\n".join(rows[20:]) + "\n")
+    write("flowers/flowers.csv", "".join(f"{i / 10},{i % 4},{'rose' if i % 3 else 'lily'}\n" for i in range(20)))
+    orders = [{"id": i, "lines": [{"item": TOWNS[j], "n": i * j} for j in range(i % 4)]} for i in range(12)]
+    write("orders.json", json.dumps({"status": "ok", "result": {"orders": orders}}))
+    write("vectors.libsvm", "".join(f"{(-1) ** i} {1 + i % 3}:{i / 4} 5:{i}\n" for i in range(12)))
+    for i in range(3):
+        header = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + "\n"
+        content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+        write(f"grids/{i}.npy", content + struct.pack("<6i", *range(i, i + 6)))
+    write("records.tfrecord", b"".join(_framed(f"record {i}".encode()) for i in range(9)))
+
+
+def _framed(record):
+    """Returns a record as TFRecord files hold it."""
+    size = struct.pack("<Q", len(record))
+    return size + _masked_crc(size) + record + _masked_crc(record)
+
+
+def _masked_crc(data):
+    """Returns the checksum of a frame."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
 
 
 def make_others():
@@ -124,6 +170,16 @@ def make_expected():
     EXPECTED.write_text(json.dumps({"tools": tools(), "datasets": found}, indent=1, ensure_ascii=False) + "\n")
 
 
+def make_added():
+    """Converts the cases that `expected.json` lacks, with the tools that made the others."""
+    expected = json.loads(EXPECTED.read_text())
+    assert expected["tools"] == tools()
+    for name in (name for name in CASES if name not in expected["datasets"]):
+        with tempfile.TemporaryDirectory() as folder:
+            expected["datasets"][name] = describe(convert(name, folder))
+    EXPECTED.write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+
+
 def make_run():
     """Trains for one epoch, and keeps what the second one needs."""
     shutil.rmtree(NEUTRAL, ignore_errors=True)
@@ -141,9 +197,12 @@ def make_run():
 if __name__ == "__main__":
     if sys.argv[1:] == ["inputs"]:
         make_tables()
+        make_younger_tables()
         make_others()
     elif sys.argv[1:] == ["expected"]:
         make_expected()
+    elif sys.argv[1:] == ["added"]:
+        make_added()
     elif sys.argv[1:] == ["run"]:
         make_run()
     else:
