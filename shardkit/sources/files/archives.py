@@ -24,7 +24,7 @@ from shardkit.sources.files.expansion_limit import expansion_error, largest_expa
 from shardkit.sources.files.streams import ByteStream, open_raw, open_stored, open_stream, read_exactly, read_head
 from shardkit.sources.files.tar_headers import BLOCK_BYTES, is_tar
 from shardkit.sources.files.tar_stream import TarDamageError, TarMember, TarStream, cut_name, unsafe_name
-from shardkit.sources.files.zip_directory import NoDirectoryError, ZipEntry, ZipError, read_directory
+from shardkit.sources.files.zip_directory import NoDirectoryError, OverlapError, ZipEntry, ZipError, read_directory
 from shardkit.units import KiB, format_number
 
 ARCHIVE_HEAD_BYTES = BLOCK_BYTES
@@ -101,7 +101,8 @@ def _zip_members(file: RawFile, *, is_sure: bool) -> Members | None:
                 return None
             raise _damaged("ZIP", file, str(error)) from error
         except ZipError as error:
-            raise _refused("ZIP", file, str(error)) from error
+            kind = UnsafeInputError if isinstance(error, OverlapError) else BadInputError
+            raise _refused("ZIP", file, str(error), kind) from error
     if any(e.name == "[Content_Types].xml" for e in entries):
         return None
     for entry in entries:

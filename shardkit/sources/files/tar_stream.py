@@ -223,9 +223,10 @@ def unsafe_name(name: str) -> str | None:
     """Returns why a name in an archive is refused, None if it is not."""
     if "\0" in name:
         return "unsafe member name: it holds a NUL"
-    if name.startswith("/") or _DRIVE.match(name):
+    # Backslashes are letters here, and separators where an archive was made to harm.
+    if name.startswith(("/", "\\")) or _DRIVE.match(name):
         return "unsafe member name: it is absolute"
-    if ".." in name.split("/"):
+    if ".." in re.split(r"[/\\]", name):
         return "unsafe member name: it leads out of the archive"
     return None
 

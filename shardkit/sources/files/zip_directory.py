@@ -44,6 +44,10 @@ class NoDirectoryError(ZipError):
     """There is no directory where one should be: the archive is cut off, or none at all."""
 
 
+class OverlapError(ZipError):
+    """Two members share bytes. No tool that packs files does that; a bomb does."""
+
+
 class ZipEntry(NamedTuple):
     """One member.
 
@@ -82,6 +86,7 @@ def read_directory(archive: BinaryIO, num_bytes: int, max_members: int) -> list[
 
     Raises:
         NoDirectoryError: If the end of the archive is missing.
+        OverlapError: If members share bytes.
         ZipError: If something does not add up, or a member is of a kind that is not read.
     """
     directory = _find_directory(archive, num_bytes)
@@ -93,7 +98,7 @@ def read_directory(archive: BinaryIO, num_bytes: int, max_members: int) -> list[
     entries = sorted(_entries(data, directory), key=lambda entry: entry.start)
     for first, second in pairwise(entries):
         if second.start < first.stop:
-            raise ZipError(f"the members {first.name!r} and {second.name!r} overlap")
+            raise OverlapError(f"the members {first.name!r} and {second.name!r} overlap")
     return [e for e in entries if not e.name.endswith("/")]
 
 

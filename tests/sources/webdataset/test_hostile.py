@@ -146,6 +146,7 @@ HOSTILE = {
     "unknown type": [(special(b"Z"), b"x")],
     "leads out": [("../2.bin", b"x")],
     "leads out of the archive": [("x/../../2.bin", b"x")],
+    "unsafe member name: it leads out": [("..\\2.bin", b"x")],
     "absolute": [("/etc/2.bin", b"x")],
     "is absolute": [("C:/2.bin", b"x")],
     "twice": [("2.bin", b"x"), ("2.bin", b"y")],
