@@ -269,7 +269,7 @@ class _SplitReader:
         return rejected_row(
             error,
             file_index=self._split.file_start,
-            position=f"row {self._number(num_rows)}",
+            position=f"row {self._number(num_rows)}, byte {error.offset:,}",
             first_byte=error.offset,
             raw=error.data,
         )

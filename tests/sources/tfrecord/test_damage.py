@@ -89,7 +89,7 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_rows(tmp_path, num_left
     assert f"a record is cut off in a.tfrecord, byte {start}" in fails(path, kind=DamagedFileError)
     _, rows, (bad,) = read(path, source=TfrecordSource(batch_bytes=block_bytes), tolerates_bad_rows=True)
     assert [r["n"] for r in rows] == [0, 1, 2, 3]
-    assert (bad.position, bad.first_byte, bad.raw) == ("row 5", start, frames[4][:num_left])
+    assert (bad.position, bad.first_byte, bad.raw) == (f"row 5, byte {start:,}", start, frames[4][:num_left])
     assert f"a record is cut off: only {num_left} bytes are left" in bad.reason
 
 
