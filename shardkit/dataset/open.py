@@ -100,6 +100,9 @@ def list_versions(url: str | os.PathLike[str], known: int | None = None) -> list
         url: Of the dataset.
         known: A version that was there, 0 for none. A store may list a new file late: it is asked for this version, and
             for those behind the newest one, by name. None believes the list.
+
+    Raises:
+        StorageError: If the store says of any name that it is there.
     """
     root = storage.normalize(url)
     names = storage.list_names(storage.join(root, MANIFESTS_DIR))
@@ -108,6 +111,14 @@ def list_versions(url: str | os.PathLike[str], known: int | None = None) -> list
         if known and known not in versions and _has_version(root, known):
             versions.add(known)
         while _has_version(root, following := max(versions, default=0) + 1):
+            # No dataset has it; some web servers answer every name with one and the same page.
+            if _has_version(root, 0):
+                raise StorageError(
+                    "there is no dataset to be found",
+                    where=storage.redact(root),
+                    why="the store says of every name that it is there",
+                    next_step="Check the URL",
+                )
             versions.add(following)
     return sorted(versions)
 

@@ -45,6 +45,15 @@ def test_a_store_that_does_not_answer_is_named_without_its_secrets(folder, monke
             assert "Check the address" in message
 
 
+def test_a_server_that_has_every_name_has_no_dataset(folder):
+    with serve(folder) as server:
+        server.page_of_any_name = b"<html>Welcome</html>"
+        with pytest.raises(StorageError, match="says of every name that it is there"):
+            shardkit.open(f"{server.url}/elsewhere")
+        server.page_of_any_name = None
+        assert shardkit.open(server.url)["train"].num_examples == 30
+
+
 class Failing(AsyncFileSystem):
     """A store whose client fails, instead of ending, when a request is cancelled; as some do when both meet."""
 

@@ -19,6 +19,7 @@ class RangeServer(ThreadingHTTPServer):
 
     Attributes:
         latency_s: Before each answer to a range.
+        page_of_any_name: The answer to a name without a file, as web applications give it; None says it is missing.
         fault: Says for a range request `(path, first byte, last byte)` which of `FAULTS` befalls it, None if none; a
             number flips the byte there in the file.
         num_ranges: Requests for ranges so far.
@@ -34,6 +35,7 @@ class RangeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.folder = Path(folder)
         self.latency_s = latency_s
+        self.page_of_any_name = None
         self.fault = lambda *_: None
         self.lock = threading.Lock()
         self.connections = []
@@ -91,7 +93,8 @@ class _Handler(BaseHTTPRequestHandler):
             links = "".join(f'<a href="{p.name}{"/" * p.is_dir()}">{p.name}</a>\n' for p in sorted(path.iterdir()))
             self.answer(200, links.encode(), kind="text/html")
         elif not path.is_file():
-            self.answer(404, b"no such file")
+            page = self.server.page_of_any_name
+            self.answer(404 if page is None else 200, page or b"no such file")
         elif wanted is None:
             self.answer(200, path.read_bytes())
         else:
