@@ -1,8 +1,8 @@
 """Archives among the inputs, listed as the folders that they stand for.
 
-A ZIP archive, and a tar that is no WebDataset, becomes its members. A tar is a WebDataset unless it holds tables, or
-images or sounds in folders; these too are one if most members share their names up to the first dot with a neighbour,
-as `1.jpg` and `1.cls` do.
+A ZIP archive, and a tar that is no WebDataset, becomes its members. A tar is a WebDataset if most members share their
+names up to the first dot with a neighbour, as `1.jpg` and `1.cls` do, but not as `cat.0.jpg` and `cat.1.jpg` do; and
+else if most are no images, sounds or texts. One that holds tables is none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _TABLES = re.compile(
     re.IGNORECASE,
 )
 _IDX = re.compile(r"-idx[1-9]-ubyte$")
-_IN_CLASSES = re.compile(r"\.(jpe?g|png|webp|gif|bmp|wav|flac|ogg|mp3)", re.IGNORECASE)
+# Files that make a folder of files where none is called like its neighbour; other files are columns of samples.
+_OF_FOLDERS = re.compile(
+    r"\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|pgm|wav|flac|ogg|mp3|aiff?|au|caf|txt|text|tokens|log|md|xml)", re.IGNORECASE
+)
 
 
 class Members(NamedTuple):
@@ -147,12 +150,24 @@ def _are_samples(names: Sequence[str]) -> bool:
     suffixes = [_suffix_of(name) for name in plain]
     if any(map(_TABLES.fullmatch, suffixes)) or any(map(_IDX.search, plain)):
         return False
-    keys = [parts[0] for name in names if (parts := cut_name(name)) is not None]
-    lengths = [len(list(group)) for _, group in itertools.groupby(keys)]
-    num_grouped = sum(length for length in lengths if length > 1)
+    parts = [found for name in names if (found := cut_name(name)) is not None]
+    groups = [(key, [own for _, own in group]) for key, group in itertools.groupby(parts, lambda part: part[0])]
+    # A folder of samples has many; `cat/cat.0.jpg` and `cat/cat.1.jpg` are one group, and `dog/` holds its like.
+    alike = Counter((key.rpartition("/")[0], tuple(own)) for key, own in groups)
+    num_grouped = sum(
+        len(own)
+        for key, own in groups
+        if len(own) > 1 and (not _is_numbered(own) or alike[key.rpartition("/")[0], tuple(own)] > 1)
+    )
     if 2 * num_grouped > len(names):
         return True
-    return not any("/" in name and _IN_CLASSES.fullmatch(suffix) for name, suffix in zip(names, suffixes, strict=True))
+    num_of_folders = sum(not suffix or _OF_FOLDERS.fullmatch(suffix) is not None for suffix in suffixes)
+    return 2 * num_of_folders <= len(names)
+
+
+def _is_numbered(extensions: Sequence[str]) -> bool:
+    # As `0.jpg` and `1.jpg` are, or `train.tokens` and `test.tokens`.
+    return len({extension.rpartition(".")[2] for extension in extensions}) < len(extensions)
 
 
 def _tar_members(file: RawFile, options: SourceOptions) -> Members | None:

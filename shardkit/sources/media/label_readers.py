@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from shardkit import file_types
 from shardkit.errors import BadInputError, UsageError
-from shardkit.features import Features, make_feature
+from shardkit.features import Feature, Features, make_feature
 from shardkit.messages import shown
 from shardkit.sources.base import RawFile, RowBatch, Source, SourceOptions, place, settle
 from shardkit.sources.columnar.parquet import ParquetSource
@@ -24,7 +25,7 @@ from shardkit.sources.json.lines_source import JsonLinesSource
 from shardkit.sources.listing import list_inputs
 from shardkit.sources.media.box_tables import OBJECTS, boxes_of, with_objects
 from shardkit.sources.media.coco import is_coco, read_coco
-from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable
+from shardkit.sources.media.label_tables import FILE_KEYS, LabelColumns, LabelTable, choose_key
 from shardkit.sources.media.layouts import Layout
 from shardkit.sources.media.sidecars import read_texts, read_transcripts, read_yolo
 from shardkit.sources.media.voc import VocLabels, voc_files
@@ -34,26 +35,41 @@ _LJSPEECH = ("id", "transcript", "normalized_transcript")
 _HEAD_BYTES = 65536
 
 
-def read_labels(
-    layout: Layout | None, found: tuple[RawFile, ...], options: SourceOptions, vocabulary: tuple[str, ...] | None
-) -> LabelColumns:
+class Labelled(NamedTuple):
+    """What labels are for.
+
+    Attributes:
+        files: Names of the files that are a row each.
+        options: How the inputs are read.
+        vocabulary: Names of the classes of boxes, where they are known.
+    """
+
+    files: Sequence[str]
+    options: SourceOptions
+    vocabulary: tuple[str, ...] | None = None
+
+    def with_options(self, **changed: Any) -> Labelled:
+        """Returns the same with other options."""
+        return self._replace(options=msgspec.structs.replace(self.options, **changed))
+
+
+def read_labels(layout: Layout | None, found: tuple[RawFile, ...], labelled: Labelled) -> LabelColumns:
     """Returns the labels in some files.
 
     Args:
         layout: That they were found by; None if `--labels` names them.
         found: The files that `--labels` names.
-        options: How the inputs are read.
-        vocabulary: Names of the classes of boxes, where they are known.
+        labelled: What they are for.
 
     Raises:
         UsageError: If the files are of no kind that is read.
         BadInputError: If they are damaged, or hold no labels.
     """
-    plain = msgspec.structs.replace(options, format=None, labels=None, columns=None, delimiter=None)
+    plain = labelled.with_options(format=None, labels=None, columns=None, delimiter=None)
     if layout is not None:
-        return READERS[layout.kind](layout, plain, vocabulary)
+        return READERS[layout.kind](layout, plain)
     if len(found) != 1 or found[0].name.lower().endswith(".xml"):
-        return VocLabels(voc_files(found, str(options.labels)), vocabulary)
+        return VocLabels(voc_files(found, str(labelled.options.labels)), labelled.vocabulary)
     (file,) = found
     head = read_head(file, _HEAD_BYTES)
     if file_types.format_of(head[: file_types.HEAD_BYTES], file.name) == "jsonl" and is_coco(head):
@@ -64,7 +80,7 @@ def read_labels(
             table = Path(folder, "labels.tsv")
             table.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
             copy = msgspec.structs.replace(list_inputs([str(table)]).files[0], name=file.name)
-            return _read_table(source, (copy,), msgspec.structs.replace(plain, delimiter="\t", quote="none"))
+            return _read_table(source, (copy,), plain.with_options(delimiter="\t", quote="none"))
     return _read_table(source, found, plain)
 
 
@@ -85,36 +101,34 @@ def _source_of(head: bytes, file: RawFile) -> Source:
     )
 
 
-def _read_tables(layout: Layout, options: SourceOptions) -> LabelTable:
+def _read_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     files = layout.labels
     source = _source_of(read_head(files[0], _HEAD_BYTES), files[0])
-    return _read_table(source, files, options, layout.folders)
+    return _read_table(source, files, labelled, layout.folders)
 
 
-def _read_folder_tables(layout: Layout, options: SourceOptions) -> LabelTable:
+def _read_folder_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     """Returns the columns of the metadata of Hugging Face, with the boxes of its `objects`."""
     if not layout.labels[0].name.endswith(".jsonl") or b'"bbox"' not in read_head(layout.labels[0], _HEAD_BYTES):
-        return _read_tables(layout, options)
-    table = _read_tables(layout, msgspec.structs.replace(options, drop_columns=(OBJECTS,)))
-    return with_objects(table, layout.labels)
+        return _read_tables(layout, labelled)
+    return with_objects(_read_tables(layout, labelled.with_options(drop_columns=(OBJECTS,))), layout.labels)
 
 
-def _read_unquoted_tables(layout: Layout, options: SourceOptions) -> LabelTable:
+def _read_unquoted_tables(layout: Layout, labelled: Labelled) -> LabelTable:
     """Returns the columns of tables whose quotes are text, as Common Voice writes them."""
-    return _read_tables(layout, msgspec.structs.replace(options, quote="none"))
+    return _read_tables(layout, labelled.with_options(quote="none"))
 
 
-def _read_ljspeech(layout: Layout, options: SourceOptions) -> LabelTable:
+def _read_ljspeech(layout: Layout, labelled: Labelled) -> LabelTable:
     """Returns the transcripts of LJSpeech, whose table has bars between its columns, no header line and no quotes."""
     num_columns = 1 + read_head(layout.labels[0], _HEAD_BYTES).partition(b"\n")[0].count(b"|")
-    columns = _LJSPEECH[:num_columns]
-    plain = msgspec.structs.replace(options, quote="none", delimiter="|", columns=columns)
+    plain = labelled.with_options(quote="none", delimiter="|", columns=_LJSPEECH[:num_columns])
     return _read_table(CsvSource(), layout.labels, plain)
 
 
-def _read_fields(layout: Layout, options: SourceOptions) -> LabelTable:
+def _read_fields(layout: Layout, labelled: Labelled) -> LabelTable:
     """Returns the fields of JSON files beside the others, an object each."""
-    files = layout.labels
+    files, options = layout.labels, labelled.options
     source = JsonArraySource()
     features = source.infer(files, options)
     batches, names = [], []
@@ -151,19 +165,19 @@ def _in_folder(folder: str, name: str) -> str:
     return f"{parent}{slash}{name}" if not folder or name.startswith(f"{last}/") else f"{folder}/{name}"
 
 
-READERS: Mapping[str, Callable[[Layout, SourceOptions, tuple[str, ...] | None], LabelColumns]] = {
-    "folder table": lambda layout, options, vocabulary: _read_folder_tables(layout, options),
-    "table": lambda layout, options, vocabulary: _read_tables(layout, options),
-    "common voice": lambda layout, options, vocabulary: _read_unquoted_tables(layout, options),
-    "ljspeech": lambda layout, options, vocabulary: _read_ljspeech(layout, options),
-    "box table": lambda layout, options, vocabulary: boxes_of(_read_tables(layout, options), layout.labels[0]),
-    "fields": lambda layout, options, vocabulary: _read_fields(layout, options),
-    "coco": lambda layout, options, vocabulary: _read_all_coco(layout),
-    "voc": lambda layout, options, vocabulary: VocLabels(layout.labels, vocabulary),
-    "yolo": lambda layout, options, vocabulary: read_yolo(layout.labels, layout.others),
-    "captions": lambda layout, options, vocabulary: read_texts(layout.labels, "caption"),
-    "spoken": lambda layout, options, vocabulary: read_texts(layout.labels, "transcript"),
-    "transcripts": lambda layout, options, vocabulary: read_transcripts(layout.labels),
+READERS: Mapping[str, Callable[[Layout, Labelled], LabelColumns]] = {
+    "folder table": _read_folder_tables,
+    "table": _read_tables,
+    "common voice": _read_unquoted_tables,
+    "ljspeech": _read_ljspeech,
+    "box table": lambda layout, labelled: boxes_of(_read_tables(layout, labelled), layout.labels[0]),
+    "fields": _read_fields,
+    "coco": lambda layout, labelled: _read_all_coco(layout),
+    "voc": lambda layout, labelled: VocLabels(layout.labels, labelled.vocabulary),
+    "yolo": lambda layout, labelled: read_yolo(layout.labels, layout.others),
+    "captions": lambda layout, labelled: read_texts(layout.labels, "caption"),
+    "spoken": lambda layout, labelled: read_texts(layout.labels, "transcript"),
+    "transcripts": lambda layout, labelled: read_transcripts(layout.labels),
 }
 
 
@@ -173,31 +187,31 @@ def _indices(part: RowBatch) -> list[int]:
 
 
 def _read_table(
-    source: Source,
-    found: tuple[RawFile, ...],
-    options: SourceOptions,
-    folders: Sequence[str] = (),
+    source: Source, found: tuple[RawFile, ...], labelled: Labelled, folders: Sequence[str] = ()
 ) -> LabelTable:
     try:
-        options = settle(source, found, options)
+        options = settle(source, found, labelled.options)
     except UsageError:
         # A first line that names an image is found when the labels are matched.
-        options = msgspec.structs.replace(options, has_header=True)
+        options = msgspec.structs.replace(labelled.options, has_header=True)
     features = source.infer(found, options)
     parts = [part for split in source.split(found, options) for part in source.read(split, found, features, options)]
     batches = [part.batch for part in parts]
     if not any(batch.num_rows for batch in batches):
         raise BadInputError("there are no labels", where=place(found[0]))
     table = pa.Table.from_batches(batches)
-    key = next((f for name in FILE_KEYS for f in features if f.name.lower() == name), features[0])
-    if not key.is_scalar or key.dtype not in ("string", "int64"):
+    texts = {f.name: _one_chunk(table.column(f.name)).cast(pa.string()) for f in features if _may_name_files(f)}
+    own_key = next((f.name for name in FILE_KEYS for f in features if f.name.lower() == name), features[0].name)
+    chosen = choose_key(texts, own_key, labelled.files, place(found[0]))
+    key = next(f for f in features if f.name == chosen)
+    if key.name not in texts:
         raise UsageError(
             f"column {shown(key.name)} of the labels holds no names of files",
             where=place(found[0]),
             why=f"it is {key.describe_type()}",
             next_step=f"Call the column that does so one of {', '.join(FILE_KEYS)}",
         )
-    names = _one_chunk(table.column(key.name)).cast(pa.string())
+    names = texts[key.name]
     if names.null_count:
         row = names.is_null().index(True).as_py() + 1
         raise UsageError(
@@ -212,9 +226,15 @@ def _read_table(
     rest = tuple(f for f in features if f is not key)
     columns = {f.name: _one_chunk(table.column(f.name)) for f in rest}
     unique = names.unique()
+    notes = () if chosen == own_key else (f"column {shown(chosen)} of the labels names the files",)
     if len(unique) == len(names):
-        return LabelTable(names.to_pylist(), rest, columns, key=key.name)
-    return _grouped(names, unique, rest, columns, found[0])._replace(key=key.name)
+        return LabelTable(names.to_pylist(), rest, columns, notes, key=key.name)
+    grouped = _grouped(names, unique, rest, columns, found[0])
+    return grouped._replace(key=key.name, notes=(*notes, *grouped.notes))
+
+
+def _may_name_files(feature: Feature) -> bool:
+    return feature.is_scalar and feature.dtype in ("string", "int64")
 
 
 def _grouped(

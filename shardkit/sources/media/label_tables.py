@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -131,6 +131,42 @@ def match_names(files: Sequence[str], labels: Sequence[str], where: str, kinds: 
         *_some([labels[i] for i in unused[:_LISTED_NAMES]], len(unused), "labels", "file among the inputs"),
     )
     return Matching(positions, notes)
+
+
+def choose_key(columns: Mapping[str, pa.Array], usual: str, files: Sequence[str], where: str) -> str:
+    """Returns the column of a table that names files: the one that names most of them, and most with their extensions.
+
+    Args:
+        columns: Texts and whole numbers of the table, as text.
+        usual: The column that does so by its name or place; it is chosen where no other names more.
+        files: Names of the files.
+        where: Place of the table, for messages.
+
+    Raises:
+        UsageError: If two columns name as many files, and other ones.
+    """
+    lasts, stems = set(map(_last_part, files)), set(map(_stem, files))
+
+    def count(column: pa.Array) -> tuple[int, int]:
+        names = column.unique().drop_null().to_pylist()
+        return len(stems.intersection(map(_stem, names))), len(lasts.intersection(map(_last_part, names)))
+
+    counts = {name: count(column) for name, column in columns.items()}
+    most = max(counts.values(), default=(0, 0))
+    best = [name for name in counts if counts[name] == most]
+    if most == (0, 0) or (usual in best and usual.lower() in FILE_KEYS):
+        return usual
+    best.sort(key=lambda name: name != usual)
+    own = [name and _stem(name) for name in columns[best[0]].to_pylist()]
+    for other in best[1:]:
+        if own != [name and _stem(name) for name in columns[other].to_pylist()]:
+            raise UsageError(
+                "two columns of the labels name files, and different ones in a row",
+                where=where,
+                why=f"columns {shown(best[0])} and {shown(other)} name {most[0]:,} files each",
+                next_step=f"Call the column that holds the names of the files {FILE_KEYS[0]}",
+            )
+    return best[0]
 
 
 def is_name_of_file(files: Sequence[str], key: str) -> bool:

@@ -23,7 +23,7 @@ from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.class_folders import list_counts
 from shardkit.sources.inventory import note_on_passed_over
 from shardkit.sources.listing import list_inputs
-from shardkit.sources.media.label_readers import read_labels
+from shardkit.sources.media.label_readers import Labelled, read_labels
 from shardkit.sources.media.label_tables import (
     DECLARED_SIZE,
     LabelColumns,
@@ -164,11 +164,12 @@ def _splits_of(layout: Layout, media: Sequence[RawFile], options: SourceOptions)
             found_split = split_in_name(file.name.rpartition("/")[2])
             by_split.setdefault(found_split.split if found_split else "train", []).extend(read_names(file))
     elif len(layout.labels) > 1 and layout.kind in ("table", "common voice", "coco") and not splits_in_names(media):
+        labelled = Labelled([file.name for file in media], options)
         for file in layout.labels:
             found_split = split_in_name(file.name)
             if found_split is None:
                 return {}
-            names = read_labels(layout.only(file), (file,), options, None).names
+            names = read_labels(layout.only(file), (file,), labelled).names
             by_split.setdefault(found_split.split, []).extend(names)
     if len(by_split) < 2:
         return {}
@@ -272,11 +273,11 @@ def _load(
     files: _Names,
 ) -> FileLabels:
     # Cached, because every split asks for it again.
-    columns, where = read_labels(layout, found, options, vocabulary), str(options.labels)
+    labelled, where = Labelled(files.names, options, vocabulary), str(options.labels)
+    columns = read_labels(layout, found, labelled)
     if isinstance(columns, LabelTable) and is_name_of_file(files.names, columns.key):
         # The first line is a row.
-        options = msgspec.structs.replace(options, has_header=False, no_header=True)
-        columns = read_labels(layout, found, options, vocabulary)
+        columns = read_labels(layout, found, labelled.with_options(has_header=False, no_header=True))
     if not columns.features:
         raise UsageError(
             "the labels hold names of files and nothing else",
@@ -284,6 +285,11 @@ def _load(
             next_step="Name a file that has a label behind each name; a list of files is for --split NAME=@FILE",
         )
     matching = match_names(files.names, columns.names, where, kinds)
+    found_values = columns.take(matching.positions[matching.positions >= 0])
+    if all(found_values[f.name].null_count == len(found_values[f.name]) for f in columns.features):
+        raise UsageError(
+            "the labels are empty for all files", where=where, next_step="Fill them in, or leave --labels out"
+        )
     has_gaps = bool((matching.positions < 0).any())
     features = tuple(_renamed(f, own, has_gaps) for f in columns.features)
     repeated = [f.name for f in features if [g.name for g in features].count(f.name) > 1]
@@ -296,13 +302,12 @@ def _load(
     renamed = [f.name for f, g in zip(features, columns.features, strict=True) if f.name != g.name]
     notes = [f"column {shown(n.partition('/')[2])} of the labels is called {shown(n)}" for n in renamed]
     is_relative = isinstance(columns, LabelTable) and columns.is_relative
-    classes = _class_notes(features, columns, matching.positions)
+    classes = _class_notes(features, columns, found_values)
     return FileLabels(features, matching, columns, (*columns.notes, *notes, *matching.notes, *classes), is_relative)
 
 
-def _class_notes(features: Features, columns: LabelColumns, positions: Positions) -> Iterator[str]:
+def _class_notes(features: Features, columns: LabelColumns, found: dict[str, pa.Array]) -> Iterator[str]:
     """Yields the classes of each column that holds some, with their counts: words or whole numbers that repeat."""
-    found = columns.take(positions[positions >= 0])
     for feature, own in zip(features, columns.features, strict=True):
         is_named = feature.vocabulary or _CLASS_NAME.search(own.name)
         is_class = feature.dtype == "string" or is_named or len(features) == 1

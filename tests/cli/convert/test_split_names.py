@@ -56,6 +56,14 @@ def test_a_folder_and_archives_of_it_have_the_same_splits_and_classes(run, photo
         assert found(tmp_path / f"out{index}") == EXPECTED
 
 
+@pytest.mark.parametrize("wrapper", ["training_data", "my_test_project"])
+def test_a_folder_around_all_that_holds_such_a_word_hides_no_split(run, photos, tmp_path, wrapper):
+    shutil.copytree(photos, tmp_path / "in" / wrapper)
+    code, _, err = run("convert", tmp_path / "in", tmp_path / "out")
+    assert code == 0, err
+    assert found(tmp_path / "out") == EXPECTED
+
+
 def test_a_folder_too_high_changes_no_class(run, photos, tmp_path):
     deep = tmp_path / "download" / "v2"
     deep.mkdir(parents=True)

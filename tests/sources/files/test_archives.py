@@ -229,8 +229,15 @@ def test_webdatasets_are_told_from_folders(tmp_path):
     assert num_files("1.jpg", "1.cls", "2.jpg", "2.cls") == 1
     assert num_files("a/1.jpg", "a/1.cls", "a/2.jpg", "a/2.cls") == 1
     assert num_files("1.pyd", "2.pyd", "3.pyd") == 1
-    assert num_files("1.jpg", "2.jpg", "3.jpg") == 1
-    assert num_files("1.txt", "2.txt", "3.txt") == 1
+    assert num_files("1.jpg", "2.jpg", "3.jpg") == 3
+    assert num_files("1.txt", "2.txt", "3.txt") == 3
+    assert num_files("a/cat.0.jpg", "a/cat.1.jpg", "b/dog.0.jpg", "b/dog.1.jpg") == 4
+    assert num_files("IMG.2024.1.jpg", "IMG.2024.2.jpg") == 2
+    assert num_files("wiki.train.tokens", "wiki.test.tokens") == 2
+    assert num_files("news/sport/103", "news/sport/104", "README") == 3
+    assert num_files("a/0.left.jpg", "a/0.right.jpg", "a/1.left.jpg", "a/1.right.jpg") == 1
+    assert num_files("1.0.jpg", "1.1.jpg", "1.json", "2.0.jpg", "2.1.jpg", "2.json") == 1
+    assert num_files("images/1.jpg", "images/2.jpg", "labels/1.txt", "labels/2.txt") == 4
     assert num_files("a/1.jpg", "a/2.jpg", "b/3.jpg") == 3
     assert num_files("a/1.wav", "b/2.wav") == 2
     assert num_files("1.csv", "2.csv.gz") == 2

@@ -138,6 +138,32 @@ def test_tables_without_a_header_line(tmp_path, content):
     assert {name: row["column_2"] for name, row in rows.items()} == {"a.png": "cat", "b.png": "dog"}
 
 
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ("index,image_name,label\n0,1.png,b\n1,0.png,a\n", "image_name"),
+        (",id,label\n9,0,a\n0,1,b\n", "id"),
+        ("label,picture\na,0\nb,1.png\n", "picture"),
+        ("id,again,label\n0,0,a\n1,1,b\n", None),
+    ],
+)
+def test_the_column_that_names_most_files_joins_the_labels(tmp_path, content, key):
+    _, rows, notes, _ = read(images(tmp_path, "0.png", "1.png"), text(tmp_path, "l.csv", content))
+    assert {name: row["label"] for name, row in rows.items()} == {"0.png": "a", "1.png": "b"}
+    assert [f"column '{key}' of the labels names the files"] * (key is not None) == [
+        n for n in notes if "names the" in n
+    ]
+
+
+def test_columns_that_name_different_files_are_refused_and_empty_labels(tmp_path):
+    folder = images(tmp_path, "0.png", "1.png")
+    swapped = text(tmp_path, "l.csv", "a,b,label\n0.png,1.png,x\n1.png,0.png,y\n")
+    assert "columns 'a' and 'b' name 2 files each" in fails(folder, swapped)
+    named = text(tmp_path, "m.csv", "a,filename,label\n0.png,1.png,x\n1.png,0.png,y\n")
+    assert {name: row["label"] for name, row in read(folder, named)[1].items()} == {"1.png": "x", "0.png": "y"}
+    assert "empty for all files" in fails(folder, text(tmp_path, "n.csv", "file,label\n0.png,\n1.png,\n"))
+
+
 def test_tables_that_are_no_labels(tmp_path):
     folder = images(tmp_path, "a.png")
     assert "holds no names" in fails(folder, text(tmp_path, "l.csv", "x,y\n1.5,2\n"))
