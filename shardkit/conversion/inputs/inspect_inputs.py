@@ -336,7 +336,14 @@ def _without_labels(files: tuple[RawFile, ...], options: SourceOptions) -> tuple
         return files
     from shardkit.sources.media.labels import without_label_files
 
-    return without_label_files(files, options)
+    kept = without_label_files(files, options)
+    if files and not kept:
+        raise UsageError(
+            "the inputs hold the labels and nothing else",
+            where=printable(options.labels),
+            next_step="Name the folder of the files that they are for, or leave --labels out to read them as rows",
+        )
+    return kept
 
 
 def _without_damaged(

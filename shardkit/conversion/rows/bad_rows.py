@@ -44,26 +44,24 @@ def check_bad_rows(plan: Plan, extracted: Sequence[Extracted]) -> None:
     of_files = f", {format_number(num_damaged, 'damaged file')} among them" if num_damaged else ""
     is_limited = plan.recipe.max_bad is not None
     allowed = f"--max-bad {limit.text} allows less" if is_limited else "more than a tenth needs --max-bad"
+    reason, count = _most_common(extracted)
+    often = f", most often ({format_count(count)}): {reason}" if count else ""
     raise BadInputError(
         "too many rows do not fit",
-        where="; ".join(bad_row_samples(plan, extracted)),
-        why=f"{format_count(num_bad)} of {format_number(num_rows, 'row')} are bad{of_files}"
-        f"{_most_common(extracted)}; {allowed}",
+        where="; ".join(sample.removesuffix(f": {reason}") for sample in bad_row_samples(plan, extracted)),
+        why=f"{format_count(num_bad)} of {format_number(num_rows, 'row')} are bad{of_files}{often}; {allowed}",
         next_step="Correct them, or raise --max-bad"
         if is_limited
         else "Correct them or the options of reading, or leave so many rows out with --max-bad, such as --max-bad 50%",
     )
 
 
-def _most_common(extracted: Sequence[Extracted]) -> str:
+def _most_common(extracted: Sequence[Extracted]) -> tuple[str, int]:
     reasons = ReasonCounts()
     for part in sorted(extracted, key=lambda e: e.input_split_index):
         for reason, count in part.rejected_reasons.items():
             reasons.add(reason, count)
-    if not reasons.counts:
-        return ""
-    reason, count = max(reasons.counts.items(), key=lambda item: item[1])
-    return f", most often ({format_count(count)}): {reason}"
+    return max(reasons.counts.items(), key=lambda item: item[1], default=("", 0))
 
 
 class ReasonCounts:

@@ -66,6 +66,13 @@ def flatten_schema(schema: pa.Schema, where: str) -> tuple[Column, ...]:
     return columns
 
 
+def null_without_class(column: pa.Array) -> pa.Array:
+    """Returns numbers of classes with null for -1, by which Hugging Face `datasets` marks rows without a label."""
+    if not pa.types.is_signed_integer(column.type):
+        return column
+    return pc.if_else(pc.equal(column, pa.scalar(-1, column.type)), pa.scalar(None, column.type), column)
+
+
 def flatten_batch(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """Returns the columns of a batch by their flattened name."""
     flat: dict[str, pa.Array] = {}

@@ -24,7 +24,7 @@ from shardkit.sources.base import (
     rejected_row,
     row_identities,
 )
-from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, unite_columns
+from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, null_without_class, unite_columns
 from shardkit.sources.columns.bad_values import cast_exactly, find_bad_values, without_rows
 from shardkit.sources.columns.casting import BadValueError
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, is_dropped
@@ -289,7 +289,8 @@ class RowFitter:
                 column = pa.nulls(batch.num_rows, feature.arrow_type)
             elif feature.name in self._partitions:
                 self._check_partition(column, feature)
-            columns[feature.name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            columns[feature.name] = null_without_class(column) if feature.vocabulary else column
         return columns
 
     def _cast_columns(

@@ -29,7 +29,7 @@ from shardkit.sources.base import (
     numbered,
     place,
 )
-from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, flatten_schema
+from shardkit.sources.columnar.arrow_columns import Column, flatten_batch, flatten_schema, null_without_class
 from shardkit.sources.columnar.schemas import RowFitter, check_columns, infer_features, map_files, type_notes
 from shardkit.sources.columns.dropped_columns import is_dropped
 from shardkit.sources.columns.union_notes import union_notes
@@ -202,6 +202,7 @@ class ColumnarSource(SourceSettings, ABC):
 
     def _of_all_rows(self, files: tuple[RawFile, ...], features: Features, options: SourceOptions) -> Features:
         # Counts in a file may deny nulls that are there, and none tells of nulls inside of lists.
+        with_classes = {f.name for f in features if f.vocabulary}
         with_nulls: set[str] = set()
         with_null_items: set[str] = set()
         for file in (f for f in files if f.num_bytes):
@@ -209,6 +210,7 @@ class ColumnarSource(SourceSettings, ABC):
                 splits = list(container.cuts(None))
                 batches = chain.from_iterable(container.batches(s, features, self.batch_bytes) for s in splits)
                 for name, column in chain.from_iterable(flatten_batch(batch).items() for batch in batches):
+                    column = null_without_class(column) if name in with_classes else column
                     with_nulls |= {name} if column.null_count else set()
                     with_null_items |= {name} if _has_null_item(column) else set()
         return tuple(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -37,6 +38,7 @@ _MIN_VALUES = 20
 _LISTED_CELLS = 5
 _MAX_SHORTER_SHARE = 0.02
 _NAME = re.compile(r"[^\W\d][\w .:/()%#$&+@*\[\]'-]{0,59}")
+_COMMENT = re.compile(r"#|%|//|--")
 _SENTENCE_CHARACTERS = 24
 _YEAR = "(1[0-9]|20)[0-9]{2}"
 # What people call columns.
@@ -136,7 +138,9 @@ def have_header(found: Sequence[FirstRows]) -> bool:
     if len(readings) == 1 and "undecided" in readings and not is_common:
         file, why = readings["undecided"]
         lines = "" if suffix_of(file.name) in (".csv", ".tsv") else "; --format text reads lines"
-        step = f"Say which: {_EITHER}{lines}"
+        mark = next((_COMMENT.match(rows.cells[0]) for rows in found if rows.file == file and rows.cells), None)
+        comment = f"; --comment {shlex.quote(mark[0])} passes over lines that begin so" if mark else ""
+        step = f"Say which: {_EITHER}{comment}{lines}"
         raise UsageError("the first line may be names or values", where=place(file), why=why, next_step=step)
     return "values" not in readings
 

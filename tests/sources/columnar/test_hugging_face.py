@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardkit.errors import UsageError
+from shardkit.errors import NarrowTypesError, UsageError
 from shardkit.sources.columnar.parquet import ParquetSource
 from tests.support.files.source_makers import read_all
 
@@ -31,6 +31,16 @@ def test_a_file_and_the_names_of_classes(tmp_path):
     assert described == {"image": ("image/*", None), "image/path": (None, None), "label": (None, ("cat", "dog"))}
     assert [row["image"] for row in found.rows] == [b"\x89PNG0", b"\x89PNG1", b"\x89PNG2"]
     assert [row["label"] for row in found.rows] == [0, 1, 0]
+
+
+def test_a_row_without_a_label_has_null(tmp_path):
+    # The test splits of the hub mark such rows with -1.
+    values = pa.table({"label": pa.array([1, -1, 0], pa.int64())})
+    path = write(tmp_path / "a.parquet", {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}, values)
+    found = read_all(ParquetSource(), path, types_of_all_rows=True)
+    assert ([f.nullable for f in found.features], [row["label"] for row in found.rows]) == ([True], [1, None, 0])
+    with pytest.raises(NarrowTypesError, match="row 2: expected int64"):
+        read_all(ParquetSource(), path)
 
 
 def test_columns_are_left_out_by_their_names(tmp_path):

@@ -143,6 +143,10 @@ def test_a_first_line_that_no_value_could_be_names_the_columns(tmp_path, content
     assert len(rows) == len(content.splitlines()) - 1
 
 
+def test_a_first_line_that_looks_like_a_comment_is_refused_with_the_option_for_it(tmp_path):
+    assert "--comment '#' passes over lines" in refuses(tmp_path, "# made by hand,\na,b\nx,y\n", has_header=False)
+
+
 @pytest.mark.parametrize(
     "content", ["a,b\nx,y\n", "id,2020\n1,2\n", 'x y,z\n"a, b",c\n', "NA,x\n1,y\n", "Smith,unknown\nJones,5\n"]
 )
@@ -152,6 +156,7 @@ def test_a_first_line_that_may_be_either_is_refused(tmp_path, content):
     assert "--header" in message
     assert "--no-header" in message
     assert "--columns" in message
+    assert "--comment" not in message
     assert len(read(tmp_path / "a.csv", has_header=True)[1]) == 1
     assert len(read(tmp_path / "a.csv", no_header=True)[1]) == 2
 
