@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,6 @@ from shardkit.conversion.inputs.append_check import (
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
 from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inferred_columns, inspect_inputs
-from shardkit.conversion.inputs.media_notes import media_notes, unsigned_notes
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_other_texts, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
@@ -43,6 +42,7 @@ from shardkit.conversion.plan import (
     no_new_folders,
     work_roots,
 )
+from shardkit.conversion.plan_notes import plan_notes
 from shardkit.conversion.request import ConvertRequest, RecipeOptions
 from shardkit.conversion.rows.bad_rows import check_countable
 from shardkit.conversion.rows.first_rows import find_first_rows
@@ -53,20 +53,14 @@ from shardkit.conversion.splits.assign import DEFAULT_NAMES, check_columns
 from shardkit.conversion.work_folder import count_read_before, version_cut_off
 from shardkit.dataset.manifest import InputRoot
 from shardkit.dataset.open import Dataset
-from shardkit.encoding.kernel import HAS_KERNEL
 from shardkit.errors import NoRowsError, UsageError
 from shardkit.features import Features
-from shardkit.messages import printable, shown
-from shardkit.sources.base import place
-from shardkit.sources.class_folders import class_of, folder_notes
+from shardkit.sources.base import InputSplit, RawFile, place
 from shardkit.sources.formats import format_named
-from shardkit.sources.listing import expand_inputs
+from shardkit.sources.listing import Expanded, expand_inputs
 from shardkit.sources.split_names import files_of_splits, in_order, split_of
 from shardkit.storage import files as storage
-from shardkit.transforms.pipeline import plan_transforms, transform_notes
-from shardkit.units import format_count, format_number
-
-_FEW_FILES = 16
+from shardkit.transforms.pipeline import TransformPlan, plan_transforms
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,78 +134,22 @@ def draft(
         UsageError, BadInputError: If the request or an input is wrong.
     """
     check_options(options)
-    compression_level = choose_level(options)
-    labels = options.source.labels
-    tolerant = msgspec.structs.replace(
-        options.source,
-        tolerates_bad_rows=options.on_bad_record != "fail",
-        labels=None if labels is None else storage.normalize(labels),
-    )
-    expanded = expand_inputs(options.inputs, options.source.format)
-    refuse_other_texts(expanded.root)
-    near = (f.path for f in expanded.files if f.path.startswith(destination))
-    own = [path for path in near if not holds_server_rows(path, work_root)]
-    refuse_own_output(options.inputs, own, expanded.root, destination, options.source)
-    if base is not None:
-        expanded = named_as_before(expanded, base.manifest)
+    asked = _asked(options)
+    expanded = _expanded(options, destination, work_root, base)
     schema = _schema_of(options)
-    inspected = inspect_inputs(
-        expanded,
-        tolerant,
-        work_root,
-        allow_empty=options.allow_empty,
-        has_split_options=bool(options.splits or options.split_column or options.group_by),
-        leave_out=None if base is None else functools.partial(leave_out_known, base=base),
-        declared=declared_types(schema, options.transforms.cast),
-    )
-    inspected = _with_files_of_splits(options, inspected, is_appended=base is not None)
-    by_name = _splits_by_name(options, inspected)
-    shares = parse_shares(options.splits, by_name or (() if options.split_column is None else DEFAULT_NAMES))
-    source_options, files, damaged_files = inspected.source, inspected.files, inspected.damaged_files
-    features = _with_schema(inspected, schema) if base is None else source_features(base.manifest)
-    if schema is not None and "leading_zeros" in format_named(source_options.format).options:
-        zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
-        source_options = msgspec.structs.replace(source_options, leading_zeros=zeros)
-    held = () if base is None else base.manifest.features
-    transforms = plan_transforms(features, options.transforms, source_options, held)
-    features = transforms.output_features
-    asked = {name: getattr(options, name) for name in RecipeOptions.__struct_fields__}
-    recipe = Recipe(
-        **{
-            **asked,
-            "source": source_options,
-            "splits": shares,
-            "splits_by_name": bool(by_name),
-            "shard_bytes": None if options.num_shards is not None else options.shard_bytes,
-            "compression_level": compression_level,
-            "labels_sha256": inspected.labels_sha256,
-            "transforms": transforms.options,
-            "source_features": () if transforms.options.changes_nothing else transforms.input_features,
-        }
-    )
-    check_columns(features, recipe)
-    packing = plan_packing(features, recipe.pack, recipe.separator, transforms.options.tokenize)
-    features = features if packing is None else packed_features(packing)
-    input_splits = inspected.input_splits
-    if options.limit is not None:
-        first = find_first_rows(
-            input_splits,
-            files,
-            transforms.input_features,
-            source_options,
-            options.limit,
-            is_by_file=recipe.splits_by_name,
-        )
-        files, input_splits = first.files, first.input_splits
+    inspected = _inspected(options, expanded, work_root, schema, base)
+    recipe, transforms = _recipe(options, asked, inspected, schema, base)
+    check_columns(transforms.output_features, recipe)
+    packing = plan_packing(transforms.output_features, recipe.pack, recipe.separator, recipe.transforms.tokenize)
+    features = transforms.output_features if packing is None else packed_features(packing)
+    files, input_splits = _limited(inspected, recipe, transforms)
     if recipe.tfds:
         check_tfds_names(features)
     if not input_splits and not options.allow_empty:
         raise NoRowsError()
-    name = fingerprint((*files, *(d.file for d in damaged_files)), features, recipe)
-    if base is not None:
-        check_same_features(features, base.manifest)
-        name = appended_fingerprint(base_version(base), name)
-    root = InputRoot(path=storage.redact(inspected.root), num_inputs=len(files) + len(damaged_files))
+    all_files = (*files, *(d.file for d in inspected.damaged_files))
+    name = _fingerprint(all_files, features, recipe, base)
+    root = InputRoot(path=storage.redact(inspected.root), num_inputs=len(all_files))
     plan = Plan(
         destination=destination,
         work_dir=storage.join(work_root, name),
@@ -223,13 +161,99 @@ def draft(
         input_splits=group_small_files(input_splits, files),
         overwrite=options.overwrite,
         transforms=transforms,
-        damaged_files=damaged_files,
+        damaged_files=inspected.damaged_files,
         packing=packing,
         inferred=frozenset() if base is not None else inferred_columns(inspected, options.source, schema),
         base=None if base is None else base_version(base),
         rebases=options.rebase,
     )
     return plan, inspected
+
+
+def _asked(options: ConvertRequest) -> dict[str, Any]:
+    """Returns the fields of a recipe that the request alone decides."""
+    return {name: getattr(options, name) for name in RecipeOptions.__struct_fields__} | {
+        "shard_bytes": None if options.num_shards is not None else options.shard_bytes,
+        "compression_level": choose_level(options),
+    }
+
+
+def _expanded(options: ConvertRequest, destination: str, work_root: str, base: Dataset | None) -> Expanded:
+    expanded = expand_inputs(options.inputs, options.source.format)
+    refuse_other_texts(expanded.root)
+    near = (f.path for f in expanded.files if f.path.startswith(destination))
+    own = [path for path in near if not holds_server_rows(path, work_root)]
+    refuse_own_output(options.inputs, own, expanded.root, destination, options.source)
+    return expanded if base is None else named_as_before(expanded, base.manifest)
+
+
+def _inspected(
+    options: ConvertRequest, expanded: Expanded, work_root: str, schema: Schema | None, base: Dataset | None
+) -> InspectedInputs:
+    labels = options.source.labels
+    tolerant = msgspec.structs.replace(
+        options.source,
+        tolerates_bad_rows=options.on_bad_record != "fail",
+        labels=None if labels is None else storage.normalize(labels),
+    )
+    inspected = inspect_inputs(
+        expanded,
+        tolerant,
+        work_root,
+        allow_empty=options.allow_empty,
+        has_split_options=bool(options.splits or options.split_column or options.group_by),
+        leave_out=None if base is None else functools.partial(leave_out_known, base=base),
+        declared=declared_types(schema, options.transforms.cast),
+    )
+    return _with_files_of_splits(options, inspected, is_appended=base is not None)
+
+
+def _recipe(
+    options: ConvertRequest,
+    asked: dict[str, Any],
+    inspected: InspectedInputs,
+    schema: Schema | None,
+    base: Dataset | None,
+) -> tuple[Recipe, TransformPlan]:
+    """Returns what the conversion does, now that the inputs are known, and the transformations of it."""
+    by_name = _splits_by_name(options, inspected)
+    shares = parse_shares(options.splits, by_name or (() if options.split_column is None else DEFAULT_NAMES))
+    source = inspected.source
+    features = _with_schema(inspected, schema) if base is None else source_features(base.manifest)
+    if schema is not None and "leading_zeros" in format_named(source.format).options:
+        zeros = with_leading_zeros(schema, is_recipe=options.schema_path is None)
+        source = msgspec.structs.replace(source, leading_zeros=zeros)
+    held = () if base is None else base.manifest.features
+    transforms = plan_transforms(features, options.transforms, source, held)
+    found = {
+        "source": source,
+        "splits": shares,
+        "splits_by_name": bool(by_name),
+        "labels_sha256": inspected.labels_sha256,
+        "transforms": transforms.options,
+        "source_features": () if transforms.options.changes_nothing else transforms.input_features,
+    }
+    return Recipe(**asked | found), transforms
+
+
+def _limited(
+    inspected: InspectedInputs, recipe: Recipe, transforms: TransformPlan
+) -> tuple[tuple[RawFile, ...], tuple[InputSplit, ...]]:
+    """Returns the files and the input splits that are read: those of the first rows if a recipe has a limit."""
+    files, input_splits = inspected.files, inspected.input_splits
+    if recipe.limit is None:
+        return files, input_splits
+    columns, by_file = transforms.input_features, recipe.splits_by_name
+    first = find_first_rows(input_splits, files, columns, recipe.source, recipe.limit, is_by_file=by_file)
+    return first.files, first.input_splits
+
+
+def _fingerprint(files: tuple[RawFile, ...], features: Features, recipe: Recipe, base: Dataset | None) -> str:
+    name = fingerprint(files, features, recipe)
+    if base is None:
+        return name
+    check_same_features(features, base.manifest)
+    return appended_fingerprint(base_version(base), name)
 
 
 def _base_of(options: ConvertRequest, destination: str) -> Dataset:
@@ -259,19 +283,7 @@ def _prepare(
     with no_new_folders(destination):
         check_destination(destination)
         space_notes = check_space(plan) if plan.exchange is None else ()
-    notes = (
-        *inspected.notes,
-        *_split_notes(plan),
-        *_limit_notes(plan, inspected),
-        *_folder_notes(plan),
-        *fit_notes,
-        *transform_notes(plan.transforms),
-        *media_notes(plan.features, plan.transforms.input_features, (f.name for f in plan.files)),
-        *unsigned_notes(plan.features),
-        *_packing_notes(plan),
-        *_kernel_notes(),
-        *space_notes,
-    )
+    notes = (*inspected.notes, *plan_notes(plan, inspected.files, fit_notes), *space_notes)
     return Prepared(plan=plan, inspected=inspected, notes=notes, num_finished_splits=count_read_before(plan))
 
 
@@ -320,58 +332,6 @@ def _splits_by_name(options: ConvertRequest, inspected: InspectedInputs) -> tupl
     return found
 
 
-def _split_notes(plan: Plan) -> tuple[str, ...]:
-    if any(share.files for share in plan.recipe.splits):
-        counts = Counter(map(split_of, plan.files))
-        return ("files: " + ", ".join(f"{s.name} {format_count(counts[s.name])}" for s in plan.recipe.splits),)
-    named = [split_of(file) for file in plan.files]
-    found = {split for split in named if split is not None}
-    names = ", ".join(in_order(found))
-    if not plan.recipe.source.has_split_names:
-        # A dataset that is appended to may have been made of files that tell no split.
-        is_rare = len(found) < 2 and len(named) > _FEW_FILES
-        if not found or is_rare or None not in named or not plan.recipe.has_fractions:
-            return ()
-        silent = printable(plan.files[named.index(None)].name)
-        return (f"the names of some files tell splits ({names}), but not that of {silent}: all rows are pooled",)
-    if plan.recipe.splits_by_name:
-        if any(file.shard for file in plan.files):
-            return (f"the dataset has the splits: {names}",)
-        by = "the layout names" if any(file.split for file in plan.files) else "the names of the files tell"
-        return (f"{by} the splits: {names}",)
-    by = "the dataset has" if any(file.shard for file in plan.files) else "the names of the files tell"
-    return (f"{by} splits ({names}), which are pooled: options divide the rows otherwise",)
-
-
-def _folder_notes(plan: Plan) -> tuple[str, ...]:
-    format = format_named(plan.recipe.source.format)
-    is_settled = format.name == "dataset" or plan.transforms.options.source_column is not None
-    if format.has_row_files or is_settled:
-        return ()
-    return folder_notes(plan.files, plan.recipe.source.has_text_classes)
-
-
-def _limit_notes(plan: Plan, inspected: InspectedInputs) -> tuple[str, ...]:
-    if plan.recipe.sample is not None:
-        return (f"{format_count(plan.recipe.sample)} rows are taken at random, by the seed {plan.recipe.seed}",)
-    if plan.recipe.limit is None:
-        return ()
-    of = " of each split" if plan.recipe.splits_by_name else ""
-    number, total = len(plan.files), len(inspected.files)
-    read = f", from {format_count(number)} of {format_number(total, 'file')}" if number < total else ""
-    all_classes, classes = ({class_of(f, plan.recipe.source) for f in files} for files in (inspected.files, plan.files))
-    source = plan.recipe.source
-    has_classes = (format_named(source.format).has_row_files or source.has_text_classes) and source.labels is None
-    if has_classes and len(classes) < len(all_classes):
-        raise UsageError(
-            f"the first {format_count(plan.recipe.limit)} rows{of} have {format_count(len(classes))} of "
-            f"{format_count(len(all_classes))} classes",
-            why="the files of a class stand together",
-            next_step=f"Write --sample {plan.recipe.limit} instead, which takes rows at random",
-        )
-    return (f"the first {format_count(plan.recipe.limit)} rows{of} are taken{read}; --sample takes rows at random",)
-
-
 def _schema_of(options: ConvertRequest) -> Schema | None:
     if options.schema_path is not None:
         return load_schema(options.schema_path)
@@ -386,14 +346,3 @@ def _with_schema(inspected: InspectedInputs, schema: Schema | None) -> Features:
     is_any_dropped = not schema.features.keys().isdisjoint(inspected.source.drop_columns)
     may_lack_columns = format_named(inspected.source.format).may_lack_columns and not is_any_dropped
     return apply_schema(inspected.features, schema, may_lack_columns=may_lack_columns)
-
-
-def _packing_notes(plan: Plan) -> tuple[str, ...]:
-    others = [shown(f.name) for f in plan.row_features if plan.packing and f.name != plan.packing.column]
-    return (f"--pack leaves out: {', '.join(others)}",) if others else ()
-
-
-def _kernel_notes() -> tuple[str, ...]:
-    if HAS_KERNEL:
-        return ()
-    return ("the compiled kernel was not built: encoding takes many times longer (install with a C++ compiler)",)
