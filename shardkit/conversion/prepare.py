@@ -21,7 +21,7 @@ from shardkit.conversion.inputs.append_check import (
     source_features,
 )
 from shardkit.conversion.inputs.database_rows import holds_server_rows, names_server, server_rows
-from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inferred_columns, inspect_inputs
+from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, InspectOptions, inferred_columns, inspect_inputs
 from shardkit.conversion.inputs.option_checks import check_options, choose_level, refuse_other_texts, refuse_own_output
 from shardkit.conversion.inputs.recipe_checks import check_against_recipe, recipe_of
 from shardkit.conversion.inputs.schema_file import (
@@ -196,15 +196,13 @@ def _inspected(
         tolerates_bad_rows=options.on_bad_record != "fail",
         labels=None if labels is None else storage.normalize(labels),
     )
-    inspected = inspect_inputs(
-        expanded,
-        tolerant,
-        work_root,
+    asked = InspectOptions(
         allow_empty=options.allow_empty,
         has_split_options=bool(options.splits or options.split_column or options.group_by),
         leave_out=None if base is None else functools.partial(leave_out_known, base=base),
         declared=declared_types(schema, options.transforms.cast),
     )
+    inspected = inspect_inputs(expanded, tolerant, work_root, asked)
     return _with_files_of_splits(options, inspected, is_appended=base is not None)
 
 

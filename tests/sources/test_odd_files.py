@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, inspect_inputs
+from shardkit.conversion.inputs.inspect_inputs import InspectedInputs, InspectOptions, inspect_inputs
 from shardkit.errors import DamagedFileError, UsageError
 from shardkit.sources import choose_source, list_inputs
 from shardkit.sources.base import SourceOptions
@@ -109,7 +109,8 @@ def test_damage_of_a_lone_compressed_file_is_named(tmp_path, pack, damage, expec
 
 def inspected(folder: Path, *, is_tolerant: bool) -> InspectedInputs:
     options = SourceOptions(tolerates_bad_rows=is_tolerant)
-    return inspect_inputs(expand_inputs([str(folder)]), options, str(folder.parent / "work"), allow_empty=False)
+    asked = InspectOptions(allow_empty=False)
+    return inspect_inputs(expand_inputs([str(folder)]), options, str(folder.parent / "work"), asked)
 
 
 def test_files_that_no_option_can_read_are_rejected_whole(tmp_path):

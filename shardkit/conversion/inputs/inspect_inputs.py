@@ -6,12 +6,11 @@ next attempt after an interruption takes them from the work folder, unless a fil
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import xxhash
@@ -76,15 +75,37 @@ class InspectedInputs(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+class InspectOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What else decides which inputs are read, and as what.
+
+    Attributes:
+        allow_empty: Whether there may be no rows.
+        has_split_options: Whether options say what the splits are; otherwise the names of all files do, or of none.
+        leave_out: Takes files out of the listing that a dataset has, which the others are appended to; None takes none.
+        declared: Columns and types that a user declares, for files whose types do not go together.
+    """
+
+    allow_empty: bool
+    has_split_options: bool = False
+    leave_out: Callable[[Listing], Listing] | None = None
+    declared: tuple[tuple[str, str], ...] = ()
+
+
+class _Contents(NamedTuple):
+    """What files hold, and the options by which they are read."""
+
+    options: SourceOptions
+    files: tuple[RawFile, ...]
+    damaged: tuple[DamagedFile, ...]
+    naming: tuple[RawFile, ...]
+    features: Features
+    notes: tuple[str, ...]
+    input_splits: tuple[InputSplit, ...]
+    has_features: bool = True
+
+
 def inspect_inputs(
-    expanded: Expanded,
-    options: SourceOptions,
-    work_root: str,
-    *,
-    allow_empty: bool,
-    has_split_options: bool = False,
-    leave_out: Callable[[Listing], Listing] | None = None,
-    declared: tuple[tuple[str, str], ...] = (),
+    expanded: Expanded, options: SourceOptions, work_root: str, asked: InspectOptions
 ) -> InspectedInputs:
     """Returns the facts about the inputs, from an earlier attempt if it left them.
 
@@ -92,27 +113,16 @@ def inspect_inputs(
         expanded: What the inputs name.
         options: How raw files are read.
         work_root: The folder of all work folders.
-        allow_empty: Whether there may be no rows.
-        has_split_options: Whether options say what the splits are; otherwise the names of all files do, or of none.
-        leave_out: Takes files out of the listing that are not to be read; None takes none.
-        declared: Columns and types that a user declares, for files whose types do not go together.
+        asked: What else decides.
 
     Raises:
         UsageError, BadInputError: If the request or an input is wrong.
         NoRowsError: If there are no rows, unless that is allowed.
     """
-    inspect = functools.partial(
-        _inspect,
-        expanded,
-        work_root=work_root,
-        allow_empty=allow_empty,
-        has_split_options=has_split_options,
-        leave_out=leave_out,
-    )
-    known = dict(declared)
+    known = dict(asked.declared)
     while True:
         try:
-            return _without_advice(inspect(options), known)
+            return _without_advice(_inspect(expanded, options, work_root, asked), known)
         except DifferentSchemasError as error:
             # No more than what is needed: the recipe holds it, and its hash names the dataset.
             types = {name: declared_type(name, known) for name in error.columns}
@@ -129,92 +139,101 @@ def _without_advice(inspected: InspectedInputs, declared: Mapping[str, str]) -> 
     return msgspec.structs.replace(inspected, notes=tuple(notes))
 
 
-def _inspect(
-    expanded: Expanded,
-    options: SourceOptions,
-    work_root: str,
-    *,
-    allow_empty: bool,
-    has_split_options: bool,
-    leave_out: Callable[[Listing], Listing] | None,
-) -> InspectedInputs:
+def _inspect(expanded: Expanded, options: SourceOptions, work_root: str, asked: InspectOptions) -> InspectedInputs:
     labels_sha256 = _hash_of_labels(options)
-    key = _key_of(expanded, options, labels_sha256, allow_empty=allow_empty)
+    key = _key_of(expanded, options, labels_sha256, allow_empty=asked.allow_empty)
     listing = None
-    if leave_out is not None:
-        listing = leave_out(_without_others(list_files(expanded, options), options))
+    if asked.leave_out is not None:
+        listing = asked.leave_out(_without_others(list_files(expanded, options), options))
         key = f"{key}-{xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(listing))}"
     found = _remembered(key, work_root)
     if found is not None:
         return found
-    listing = listing or list_files(expanded, options)
+    return _inspect_listing(key, listing or list_files(expanded, options), options, labels_sha256, asked)
+
+
+def _inspect_listing(
+    key: str, listing: Listing, options: SourceOptions, labels_sha256: str | None, asked: InspectOptions
+) -> InspectedInputs:
+    # What is appended has the labels of the recipe, and goes by it.
+    is_appended = asked.leave_out is not None
     listed = _without_labels(with_text_options(listing.files, options), options)
-    # What is appended has the labels of the recipe.
-    beside = _labels_beside(listed, listing.root, options) if leave_out is None else None
+    beside = None if is_appended else _labels_beside(listed, listing.root, options)
     if beside is not None:
         listed, options = beside.files, msgspec.structs.replace(options, labels=beside.labels)
         labels_sha256 = _hash_of_labels(options)
-    choice = _choose(listed, options, allow_empty=allow_empty)
-    source, refused = exploded(choice.source, options), choice.refused
+    choice = _choose(listed, options, allow_empty=asked.allow_empty)
+    source = exploded(choice.source, options)
     if choice.passed_over:
         passed = {file.name for file in choice.passed_over}
         listed = tuple(file for file in listed if file.name not in passed)
-    # What is appended goes by the recipe.
-    has_split_names = (
-        options.has_split_names
-        if leave_out is not None
-        else _tell_splits(listed, options, is_checked=not has_split_options)
-    )
-    options = msgspec.structs.replace(options, format=source.format, has_split_names=has_split_names)
+    if not is_appended:
+        has_split_names = _tell_splits(listed, options, is_checked=not asked.has_split_options)
+        options = msgspec.structs.replace(options, has_split_names=has_split_names)
+    options = msgspec.structs.replace(options, format=source.format)
     check_source_options(options)
-    has_row_files = format_named(source.format).has_row_files or options.text_record == "file"
-    damaged_files = tuple(DamagedFile(file=file, reason=reason) for file, reason in (*refused, *listing.damaged))
-    out = {file.name for file, _ in refused}
-    files = listed = tuple(file for file in listed if file.name not in out) if out else listed
-    naming: tuple[RawFile, ...] = ()
-    try:
-        if leave_out is None:
-            options = settle(source, files, options)
-            if format_named(source.format).has_row_files:
-                naming = tables_that_name(files, choice.passed_over, options)
-                check_class_folders(files, options, naming)
-        features, notes, splits = _read_plan(source, files, options)
-        has_features = True
-    except NoRowsError:
-        if not allow_empty:
-            raise
-        features = tuple(make_feature(name, "string", nullable=True) for name in options.columns or ())
-        notes, splits, has_features = (), tuple(source.split(files, options)), False
-    except (BadInputError, UsageError) as error:
-        # Files that are a row each are looked at one by one anyway.
-        if not options.tolerates_bad_rows or (isinstance(error, UsageError) and has_row_files):
-            raise
-        files, damaged = _without_damaged(source, listed, options, error)
-        if not damaged:
-            raise
-        damaged_files = (*damaged, *damaged_files)
-        features, notes, splits = _read_plan(source, files, options)
-        has_features = True
+    out = {file.name for file, _ in choice.refused}
+    listed = tuple(file for file in listed if file.name not in out) if out else listed
+    read = _read(source, listed, options, choice.passed_over, asked)
+    refused = (DamagedFile(file=file, reason=reason) for file, reason in (*choice.refused, *listing.damaged))
     return InspectedInputs(
         key=key,
-        source=msgspec.structs.replace(options, types_of_all_rows=False),
+        source=msgspec.structs.replace(read.options, types_of_all_rows=False),
         root=listing.root,
-        files=files,
-        damaged_files=damaged_files,
-        features=features,
-        has_features=has_features,
-        input_splits=splits,
+        files=read.files,
+        damaged_files=(*read.damaged, *refused),
+        features=read.features,
+        has_features=read.has_features,
+        input_splits=read.input_splits,
         labels_sha256=labels_sha256,
         notes=(
             *listing.notes,
             *(beside.notes if beside is not None else ()),
             *note_on_passed_over(choice.passed_over),
-            *naming_notes(naming),
-            *list_notes(choice.passed_over, is_asked=has_split_options or has_split_names),
-            *(() if has_row_files else listing.empty_notes),
-            *notes,
+            *naming_notes(read.naming),
+            *list_notes(choice.passed_over, is_asked=asked.has_split_options or options.has_split_names),
+            *(() if _has_row_files(options) else listing.empty_notes),
+            *read.notes,
         ),
     )
+
+
+def _has_row_files(options: SourceOptions) -> bool:
+    assert options.format is not None
+    return format_named(options.format).has_row_files or options.text_record == "file"
+
+
+def _read(
+    source: Source,
+    files: tuple[RawFile, ...],
+    options: SourceOptions,
+    passed_over: tuple[RawFile, ...],
+    asked: InspectOptions,
+) -> _Contents:
+    """Returns what files hold, without the damaged ones where bad rows are tolerated."""
+    has_row_files = _has_row_files(options)
+    naming: tuple[RawFile, ...] = ()
+    try:
+        if asked.leave_out is None:
+            options = settle(source, files, options)
+            if format_named(source.format).has_row_files:
+                naming = tables_that_name(files, passed_over, options)
+                check_class_folders(files, options, naming)
+        return _Contents(options, files, (), naming, *_read_plan(source, files, options))
+    except NoRowsError:
+        if not asked.allow_empty:
+            raise
+        features = tuple(make_feature(name, "string", nullable=True) for name in options.columns or ())
+        splits = tuple(source.split(files, options))
+        return _Contents(options, files, (), naming, features, (), splits, has_features=False)
+    except (BadInputError, UsageError) as error:
+        # Files that are a row each are looked at one by one anyway.
+        if not options.tolerates_bad_rows or (isinstance(error, UsageError) and has_row_files):
+            raise
+        sound, damaged = _without_damaged(source, files, options, error)
+        if not damaged:
+            raise
+        return _Contents(options, sound, damaged, naming, *_read_plan(source, sound, options))
 
 
 def inferred_columns(inspected: InspectedInputs, options: SourceOptions, schema: Schema | None) -> frozenset[str]:
