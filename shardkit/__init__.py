@@ -134,9 +134,9 @@ def decode_images(
     Raises:
         UsageError: If a setting cannot be.
     """
-    from shardkit.reading.images import make_decoder
+    from shardkit.reading.images import ImageDecoder
 
-    return make_decoder(feature, size, mode, resample, fit, on_error, max_pixels)
+    return ImageDecoder(feature, size, mode, resample, fit, on_error, max_pixels)
 
 
 def __getattr__(name: str) -> object:

@@ -50,6 +50,25 @@ class ImageDecoder:
     on_error: OnError
     max_pixels: int
 
+    def __post_init__(self) -> None:
+        for name, known in (("mode", Mode), ("resample", Resample), ("fit", Fit), ("on_error", OnError)):
+            if (value := getattr(self, name)) not in get_args(known):
+                raise UsageError(
+                    f"decode_images has no {name} {value!r}", next_step=f"Give one of {', '.join(get_args(known))}"
+                )
+        if self.size is not None:
+            given: Any = self.size
+            is_pair = isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(n, int) for n in given)
+            if not is_pair or not all(1 <= number <= _MAX_SIDE for number in given):
+                raise UsageError(
+                    f"images cannot have the size {given!r}",
+                    why=f"it is a height and a width of 1 to {_MAX_SIDE:,} pixels",
+                    next_step="Write it like size=(224, 224)",
+                )
+            object.__setattr__(self, "size", (given[0], given[1]))
+        if self.max_pixels < 1:
+            raise UsageError(f"max_pixels is {self.max_pixels}", next_step="Give at least 1")
+
     def __call__(self, batch: Batch) -> Batch:
         """Returns the batch with pixels, uint8 `[n, height, width, channels]`, in the place of the images.
 
@@ -140,42 +159,6 @@ class ImageDecoder:
         memory = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % _ALIGNMENT
         return memory[start : start + math.prod(shape)].reshape(shape)
-
-
-def make_decoder(
-    feature: str,
-    size: tuple[int, int] | None,
-    mode: Mode,
-    resample: Resample,
-    fit: Fit,
-    on_error: OnError,
-    max_pixels: int,
-) -> ImageDecoder:
-    """Returns a decoder of settings that were checked; see `shardkit.decode_images`."""
-    settings = {
-        "mode": (mode, Mode),
-        "resample": (resample, Resample),
-        "fit": (fit, Fit),
-        "on_error": (on_error, OnError),
-    }
-    for name, (value, known) in settings.items():
-        if value not in get_args(known):
-            raise UsageError(
-                f"decode_images has no {name} {value!r}", next_step=f"Give one of {', '.join(get_args(known))}"
-            )
-    if size is not None:
-        given: Any = size
-        is_pair = isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(n, int) for n in given)
-        if not is_pair or not all(1 <= number <= _MAX_SIDE for number in size):
-            raise UsageError(
-                f"images cannot have the size {size!r}",
-                why=f"it is a height and a width of 1 to {_MAX_SIDE:,} pixels",
-                next_step="Write it like size=(224, 224)",
-            )
-        size = (size[0], size[1])
-    if max_pixels < 1:
-        raise UsageError(f"max_pixels is {max_pixels}", next_step="Give at least 1")
-    return ImageDecoder(feature, size, mode, resample, fit, on_error, max_pixels)
 
 
 def _several_sizes(feature: str, first: tuple[int, Any], other: tuple[int, Any]) -> UsageError:
