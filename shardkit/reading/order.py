@@ -135,21 +135,10 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
     has_one_size = buckets is not None and buckets.tokens_per_batch is None
     if has_one_size:
         numbers["global_batch_size"] = options.global_batch_size
-    if min(numbers.values()) < 1:
-        raise UsageError(
-            "there is no such order of reading",
-            why=f"{', '.join(f'{name} is {number}' for name, number in numbers.items())}; all must be at least 1",
-            next_step="Give numbers from 1",
-        )
-    largest = dict.fromkeys(numbers, MAX_NUM_LANES) | ({name: MAX_BATCH_EXAMPLES} if buckets is None else {})
-    too_large = [
-        f"{name} is {number:,} and can be {largest[name]:,} at most"
-        for name, number in numbers.items()
-        if number > largest[name]
-    ]
-    if too_large:
-        why = ", ".join(too_large)
-        raise UsageError("there is no such order of reading", why=why, next_step="Give smaller numbers")
+    largest = dict.fromkeys(numbers, MAX_NUM_LANES)
+    if buckets is None:
+        largest[name] = MAX_BATCH_EXAMPLES
+    _check_range(numbers, largest)
     if not 0 <= worker.index < num_workers:
         raise UsageError(
             "there is no such worker",
@@ -176,6 +165,23 @@ def check_options(options: OrderOptions, worker: Worker) -> None:
             why=f"num_lanes {lanes} is no multiple of the {num_readers} {readers}",
             next_step=f"Use num_lanes={_nearest_multiple(lanes, num_readers)}; it changes the order",
         )
+
+
+def _check_range(numbers: dict[str, int], largest: dict[str, int]) -> None:
+    if min(numbers.values()) < 1:
+        raise UsageError(
+            "there is no such order of reading",
+            why=f"{', '.join(f'{name} is {number}' for name, number in numbers.items())}; all must be at least 1",
+            next_step="Give numbers from 1",
+        )
+    too_large = [
+        f"{name} is {number:,} and can be {largest[name]:,} at most"
+        for name, number in numbers.items()
+        if number > largest[name]
+    ]
+    if too_large:
+        why = ", ".join(too_large)
+        raise UsageError("there is no such order of reading", why=why, next_step="Give smaller numbers")
 
 
 def _whole(what: str, name: str, number: Any) -> int:
