@@ -58,8 +58,7 @@ def command(
     opened, name = open_split(dataset, split, run, version)
     check_free(output)
     restored = open_trained(run, at, model)
-    from shardkit.reading.arrow import record_batch
-    from shardkit.reading.row_files import check_rows_file, write_rows
+    from shardkit.reading.row_files import check_rows_file, record_batch, write_rows
     from train.runs.predict import kept_features, predicted_features, predictions
 
     predicted = predicted_features(restored)

@@ -59,70 +59,79 @@ class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     decodes_text: bool = True
 
 
+class BatchMaker:
+    """Makes batches of blocks that were begun, in any thread.
+
+    Args:
+        plan_of: Returns the plan of an epoch, the same one each time.
+        features: Which to decode, at least one.
+        finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given;
+            None if nothing is.
+        decodes_text: See `ReadingOptions`.
+    """
+
+    def __init__(
+        self,
+        plan_of: Callable[[int], EpochPlan],
+        features: Features,
+        finish: Callable[[Batch, Step, list[Rows]], Batch] | None,
+        *,
+        decodes_text: bool,
+    ) -> None:
+        self.plan_of = plan_of
+        self.has_functions = finish is not None
+        self._features = features
+        self._finish = finish
+        self._decodes_text = decodes_text
+        self._assembler = Assembler(features, decodes_text=decodes_text)
+
+    def make_all(self, group: list[Planned[_Begun]]) -> _Made:
+        """Makes batches of some steps, up to the first that cannot be made."""
+        made: list[tuple[Step, Batch]] = []
+        for planned in group:
+            try:
+                made.append((planned.step, self._make(planned)))
+            except Exception as error:  # noqa: BLE001 - it is raised where the batch is asked for
+                return _Made(made, error)
+        return _Made(made, None)
+
+    def _make(self, planned: Planned[_Begun]) -> Batch:
+        epoch, step = planned.step
+        plan = self.plan_of(epoch)
+        parts = zip(planned.blocks, planned.rows, strict=True)
+        batch = self._assembler.assemble([(loading.block(), start, stop) for loading, (_, start, stop) in parts])
+        if plan.is_filled_up(step):
+            num_real = sum(stop - start for _, start, stop in planned.rows)
+            batch = pad(batch, self._features, num_real, plan.num_rows(step), decodes_text=self._decodes_text)
+        batch = plan.finish(step, batch)
+        return batch if self._finish is None else self._finish(batch, planned.step, planned.rows)
+
+
 def read_batches(
-    plan_of: Callable[[int], EpochPlan],
-    steps: Iterator[Step],
-    features: Features,
-    options: ReadingOptions,
-    finish: Callable[[Batch, Step, list[Rows]], Batch] | None,
-    begun: list[Executor],
-    *,
-    is_remote: bool,
+    maker: BatchMaker, steps: Iterator[Step], options: ReadingOptions, begun: list[Executor], *, is_remote: bool
 ) -> Iterator[tuple[Step, Batch]]:
     """Yields a worker's batches; those of an epoch are begun while the last ones of the epoch before are given.
 
     Args:
-        plan_of: Returns the plan of an epoch, the same one each time.
+        maker: Makes them.
         steps: Which; nothing of those before them is read.
-        features: Which to decode, at least one.
         options: Change no batch.
-        finish: What is done to a batch, with its step and its rows, in the thread that made it, before it is given;
-            None if nothing is.
         begun: Takes up what runs in the background, to be waited for.
         is_remote: Whether the blocks lie in a store, where a request waits longer than it works.
 
     Raises:
         DamageError: In the place of the first batch that cannot be read; names shard, block and record.
     """
-    assembler = Assembler(features, decodes_text=options.decodes_text)
-
-    def make(plan: EpochPlan, planned: Planned[_Begun]) -> Batch:
-        step = planned.step
-        parts = zip(planned.blocks, planned.rows, strict=True)
-        batch = assembler.assemble([(loading.block(), start, stop) for loading, (_, start, stop) in parts])
-        if plan.is_filled_up(step.step):
-            num_real = sum(stop - start for _, start, stop in planned.rows)
-            batch = pad(batch, features, num_real, plan.num_rows(step.step), decodes_text=options.decodes_text)
-        batch = plan.finish(step.step, batch)
-        return batch if finish is None else finish(batch, step, planned.rows)
-
-    def make_all(group: list[Planned[_Begun]]) -> _Made:
-        made = []
-        for planned in group:
-            try:
-                made.append((planned.step, make(plan_of(planned.step.epoch), planned)))
-            except Exception as error:  # noqa: BLE001 - it is raised where the batch is asked for
-                return _Made(made, error)
-        return _Made(made, None)
-
     num_ahead = options.num_ahead if options.num_threads else 0
     # Users' functions may take any time, so each batch is a separate task then.
-    max_batches = 1 if finish is not None else max(1, num_ahead // max(1, options.num_threads))
+    max_batches = 1 if maker.has_functions else max(1, num_ahead // max(1, options.num_threads))
     with ExitStack() as stack:
-        # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
-        threads: Executor = _AtOnce()
-        if options.num_threads:
-            threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches"))
-            begun.append(threads)
-        requests = threads
-        if is_remote and options.num_threads:
-            requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests"))
-            begun.append(requests)
+        threads, requests = _executors(stack, options, begun, is_remote=is_remote)
         ahead = BlockPrefetcher(
             steps,
-            lambda step: plan_of(step.epoch).rows(step.step),
-            lambda epoch, places: _begin(plan_of(epoch), places, requests, is_remote),
-            lambda epoch, place: plan_of(epoch).num_bytes(place),
+            lambda step: maker.plan_of(step.epoch).rows(step.step),
+            lambda epoch, places: _begin(maker.plan_of(epoch), places, requests, is_remote),
+            lambda epoch, place: maker.plan_of(epoch).num_bytes(place),
             max_steps=0 if not options.num_threads else _STEPS_AHEAD if requests is threads else _STORE_STEPS_AHEAD,
             max_bytes=options.ahead_bytes,
         )
@@ -130,7 +139,7 @@ def read_batches(
         num_pending = 0
         planned_steps = _unpacked_ahead(ahead, threads) if requests is not threads else iter(ahead)
         for group in _groups(planned_steps, lambda: ahead.mean_step_bytes, max_batches):
-            pending.append(threads.submit(make_all, group))
+            pending.append(threads.submit(maker.make_all, group))
             num_pending += len(group)
             if num_pending > num_ahead:
                 made = pending.popleft().result()
@@ -138,6 +147,23 @@ def read_batches(
                 yield from made.each()
         for later in pending:
             yield from later.result().each()
+
+
+def _executors(
+    stack: ExitStack, options: ReadingOptions, begun: list[Executor], *, is_remote: bool
+) -> tuple[Executor, Executor]:
+    """Returns what makes batches, and what loads blocks: the same, unless blocks lie in a store."""
+    if not options.num_threads:
+        at_once = _AtOnce()
+        return at_once, at_once
+    # First in, first out: a batch waits only for blocks that were begun before it, so none can lock up.
+    threads = stack.enter_context(worker_threads(options.num_threads, "shardkit-batches"))
+    begun.append(threads)
+    if not is_remote:
+        return threads, threads
+    requests = stack.enter_context(worker_threads(options.num_requests, "shardkit-requests"))
+    begun.append(requests)
+    return threads, requests
 
 
 class _Made(NamedTuple):

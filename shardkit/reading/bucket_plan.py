@@ -21,7 +21,8 @@ from shardkit.reading.batch import Batch, Column, Ragged
 from shardkit.reading.bucket_order import BucketedOrder, Part
 from shardkit.reading.length_buckets import LengthBuckets, bucket_num_rows, length_name, num_batches, order_of
 from shardkit.reading.lengths import SplitBuckets
-from shardkit.reading.order import OrderOptions, Rows, Worker
+from shardkit.reading.order import OrderOptions, Rows
+from shardkit.reading.settings import BatchSettings
 
 Parts = dict[int, Block]
 
@@ -40,8 +41,7 @@ class BucketPlan:
         num_steps: Batches of the epoch.
         boundaries: Of the buckets.
         padded: Names of the features whose lists become arrays.
-        worker: Whose batches.
-        turn: Of the reader, see `OrderOptions.num_turns`.
+        settings: Whose batches, and of which turn.
     """
 
     def __init__(
@@ -51,16 +51,14 @@ class BucketPlan:
         num_steps: int,
         boundaries: tuple[int, ...],
         padded: frozenset[str],
-        worker: Worker,
-        turn: int,
+        settings: BatchSettings,
     ) -> None:
         self._loader = loader
         self.num_steps = num_steps
         self._make_order = make_order
         self._boundaries = boundaries
         self._padded = padded
-        self._worker = worker
-        self._turn = turn
+        self._worker, self._turn = settings.worker, settings.turn
         self._first_step: int | None = None
         self._begun: set[int] = set()
         self._lock = threading.Lock()
@@ -141,8 +139,7 @@ class BucketPlans:
         found: The buckets of the examples.
         request: Checked by `checked`.
         order: Whose boundaries may be missing.
-        worker: Whose batches.
-        turn: Of the reader, see `OrderOptions.num_turns`.
+        settings: Whose batches, and of which turn.
 
     Raises:
         UsageError: If a batch has no room for one row of each group.
@@ -155,11 +152,12 @@ class BucketPlans:
         found: SplitBuckets,
         request: LengthBuckets,
         order: OrderOptions,
-        worker: Worker,
-        turn: int,
+        settings: BatchSettings,
     ) -> None:
         buckets = msgspec.structs.replace(
-            order_of(request, worker.num_workers), boundaries=found.boundaries, lengths_digest=found.lengths_digest
+            order_of(request, settings.worker.num_workers),
+            boundaries=found.boundaries,
+            lengths_digest=found.lengths_digest,
         )
         num_rows = (order.global_batch_size,) * len(found.boundaries)
         if buckets.tokens_per_batch is not None:
@@ -170,8 +168,7 @@ class BucketPlans:
         self._num_examples = num_examples
         self._bucket_of = found.bucket_of
         self._padded = frozenset(request.padded)
-        self._worker = worker
-        self._turn = turn
+        self._settings = settings
 
     def plan(self, epoch: int) -> BucketPlan:
         """Returns the plan of an epoch; it is worked out when its first step is asked for."""
@@ -187,8 +184,7 @@ class BucketPlans:
             ),
             sizes.boundaries,
             self._padded,
-            self._worker,
-            self._turn,
+            self._settings,
         )
 
 

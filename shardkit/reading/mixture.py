@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 import numpy as np
@@ -19,7 +19,6 @@ from shardkit.dataset.block_loader import Block, BlockLoader
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.reading.batch import Batch
-from shardkit.reading.batches import ReadingOptions
 from shardkit.reading.hooks import FilterFunction, MapFunction, MappedSource
 from shardkit.reading.mixture_order import MixtureOrder, integer_weights
 from shardkit.reading.order import (
@@ -27,12 +26,10 @@ from shardkit.reading.order import (
     OrderOptions,
     Rows,
     Worker,
-    check_counts,
     check_options,
-    check_turn,
-    choose_num_lanes,
 )
-from shardkit.reading.reader import BatchReader
+from shardkit.reading.reader import BatchReader, Readable
+from shardkit.reading.settings import BatchKeywords, BatchSettings, takes_settings
 from shardkit.reading.split import Split
 
 # Must agree for a batch to hold rows of several splits; the rest says how values are looked at.
@@ -84,25 +81,14 @@ class Mixture:
         """Returns the mixture with a condition on the rows of its batches, for adapters; see `BatchReader.filter`."""
         return MappedSource(self).filter(function)
 
+    @takes_settings
     def batches(
         self,
         *,
         global_batch_size: int,
         num_steps: int | None = None,
-        seed: int = 0,
-        epoch: int = 0,
-        num_epochs: int = 1,
-        worker_index: int = 0,
-        num_workers: int = 1,
-        shuffle: bool = True,
-        num_lanes: int | None = None,
-        turn: int = 0,
-        num_turns: int = 1,
-        features: Sequence[str] | None = None,
         source_feature: str | None = None,
-        num_threads: int = ReadingOptions().num_threads,
-        num_ahead: int = ReadingOptions().num_ahead,
-        decodes_text: bool = True,
+        **settings: Unpack[BatchKeywords],
     ) -> BatchReader:
         """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
 
@@ -112,41 +98,42 @@ class Mixture:
         Args:
             global_batch_size: Examples that all workers together take a step.
             num_steps: What is called an epoch of the mixture: epoch e goes on where epoch e - 1 ended. None never ends.
-            seed: Any integer.
-            epoch: The first one.
-            num_epochs: How many are read.
-            worker_index: Of this worker, from 0.
-            num_workers: How many share the batches.
-            shuffle: False reads each source's lanes in its stored order, in every epoch.
-            num_lanes: Runs of each source that are read side by side, a multiple of `num_workers`, times `num_turns`.
-                Each costs the memory of two blocks' framed records a source, on one worker. None means 48 a turn, or
-                the next multiple of `num_workers`.
-            turn: Of this process among those that make one worker's batches in turn, from 0.
-            num_turns: How many those are; this reader gives every `num_turns`-th batch.
-            features: Names of those to decode, which all sources have; None means all.
             source_feature: Name of a column to add: int32 `[n]`, the position of each row's source.
-            num_threads: Threads that load and decode; 0 does it when a batch is asked for.
-            num_ahead: Batches that are made before they are asked for.
-            decodes_text: False gives text and decimals as the bytes that are stored.
+            **settings: See `BatchSettings`.
 
         Raises:
             UsageError: If the numbers do not fit together, or the sources differ in their features; says what would
                 fit.
         """
-        settings = {name: value for name, value in locals().items() if name != "self"}
-        worker = Worker(index=worker_index, num_workers=num_workers)
-        order = OrderOptions(
-            global_batch_size=global_batch_size,
-            seed=seed,
-            shuffle=shuffle,
-            num_lanes=choose_num_lanes(max(1, worker.num_workers), num_turns) if num_lanes is None else num_lanes,
-            num_turns=num_turns,
-        )
+        given = BatchSettings(**settings)
+        order = given.order(global_batch_size)
         # Lanes are read side by side in any case.
-        check_options(msgspec.structs.replace(order, shuffle=True), worker)
-        _check_numbers(turn, num_turns, num_steps, epoch, num_epochs, num_threads, num_ahead)
-        chosen = self._chosen(features)
-        if source_feature is not None and any(f.name == source_feature for f in chosen):
+        check_options(msgspec.structs.replace(order, shuffle=True), given.worker)
+        _check_numbers(given, num_steps)
+        features = self._chosen(given.features)
+        self._check_sources(features, source_feature)
+        steps_each = sys.maxsize if num_steps is None else num_steps
+        sources = [_Source(i, split, order) for i, split in enumerate(self.splits)]
+        rows, worker = MixtureOrder(self._integers, [s.num_examples for s in self.splits], order), given.worker
+        readable = Readable(
+            plan_epoch=lambda n: MixturePlan(rows, sources, worker, n * steps_each, steps_each, source_feature),
+            features=features,
+            dataset=self._hash(),
+            split="mixture without end" if num_steps is None else f"mixture in epochs of {num_steps:,} steps",
+            order=order,
+            is_remote=any(source.loader.is_remote for source in sources),
+        )
+        rebuild = partial(
+            self.batches,
+            global_batch_size=global_batch_size,
+            num_steps=num_steps,
+            source_feature=source_feature,
+            **settings,
+        )
+        return BatchReader(readable, given, rebuild)
+
+    def _check_sources(self, features: Features, source_feature: str | None) -> None:
+        if source_feature is not None and any(f.name == source_feature for f in features):
             raise UsageError(
                 f"source_feature cannot be {source_feature!r}",
                 why="a feature is called so",
@@ -155,22 +142,6 @@ class Mixture:
         for split in self.splits:
             if not split.num_examples:
                 raise UsageError(f"{_name_of(split)} has no examples", next_step="Leave it out of the mixture")
-        steps_each = sys.maxsize if num_steps is None else num_steps
-        sources = [_Source(i, split, order) for i, split in enumerate(self.splits)]
-        rows = MixtureOrder(self._integers, [split.num_examples for split in self.splits], order)
-        return BatchReader(
-            lambda number: MixturePlan(rows, sources, worker, number * steps_each, steps_each, source_feature),
-            chosen,
-            dataset=self._hash(),
-            split="mixture without end" if num_steps is None else f"mixture in epochs of {num_steps:,} steps",
-            order=order,
-            worker=worker,
-            epochs=range(epoch, epoch + num_epochs),
-            reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
-            is_remote=any(source.loader.is_remote for source in sources),
-            turn=turn,
-            rebuild=partial(self.batches, **settings),
-        )
 
     def _chosen(self, names: Sequence[str] | None) -> Features:
         if names is None:
@@ -325,12 +296,9 @@ def _shown(value: Any) -> str:
         return f"of {type(value).__name__}"
 
 
-def _check_numbers(
-    turn: int, num_turns: int, num_steps: int | None, epoch: int, num_epochs: int, num_threads: int, num_ahead: int
-) -> None:
-    check_turn(turn, num_turns)
-    steps = {} if num_steps is None else {"num_steps": num_steps}
-    check_counts(epoch=epoch, num_epochs=num_epochs, num_threads=num_threads, num_ahead=num_ahead, **steps)
+def _check_numbers(settings: BatchSettings, num_steps: int | None) -> None:
+    settings.check_numbers(**({} if num_steps is None else {"num_steps": num_steps}))
+    epoch, num_epochs = settings.epoch, settings.num_epochs
     if num_steps is None and (epoch, num_epochs) not in ((0, 0), (0, 1)):
         raise UsageError(
             "a mixture without end has one epoch",

@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.errors import UsageError
 from shardkit.features import Features
 from shardkit.reading.batch import Batch
-from shardkit.reading.batches import ReadingOptions, read_batches
+from shardkit.reading.batches import BatchMaker, read_batches
 from shardkit.reading.epoch_plan import EpochPlan
 from shardkit.reading.hooks import (
     Filter,
@@ -29,8 +29,35 @@ from shardkit.reading.hooks import (
     run_hooks,
 )
 from shardkit.reading.length_buckets import BucketSizes, shortened
-from shardkit.reading.order import OrderOptions, Rows, Worker, check_counts
+from shardkit.reading.order import (
+    OrderOptions,
+    Rows,
+    check_counts,
+)
 from shardkit.reading.prefetch import Step
+from shardkit.reading.settings import BatchSettings
+
+
+class Readable(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader reads.
+
+    Attributes:
+        plan_epoch: Returns this worker's plan of an epoch.
+        features: Which to decode, at least one.
+        dataset: Hash of the shards.
+        split: Name of the split.
+        order: What the order is made from.
+        buckets: Of the order.
+        is_remote: Whether the blocks lie in a store.
+    """
+
+    plan_epoch: Callable[[int], EpochPlan]
+    features: Features
+    dataset: str
+    split: str
+    order: OrderOptions
+    buckets: BucketSizes | None = None
+    is_remote: bool
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,51 +91,23 @@ class BatchReader:
         buckets: The examples by bucket, how many are left out, and the padding; None without `LengthBuckets`.
 
     Args:
-        plan_epoch: Returns this worker's plan of an epoch.
-        features: Which to decode, at least one.
-        dataset: Hash of the shards.
-        split: Name of the split.
-        order: What the order is made from.
-        worker: Whose batches.
-        epochs: Which are read.
-        reading: Changes no batch.
-        is_remote: Whether the blocks lie in a store.
-        turn: Of this reader, see `OrderOptions.num_turns`.
-        buckets: Of the order.
+        readable: What is read.
+        settings: How.
         rebuild: Makes such a reader, in another process too.
     """
 
-    def __init__(
-        self,
-        plan_epoch: Callable[[int], EpochPlan],
-        features: Features,
-        *,
-        dataset: str,
-        split: str,
-        order: OrderOptions,
-        worker: Worker,
-        epochs: range,
-        reading: ReadingOptions,
-        is_remote: bool,
-        turn: int = 0,
-        buckets: BucketSizes | None = None,
-        rebuild: Callable[[], BatchReader],
-    ) -> None:
-        self.worker = worker
-        self.order_options = order
-        self.buckets = buckets
-        self._plan_epoch = plan_epoch
-        self._num_steps = lru_cache(2)(lambda epoch: plan_epoch(epoch).num_steps)
-        self._features = features
-        self._dataset = dataset
-        self._split = split
-        self._epochs = epochs
-        self._reading = reading
-        self._is_remote = is_remote
-        self._turn = turn
+    def __init__(self, readable: Readable, settings: BatchSettings, rebuild: Callable[[], BatchReader]) -> None:
+        self.worker = settings.worker
+        self.order_options = readable.order
+        self.buckets = readable.buckets
+        self._readable = readable
+        self._reading = settings.reading
+        self._num_steps = lru_cache(2)(lambda epoch: readable.plan_epoch(epoch).num_steps)
+        self._epochs = range(settings.epoch, settings.epoch + settings.num_epochs)
+        self._turn = settings.turn
         self._rebuild = rebuild
         self._hooks: tuple[Hook, ...] = ()
-        self._next = (epochs.start, turn)
+        self._next = (settings.epoch, settings.turn)
         # Weak: a reader and its iterator would else hold each other, with threads, blocks and batches, until Python's
         # collector happens to run.
         self._running: weakref.ref[Generator[Batch, None, None]] | None = None
@@ -163,7 +162,8 @@ class BatchReader:
         """Returns where the reader stands, behind the last batch it gave, as JSON values of less than 1 KB."""
         epoch, step = self._next
         order = _short(self.order_options)
-        state = ReaderState(dataset=self._dataset, split=self._split, order=order, epoch=epoch, step=step)
+        dataset, split = self._readable.dataset, self._readable.split
+        state = ReaderState(dataset=dataset, split=split, order=order, epoch=epoch, step=step)
         found: dict[str, Any] = msgspec.to_builtins(state)
         return found
 
@@ -241,7 +241,7 @@ class BatchReader:
 
         def plan_of(epoch: int) -> EpochPlan:
             if epoch not in plans:
-                plans[epoch] = self._plan_epoch(epoch)
+                plans[epoch] = self._readable.plan_epoch(epoch)
             return plans[epoch]
 
         def steps() -> Iterator[Step]:
@@ -252,9 +252,8 @@ class BatchReader:
                 epoch, first_step = epoch + 1, self._turn
 
         finish = self._finish if self._hooks else None
-        batches = read_batches(
-            plan_of, steps(), self._features, self._reading, finish, self._begun, is_remote=self._is_remote
-        )
+        maker = BatchMaker(plan_of, self._readable.features, finish, decodes_text=self._reading.decodes_text)
+        batches = read_batches(maker, steps(), self._reading, self._begun, is_remote=self._readable.is_remote)
         for (epoch, step), batch in batches:
             following = step + self.order_options.num_turns
             self._next = (epoch, following)

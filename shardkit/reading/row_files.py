@@ -1,4 +1,6 @@
-"""Rows into one local file, Parquet, CSV or JSON Lines: there whole or not at all, never in place of another."""
+"""Batches of the reader as Arrow rows, and rows into one local file: Parquet, CSV or JSON Lines.
+
+A file is there whole or not at all, never in place of another."""
 
 from __future__ import annotations
 
@@ -12,14 +14,69 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from shardkit.errors import ConflictError, UsageError
-from shardkit.features import Features, arrow_schema
+from shardkit.features import Feature, Features, arrow_schema
+from shardkit.reading.batch import Batch, Bools, Column, Ragged
 from shardkit.storage import files as storage
 from shardkit.storage.temporary_files import fsync_folder, temporary_beside
 
 Batches = Iterable[pa.RecordBatch]
+
+
+def record_batch(batch: Batch, features: Features) -> pa.RecordBatch:
+    """Returns the examples of a batch whose text was not decoded; rows that only fill it up are left out.
+
+    Args:
+        batch: Of `decodes_text=False`.
+        features: Of its columns, in the wanted order.
+    """
+    arrays = []
+    for feature in features:
+        column, present = batch[feature.name], batch.present.get(feature.name)
+        if batch.mask is not None:
+            column, present = _head(column, int(batch.mask.sum())), None if present is None else present[batch.mask]
+        arrays.append(_array(column, present, feature))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(features))
+
+
+def _head(column: Column, num_rows: int) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged(column.values, column.row_splits[: num_rows + 1])
+    return column[:num_rows]
+
+
+def _array(column: Any, present: Bools | None, feature: Feature) -> pa.Array:
+    absent = None if present is None or present.all() else ~present
+    if isinstance(column, Ragged):
+        mask = None if absent is None else pa.array(absent)
+        return pa.ListArray.from_arrays(pa.array(column.row_splits), _values(column.values, None, feature), mask=mask)
+    if feature.shape:
+        mask = None if absent is None else pa.array(absent)
+        values = _values(column.reshape(-1), _of_each(absent, feature.num_values or 1), feature)
+        return pa.FixedSizeListArray.from_arrays(values, feature.num_values, mask=mask)
+    return _values(column, absent, feature)
+
+
+def _of_each(absent: Bools | None, num_values: int) -> Bools | None:
+    return None if absent is None else np.repeat(absent, num_values)
+
+
+def _values(values: Any, absent: Bools | None, feature: Feature) -> pa.Array:
+    type_ = feature.value_type
+    if feature.stored_as == "bytes_list":
+        found = pa.array(values, pa.binary(), mask=absent)
+        if pa.types.is_decimal(type_):
+            return found.cast(pa.string()).cast(type_)
+        return found.cast(type_)
+    if values.dtype.kind in "mM":
+        counts = values.view(np.int64)
+        # Arrow checks the value behind a null, too, before it casts: the least int64.
+        counts = pa.array(counts if absent is None else np.where(absent, 0, counts), mask=absent)
+        return (counts.cast(pa.int32()) if type_.bit_width == 32 else counts).cast(type_)
+    return pa.array(values, type_, mask=absent)
 
 
 def check_rows_file(path: Path, features: Features) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache, partial
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,12 +34,10 @@ from shardkit.reading.order import (
     OrderOptions,
     Remainder,
     Worker,
-    check_counts,
     check_options,
-    check_turn,
-    choose_num_lanes,
 )
-from shardkit.reading.reader import BatchReader
+from shardkit.reading.reader import BatchReader, Readable
+from shardkit.reading.settings import BatchKeywords, BatchSettings, takes_settings
 from shardkit.storage.locations import redact
 
 _NUM_KEPT_BLOCKS = 16
@@ -124,25 +123,14 @@ class Split(Sequence[dict[str, Any]]):
         pieces = [(loaded[b], row, row + 1) for b, row in zip(blocks.tolist(), rows.tolist(), strict=True)]
         return self._assembler.assemble(pieces)
 
+    @takes_settings
     def batches(
         self,
         *,
         global_batch_size: int | None = None,
         buckets: LengthBuckets | None = None,
-        seed: int = 0,
-        epoch: int = 0,
-        num_epochs: int = 1,
-        worker_index: int = 0,
-        num_workers: int = 1,
-        shuffle: bool = True,
         remainder: Remainder = "drop",
-        num_lanes: int | None = None,
-        turn: int = 0,
-        num_turns: int = 1,
-        features: Sequence[str] | None = None,
-        num_threads: int = ReadingOptions().num_threads,
-        num_ahead: int = ReadingOptions().num_ahead,
-        decodes_text: bool = True,
+        **settings: Unpack[BatchKeywords],
     ) -> BatchReader:
         """Returns a reader of this worker's batches, each of `global_batch_size // num_workers` rows.
 
@@ -155,75 +143,51 @@ class Split(Sequence[dict[str, Any]]):
             global_batch_size: Examples that all workers together take a step; or None, and the `tokens_per_batch` of
                 `buckets` say how many.
             buckets: See `LengthBuckets`.
-            seed: Any integer.
-            epoch: The first one; each has another order.
-            num_epochs: How many are read.
-            worker_index: Of this worker, from 0.
-            num_workers: How many share the epoch. All have the same number of steps.
-            shuffle: False gives the stored order; then every worker inflates every block.
             remainder: `drop` leaves out what does not fill the last batch, `pad` fills it up and gives a mask.
-            num_lanes: Blocks that a global batch is mixed from, a multiple of `num_workers`, times `num_turns`. Each
-                costs the memory of one block's framed records, on one worker. None means 48 a turn, or the next
-                multiple of `num_workers` (with `buckets`, of their `num_groups`).
-            turn: Of this process among those that make one worker's batches in turn, from 0.
-            num_turns: How many those are; this reader gives every `num_turns`-th batch.
-            features: Names of those to decode; None means all.
-            num_threads: Threads that load and decode; 0 does it when a batch is asked for.
-            num_ahead: Batches that are made before they are asked for.
-            decodes_text: False gives text and decimals as the bytes that are stored.
+            **settings: See `BatchSettings`.
 
         Raises:
             UsageError: If the numbers do not fit together, there is no such feature, or no batch is full; says what
                 would fit.
         """
-        settings = {name: value for name, value in locals().items() if name != "self"}
-        buckets = None if buckets is None else checked(buckets)
-        worker = Worker(index=worker_index, num_workers=num_workers)
-        bucket_order = None if buckets is None else order_of(buckets, max(1, worker.num_workers))
-        num_sharing = max(1, worker.num_workers) if bucket_order is None else bucket_order.num_groups
-        order = OrderOptions(
-            global_batch_size=one_size(global_batch_size, buckets),
-            seed=seed,
-            shuffle=shuffle,
-            remainder=remainder,
-            num_lanes=choose_num_lanes(num_sharing, num_turns) if num_lanes is None else num_lanes,
-            num_turns=num_turns,
-            buckets=bucket_order,
+        given = BatchSettings(**settings)
+        wanted = None if buckets is None else checked(buckets)
+        bucket_order = None if wanted is None else order_of(wanted, max(1, given.worker.num_workers))
+        order = given.order(one_size(global_batch_size, wanted), remainder, bucket_order)
+        check_options(order, given.worker)
+        given.check_numbers()
+        rebuild = partial(
+            self.batches, global_batch_size=global_batch_size, buckets=buckets, remainder=remainder, **settings
         )
-        check_options(order, worker)
-        check_turn(turn, num_turns)
-        check_counts(epoch=epoch, num_threads=num_threads, num_ahead=num_ahead, num_epochs=num_epochs)
-        chosen = self._chosen(features)
-        plan_epoch: Callable[[int], EpochPlan] = partial(self._plan, order, worker)
-        sizes = None
-        if buckets is not None:
-            check_padded(buckets, chosen)
-            found = self._in_buckets(buckets, num_threads)
-            plans = BucketPlans(self._loader, self._blocks.num_examples, found, buckets, order, worker, turn)
-            order, sizes, plan_epoch = plans.order, plans.sizes, plans.plan
-        reader = BatchReader(
-            plan_epoch,
-            chosen,
+        reader = BatchReader(self._readable(order, wanted, given), given, rebuild)
+        is_too_small = self.num_examples < order.global_batch_size if wanted is None else not reader.num_steps
+        if self.num_examples and remainder == "drop" and is_too_small:
+            raise self._no_batch_is_full()
+        return reader
+
+    def _readable(self, order: OrderOptions, buckets: LengthBuckets | None, settings: BatchSettings) -> Readable:
+        readable = Readable(
+            plan_epoch=partial(self._plan, order, settings.worker),
+            features=self._chosen(settings.features),
             dataset=self._dataset.manifest.shard_table.sha256,
             split=self.name,
             order=order,
-            worker=worker,
-            epochs=range(epoch, epoch + num_epochs),
-            reading=ReadingOptions(num_threads=num_threads, num_ahead=num_ahead, decodes_text=decodes_text),
             is_remote=self._loader.is_remote,
-            turn=turn,
-            buckets=sizes,
-            rebuild=partial(self.batches, **settings),
         )
-        is_too_small = self.num_examples < order.global_batch_size if buckets is None else not reader.num_steps
-        if self.num_examples and remainder == "drop" and is_too_small:
-            raise UsageError(
-                f"no batch of split {self.name!r} is full",
-                where=redact(self._dataset.url),
-                why=f"it has {self.num_examples:,} examples, and what fills no batch is left out",
-                next_step="Give a smaller batch, or remainder='pad'",
-            )
-        return reader
+        if buckets is None:
+            return readable
+        check_padded(buckets, readable.features)
+        found = self._in_buckets(buckets, settings.num_threads)
+        plans = BucketPlans(self._loader, self._blocks.num_examples, found, buckets, order, settings)
+        return msgspec.structs.replace(readable, plan_epoch=plans.plan, order=plans.order, buckets=plans.sizes)
+
+    def _no_batch_is_full(self) -> UsageError:
+        return UsageError(
+            f"no batch of split {self.name!r} is full",
+            where=redact(self._dataset.url),
+            why=f"it has {self.num_examples:,} examples, and what fills no batch is left out",
+            next_step="Give a smaller batch, or remainder='pad'",
+        )
 
     def _plan(self, order: OrderOptions, worker: Worker, epoch: int) -> EpochPlan:
         return SplitPlan(self._loader, EpochOrder(self._blocks.num_examples, order, epoch), worker)

@@ -1,12 +1,14 @@
 """Batches of a dataset: the stored values as NumPy columns, the same for any threads and workers, resumed anywhere."""
 
 import datetime
+import inspect
 import subprocess
 import sys
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,6 +20,9 @@ from shardkit.dataset.block_index import list_blocks
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import arrow_schema, make_feature
 from shardkit.reading.batch import Ragged
+from shardkit.reading.mixture import Mixture
+from shardkit.reading.settings import BatchKeywords, BatchSettings
+from shardkit.reading.split import Split
 from shardkit.reading.splits import Splits
 from shardkit.testing import write_dataset
 from tests.support.examples import draws
@@ -315,3 +320,16 @@ def test_splits_are_asked_for_like_keys(ids):
     assert ids.get("train") is ids["train"]
     with pytest.raises(UsageError, match="no split 'nope'"):
         ids["nope"]
+
+
+@pytest.mark.parametrize("source", [Split, Mixture])
+def test_help_shows_every_setting_of_batches(source):
+    names = [field.name for field in msgspec.structs.fields(BatchSettings)]
+    assert sorted(names) == sorted(BatchKeywords.__annotations__)
+    parameters = inspect.signature(source.batches).parameters
+    assert {name: parameters[name].default for name in names} == msgspec.structs.asdict(BatchSettings())
+    text = inspect.getdoc(source.batches)
+    assert all(f"\n    {name}: " in text for name in parameters if name != "self")
+    assert "**settings" not in text
+    with pytest.raises(TypeError, match="unknown"):
+        source.batches(None, global_batch_size=1, unknown=1)

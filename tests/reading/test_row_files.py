@@ -13,8 +13,7 @@ import pytest
 
 from shardkit.errors import ConflictError, UsageError
 from shardkit.features import arrow_schema, make_feature
-from shardkit.reading.arrow import record_batch
-from shardkit.reading.row_files import write_rows
+from shardkit.reading.row_files import record_batch, write_rows
 from shardkit.reading.splits import open_splits
 from shardkit.testing import write_dataset
 

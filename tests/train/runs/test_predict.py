@@ -13,8 +13,7 @@ import pytest
 from shardkit.dataset.block_reader import first_examples
 from shardkit.dataset.open import open_dataset
 from shardkit.errors import UsageError
-from shardkit.reading.arrow import record_batch
-from shardkit.reading.row_files import write_rows
+from shardkit.reading.row_files import record_batch, write_rows
 from shardkit.reading.splits import open_splits
 from train.runs.predict import kept_features, predicted_features, predictions
 from train.runs.restore_model import restore_model
