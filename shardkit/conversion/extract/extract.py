@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -144,16 +144,14 @@ def _spool_is_gone(plan: Plan) -> StorageError:
 
 
 def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) -> Extracted:
-    collectors = [StatisticsCollector(plan.features) for _ in plan.recipe.splits]
     rows_by_file: Counter[int] = Counter()
     filtered_by_file: Counter[int] = Counter()
     rejected_by_file: Counter[int] = Counter()
     quarantine = Quarantine(plan, input_split.index)
-    writer = _RunWriter(plan, input_split)
+    accepted = _Accepted(plan, input_split)
     left_out = _LeftOut(plan, input_split)
     is_marked = plan.recipe.stratify is not None or plan.recipe.split_by is not None
     strata = StratumPositions(plan, input_split.index) if is_marked else None
-    packers = _packers(plan, input_split)
     damage: dict[int, str] = {}
     for all_rows, num_filtered in _reported(plan, input_split, damage, ticker):
         _count_rows(all_rows, rows_by_file)
@@ -164,51 +162,28 @@ def _extract(plan: Plan, input_split: InputSplit, ticker: InputTicker | None) ->
         if rows.batch.num_rows == 0:
             continue
         split_positions = assign_rows(rows, plan.row_features, plan.recipe, plan.files, strata)
-        if plan.packing is None:
-            _collect(rows, split_positions, collectors)
-            writer.add(rows, split_positions)
-            continue
-        for position, packer in enumerate(packers):
-            for packed in packer.add(rows.batch.filter(pa.array(split_positions == position))):
-                _add_packed(packed, position, collectors, writer)
-    for position, packer in enumerate(packers):
-        for packed in packer.end():
-            _add_packed(packed, position, collectors, writer)
+        accepted.add(rows, split_positions)
     check_same_rows(plan, input_split.index, left_out.num_rows)
-    writer.flush()
+    accepted.end()
     quarantine.close()
-    parts = [collector.to_bytes() for collector in collectors]
-    write_whole(plan.work_path(statistics_name(input_split.index)), msgspec.msgpack.encode(parts))
     rows_by_file.update(filtered_by_file)
     rows_by_file.update(rejected_by_file)
     return Extracted(
         input_split_index=input_split.index,
         versions=input_versions(plan, input_split),
-        num_runs=writer.num_runs,
+        num_runs=accepted.writer.num_runs,
         rows_by_file=dict(rows_by_file),
         filtered_by_file=dict(filtered_by_file + left_out.unsampled_by_file),
         duplicates_by_file=dict(left_out.duplicates_by_file),
         marks_digest=marks_digest(plan, input_split.index),
         rejected_by_file=dict(rejected_by_file),
-        num_sequences=sum(packer.num_sequences for packer in packers),
-        num_padding=sum(packer.num_padding for packer in packers),
+        num_sequences=sum(packer.num_sequences for packer in accepted.packers),
+        num_padding=sum(packer.num_padding for packer in accepted.packers),
         rejected_samples=tuple(quarantine.samples),
         rejected_reasons=quarantine.reasons.counts,
         damage=damage,
         has_statistics=True,
     )
-
-
-def _packers(plan: Plan, input_split: InputSplit) -> list[Packer]:
-    if plan.packing is None:
-        return []
-    features, positions = plan.row_features, range(len(plan.recipe.splits))
-    return [Packer(plan.packing, features, input_split, plan.files, position) for position in positions]
-
-
-def _add_packed(packed: RowBatch, position: int, collectors: list[StatisticsCollector], writer: _RunWriter) -> None:
-    collectors[position].update(packed.batch)
-    writer.add(packed, np.full(packed.batch.num_rows, position, dtype=np.int64))
 
 
 def _nothing(plan: Plan, input_split: InputSplit, damage: dict[int, str] | None = None) -> Extracted:
@@ -283,6 +258,49 @@ class _RunWriter:
         self.num_runs += 1
 
 
+class _Accepted:
+    """Takes the rows of one input split that are kept, packed if the plan says so, into statistics and runs."""
+
+    def __init__(self, plan: Plan, input_split: InputSplit) -> None:
+        positions = range(len(plan.recipe.splits))
+        self.writer = _RunWriter(plan, input_split)
+        self.packers: list[Packer] = []
+        if plan.packing is not None:
+            features = plan.row_features
+            self.packers = [Packer(plan.packing, features, input_split, plan.files, at) for at in positions]
+        self._collectors = [StatisticsCollector(plan.features) for _ in positions]
+        self._statistics_path = plan.work_path(statistics_name(input_split.index))
+
+    def add(self, rows: RowBatch, split_positions: npt.NDArray[np.int64]) -> None:
+        """Takes the rows of one batch."""
+        if not self.packers:
+            self._collect(rows, split_positions)
+            self.writer.add(rows, split_positions)
+        for position, packer in enumerate(self.packers):
+            self._add_packed(packer.add(rows.batch.filter(pa.array(split_positions == position))), position)
+
+    def end(self) -> None:
+        """Writes all that is held."""
+        for position, packer in enumerate(self.packers):
+            self._add_packed(packer.end(), position)
+        self.writer.flush()
+        parts = [collector.to_bytes() for collector in self._collectors]
+        write_whole(self._statistics_path, msgspec.msgpack.encode(parts))
+
+    def _add_packed(self, batches: Iterable[RowBatch], position: int) -> None:
+        for packed in batches:
+            self._collectors[position].update(packed.batch)
+            self.writer.add(packed, np.full(packed.batch.num_rows, position, dtype=np.int64))
+
+    def _collect(self, rows: RowBatch, split_positions: npt.NDArray[np.int64]) -> None:
+        self._collectors[0].add_rounded(dict(rows.num_rounded))
+        for position, collector in enumerate(self._collectors):
+            is_only = len(self._collectors) == 1
+            own = rows.batch if is_only else rows.batch.filter(pa.array(split_positions == position))
+            if own.num_rows:
+                collector.update(own)
+
+
 def _ticker_of(plan: Plan, input_split: InputSplit, progress: Progress | None) -> InputTicker | None:
     if progress is None:
         return None
@@ -326,14 +344,6 @@ class _LeftOut:
         return rows._replace(
             batch=rows.batch.filter(pa.array(stays)), identities=rows.identities[stays], file_indices=file_indices
         )
-
-
-def _collect(rows: RowBatch, split_positions: npt.NDArray[np.int64], collectors: list[StatisticsCollector]) -> None:
-    collectors[0].add_rounded(dict(rows.num_rounded))
-    for position, collector in enumerate(collectors):
-        own = rows.batch if len(collectors) == 1 else rows.batch.filter(pa.array(split_positions == position))
-        if own.num_rows:
-            collector.update(own)
 
 
 def _count_rows(rows: RowBatch, rows_by_file: Counter[int]) -> None:

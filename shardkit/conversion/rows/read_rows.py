@@ -56,14 +56,14 @@ def read_rows(plan: Plan, input_split: InputSplit, damage: dict[int, str]) -> It
     """
     crash_record = load_crash_record(plan, input_split.index)
     features = plan.transforms.input_features
-    pace = _Pace()
     with Attempt(plan.work_dir, input_split.index) as attempt:
+        transformer = _Transformer(plan, input_split, crash_record, attempt)
         for number, rows in enumerate(_read(plan, input_split, crash_record, features, attempt, damage)):
             if rows.batch.num_rows == 0 and not rows.rejected:
                 continue
             if plan.inferred:
                 _refuse_narrow(plan, rows)
-            applied = _transform(plan, input_split, number, rows, crash_record, attempt, pace)
+            applied = transformer.transform(number, rows)
             attempt.rest()
             applied = without_unknown_splits(plan, input_split, applied)
             if applied.rows.batch.num_rows or applied.rows.rejected or applied.num_filtered:
@@ -101,20 +101,6 @@ def name_crashed(plan: Plan, input_split: InputSplit) -> Iterator[str]:
                     yield f"{place_of(origin, plan.files)}: {_NO_PROCESS}: the process that tried {crash.how}"
             if number == crashes[-1].batch:
                 return
-
-
-class _Pace:
-    """How many rows to transform at a time, so that an observer soon sees a step that never ends."""
-
-    def __init__(self) -> None:
-        self.rows = _FIRST_ROWS
-
-    def took(self, num_rows: int, seconds: float) -> None:
-        """Takes note of how long so many rows took."""
-        if num_rows == 0:
-            return
-        affordable = int(num_rows * _SLICE_SECONDS / max(seconds, 1e-6))
-        self.rows = max(1, min(affordable, 64 * self.rows))
 
 
 def _read(
@@ -212,26 +198,43 @@ def _watched(batches: Iterator[RowBatch], attempt: Attempt, seconds: float, file
         number += 1
 
 
-def _transform(
-    plan: Plan, split: InputSplit, number: int, rows: RowBatch, crash_record: CrashRecord, attempt: Attempt, pace: _Pace
-) -> Applied:
-    if plan.transforms.options.changes_nothing:
-        return apply(plan.transforms, rows, plan.files, split)
-    parts: list[Applied] = []
-    start, num_rows = 0, rows.batch.num_rows
-    while start < num_rows or not parts:
-        piece = next_slice(crash_record.crashes, number, start, num_rows, pace.rows)
-        part = part_of(rows, piece.start, piece.stop)
-        if piece.how is not None:
-            parts.append(Applied(_without_row(plan, split, part, piece.how), {}))
-        else:
-            seconds = piece.seconds(plan.recipe.max_row_seconds)
-            attempt.begin(TRANSFORMING, seconds, number, piece.start, piece.stop)
-            began = time.monotonic()
-            parts.append(apply(plan.transforms, part, plan.files, split))
-            pace.took(piece.stop - piece.start, time.monotonic() - began)
-        start = piece.stop
-    return parts[0] if len(parts) == 1 else _together(parts)
+class _Transformer:
+    """Transforms the batches of one input split, so many rows at a time that an observer soon sees a step that never
+    ends."""
+
+    def __init__(self, plan: Plan, split: InputSplit, crash_record: CrashRecord, attempt: Attempt) -> None:
+        self._plan = plan
+        self._split = split
+        self._crashes = crash_record.crashes
+        self._attempt = attempt
+        self._num_rows = _FIRST_ROWS
+
+    def transform(self, number: int, rows: RowBatch) -> Applied:
+        """Returns the rows of the batch of that number after all steps."""
+        plan = self._plan
+        if plan.transforms.options.changes_nothing:
+            return apply(plan.transforms, rows, plan.files, self._split)
+        parts: list[Applied] = []
+        start, num_rows = 0, rows.batch.num_rows
+        while start < num_rows or not parts:
+            piece = next_slice(self._crashes, number, start, num_rows, self._num_rows)
+            part = part_of(rows, piece.start, piece.stop)
+            if piece.how is not None:
+                parts.append(Applied(_without_row(plan, self._split, part, piece.how), {}))
+            else:
+                seconds = piece.seconds(plan.recipe.max_row_seconds)
+                self._attempt.begin(TRANSFORMING, seconds, number, piece.start, piece.stop)
+                began = time.monotonic()
+                parts.append(apply(plan.transforms, part, plan.files, self._split))
+                self._adjust(piece.stop - piece.start, time.monotonic() - began)
+            start = piece.stop
+        return parts[0] if len(parts) == 1 else _together(parts)
+
+    def _adjust(self, num_rows: int, seconds: float) -> None:
+        # So many rows took so long.
+        if num_rows:
+            affordable = int(num_rows * _SLICE_SECONDS / max(seconds, 1e-6))
+            self._num_rows = max(1, min(affordable, 64 * self._num_rows))
 
 
 def _together(parts: list[Applied]) -> Applied:
