@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shardkit.features import Feature, Features
 from shardkit.messages import shown
-from shardkit.sources.base import MAX_FIELD_BYTES
+from shardkit.sources.base import SourceOptions
 from shardkit.sources.columns.casting import BadValueError, cast_column
 from shardkit.sources.columns.text_values import are_suspect, find_impossible
 from shardkit.sources.csv.dialect import Dialect
@@ -37,9 +37,7 @@ def parse_good_records(
     data: bytes,
     dialect: Dialect,
     features: Features,
-    null_values: tuple[str, ...],
-    max_field_bytes: int = MAX_FIELD_BYTES,
-    leading_zeros: tuple[str, ...] = (),
+    options: SourceOptions,
 ) -> GoodRecords:
     """Returns the rows of a block that fit, and the fault of each of the others.
 
@@ -48,11 +46,9 @@ def parse_good_records(
         data: Its bytes.
         dialect: How the file is written.
         features: The columns that are wanted.
-        null_values: Spellings of null.
-        max_field_bytes: Longest field.
-        leading_zeros: Columns in which 00123 is a number.
+        options: Hold the spellings of null, the longest field, and the columns in which 00123 is a number.
     """
-    sieve = _Sieve(block.offset, data, dialect, features, null_values, max_field_bytes, leading_zeros)
+    sieve = _Sieve(block.offset, data, dialect, features, options)
     sieve.check_bytes()
     sieve.check_quotes()
     sieve.check_widths()
@@ -78,19 +74,17 @@ class _Sieve:
         data: bytes,
         dialect: Dialect,
         features: Features,
-        null_values: tuple[str, ...],
-        max_field_bytes: int,
-        leading_zeros: tuple[str, ...],
+        options: SourceOptions,
     ) -> None:
         self._offset = offset
         self._data = data
         self._rule: QuotedRecords = dialect.rule
         self._dialect = dialect
         self._features = features
-        self._null_values = null_values
-        self._max_field_bytes = max_field_bytes
-        self._leading_zeros = leading_zeros
-        self._parser = CsvParser(dialect, features, null_values, max_field_bytes, leading_zeros)
+        self._null_values = options.null_values
+        self._max_field_bytes = options.max_field_bytes
+        self._leading_zeros = options.leading_zeros
+        self._parser = CsvParser(dialect, features, options.null_values, options.max_field_bytes, options.leading_zeros)
         self._records = self._rule.records(data)
         self._problems: dict[int, Problem] = {}
         self._is_good = np.ones(len(self._records.starts), dtype=np.bool_)

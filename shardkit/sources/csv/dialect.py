@@ -135,21 +135,17 @@ def parse_dialect(head: bytes, is_whole: bool, file: RawFile, options: SourceOpt
     unnamed: tuple[str, ...] = ()
     if not options.columns:
         check_no_title(text, is_whole, rule, place(file), first_line)
-    if options.columns is not None:
-        columns, header_bytes, num_header_lines = options.columns, 0, 0
-    else:
-        header_bytes = int(rule.ends(text)[0])
-        if header_bytes == len(text) and not is_whole:
+    header, columns = b"", options.columns
+    if columns is None:
+        header = text[: int(rule.ends(text)[0])]
+        if len(header) == len(text) and not is_whole:
             return None
-        if rule.open_quote(text[:header_bytes]) is not None:
-            raise DamagedFileError("a quote opened in the header is never closed", where=place(file, line=first_line))
-        columns, unnamed = _header_columns(text[:header_bytes], rule, file, start + blank, first_line)
-        num_header_lines = rule.count_lines(text[:header_bytes])
+        columns, unnamed = _header_columns(header, rule, file, start + blank, first_line)
     return Dialect(
         delimiter=delimiter,
         columns=columns,
-        data_start=start + blank + header_bytes,
-        first_line=first_line + num_header_lines,
+        data_start=start + blank + len(header),
+        first_line=first_line + rule.count_lines(header),
         other_delimiter=other_delimiter(text, is_whole, rule) if len(columns) == 1 else None,
         has_bom=start > 0,
         unnamed=unnamed,
@@ -269,6 +265,8 @@ def _listed(columns: list[str]) -> str:
 def _header_columns(
     header: bytes, rule: QuotedRecords, file: RawFile, offset: int, line: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if rule.open_quote(header) is not None:
+        raise DamagedFileError("a quote opened in the header is never closed", where=place(file, line=line))
     try:
         header.decode()
     except UnicodeDecodeError as error:

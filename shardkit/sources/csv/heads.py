@@ -127,7 +127,7 @@ def texts_of_block(block: TextBlock, dialect: Dialect, null_values: tuple[str, .
 
 def _bad_records(block: TextBlock, data: bytes, dialect: Dialect, null_values: tuple[str, ...]) -> Sequence[BadRecord]:
     features = tuple(make_feature(name, "string", nullable=True) for name in dialect.columns)
-    return parse_good_records(block, data, dialect, features, null_values).bad
+    return parse_good_records(block, data, dialect, features, SourceOptions(null_values=null_values)).bad
 
 
 def _without(bad: Sequence[BadRecord], data: bytes) -> bytes:

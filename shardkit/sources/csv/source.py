@@ -222,8 +222,8 @@ class CsvSource(SourceSettings):
     def _read_rows(
         self, split: InputSplit, file: RawFile, dialect: Dialect, features: Features, options: SourceOptions
     ) -> Iterator[RowBatch]:
-        rule, nulls = dialect.rule, options.null_values
-        parser = CsvParser(dialect, features, nulls, options.max_field_bytes, options.leading_zeros)
+        rule = dialect.rule
+        parser = CsvParser(dialect, features, options.null_values, options.max_field_bytes, options.leading_zeros)
         maker = BatchMaker(
             file, split.file_start, split.start, LineNumbers(file, rule), tolerates_bad_rows=options.tolerates_bad_rows
         )
@@ -233,10 +233,7 @@ class CsvSource(SourceSettings):
                 parsed = parser.parse(block.data)
             except RECORD_ERRORS:
                 data = bytes(block.data)
-                good_records = parse_good_records(
-                    block, data, dialect, features, nulls, options.max_field_bytes, options.leading_zeros
-                )
-                yield maker.good_records(block, data, good_records)
+                yield maker.good_records(block, data, parse_good_records(block, data, dialect, features, options))
             else:
                 yield maker.clean(block, *parsed)
 
