@@ -23,8 +23,8 @@ from shardkit.sources.base import (
     numbered,
     place,
 )
-from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
-from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
+from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers
 from shardkit.sources.json.decoder import try_decode
@@ -148,12 +148,10 @@ class JsonArraySource(SourceSettings):
 @functools.lru_cache(maxsize=1)
 def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
     return infer_features(
-        sample_files([f for f in files if f.num_bytes]),
+        files,
         lambda file: [_head_rows(file, options)],
+        options,
         all_rows=_all_rows(files, options) if options.types_of_all_rows else (),
-        tolerates_bad_rows=options.tolerates_bad_rows,
-        dropped=options.drop_columns,
-        others=folder_names(files),
     )
 
 

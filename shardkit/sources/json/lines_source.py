@@ -12,8 +12,8 @@ from typing import NamedTuple
 from shardkit.errors import DamagedFileError, ShardkitError
 from shardkit.features import Features
 from shardkit.sources.base import InputSplit, RawFile, RowBatch, SourceOptions, SourceSettings, numbered, place
-from shardkit.sources.columns.folder_columns import FolderColumns, folder_names, with_folder_columns
-from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS, sample_files
+from shardkit.sources.columns.folder_columns import FolderColumns, with_folder_columns
+from shardkit.sources.columns.sampling import HEAD_BYTES, HEAD_ROWS
 from shardkit.sources.files.streams import guard_unchanged, is_seekable, open_stream, read_exactly, read_head
 from shardkit.sources.json.bad_lines import parse_line, readers
 from shardkit.sources.json.decoder import try_decode
@@ -128,12 +128,10 @@ class JsonLinesSource(SourceSettings):
 @functools.lru_cache(maxsize=1)
 def _infer(files: tuple[RawFile, ...], options: SourceOptions) -> Inferred:
     return infer_features(
-        sample_files([f for f in files if f.num_bytes]),
+        files,
         lambda f: _sample(f, options),
+        options,
         all_rows=_all_rows(files, options) if options.types_of_all_rows else (),
-        tolerates_bad_rows=options.tolerates_bad_rows,
-        dropped=options.drop_columns,
-        others=folder_names(files),
         nothing=_NO_OBJECT if options.tolerates_bad_rows else _ONLY_BLANK,
     )
 

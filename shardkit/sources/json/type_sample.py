@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from shardkit.errors import BadInputError, DamagedFileError, NoRowsError, UsageError
 from shardkit.features import Feature, Features
 from shardkit.messages import shown
-from shardkit.sources.base import RawFile
+from shardkit.sources.base import RawFile, SourceOptions
 from shardkit.sources.columns.dropped_columns import check_dropped, drop_option, without_keys
+from shardkit.sources.columns.folder_columns import folder_names
+from shardkit.sources.columns.sampling import sample_files
 from shardkit.sources.json.seen_values import TOLERATE, MixedColumn
 from shardkit.sources.json.type_inference import ShapeObserver, flatten, parents, why_no_name
 
@@ -34,13 +36,11 @@ class Inferred(NamedTuple):
 
 
 def infer_features(
-    files: Iterable[RawFile],
+    files: Sequence[RawFile],
     sample: Callable[[RawFile], Iterable[Rows]],
+    options: SourceOptions,
     *,
     all_rows: Iterable[Rows] = (),
-    tolerates_bad_rows: bool,
-    dropped: tuple[str, ...] = (),
-    others: tuple[str, ...] = (),
     nothing: str = "there is no object in the input files",
 ) -> Inferred:
     """Returns the features that the objects of some files have, and notes on them.
@@ -50,35 +50,25 @@ def infer_features(
     hold a key that names no column, and damaged files are passed over.
 
     Args:
-        files: Those that are looked at.
+        files: All input files; some are looked at.
         sample: Gives the objects of one file, some at a time.
+        options: Say which keys are left out, and whether bad rows are tolerated.
         all_rows: The objects of all files, if their types count too; those of another kind than the sample are left
             out.
-        tolerates_bad_rows: Whether bad rows are tolerated.
-        dropped: Keys that are left out.
-        others: Columns that stand elsewhere, and may be left out too.
         nothing: What to say if no object is found.
 
     Raises:
         UsageError: If a key cannot name a column, or the only object has a list of objects.
         BadInputError: If there are no objects, or none has a key.
     """
-    parts: list[list[Rows]] = []
-    damage: DamagedFileError | None = None
-    for file in files:
-        try:
-            parts.append(list(sample(file)))
-        except DamagedFileError as error:
-            if not tolerates_bad_rows:
-                raise
-            damage = damage or error
-    if not any(map(any, parts)):
-        raise damage or NoRowsError(why=nothing if parts else "all input files are empty")
+    dropped = options.drop_columns
+    parts = _sampled(files, sample, nothing, tolerates_bad_rows=options.tolerates_bad_rows)
     _check_no_columns([row for part in parts for found in part for row in found])
     rows = [row for part in parts for found in part for _, row in found] if dropped else []
     seen = {name for row in rows for name in without_keys(row, dropped)}
-    found = _reconcile(parts, _without(all_rows, dropped), tolerates_bad_rows)
-    check_dropped(dropped, [*(f.name for f in found.features), *seen, *others], "the rows that were looked at")
+    found = _reconcile(parts, _without(all_rows, dropped), options.tolerates_bad_rows)
+    names = [*(f.name for f in found.features), *seen, *folder_names(files)]
+    check_dropped(dropped, names, "the rows that were looked at")
     inner = next((n for n in dropped for f in found.features if n.startswith(f"{f.name}/")), None)
     if inner is not None:
         raise UsageError(
@@ -88,6 +78,23 @@ def infer_features(
     if not found.features:
         raise BadInputError("no column is left" if dropped else "the objects have no keys")
     return found
+
+
+def _sampled(
+    files: Sequence[RawFile], sample: Callable[[RawFile], Iterable[Rows]], nothing: str, *, tolerates_bad_rows: bool
+) -> list[list[Rows]]:
+    parts: list[list[Rows]] = []
+    damage: DamagedFileError | None = None
+    for file in sample_files([f for f in files if f.num_bytes]):
+        try:
+            parts.append(list(sample(file)))
+        except DamagedFileError as error:
+            if not tolerates_bad_rows:
+                raise
+            damage = damage or error
+    if not any(map(any, parts)):
+        raise damage or NoRowsError(why=nothing if parts else "all input files are empty")
+    return parts
 
 
 def _without(parts: Iterable[Rows], dropped: tuple[str, ...]) -> Iterator[Rows]:
