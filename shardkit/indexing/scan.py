@@ -25,7 +25,7 @@ from shardkit.sources.base import RawFile, SourceOptions, place
 from shardkit.sources.files.expansion_limit import ExpansionGuard
 from shardkit.sources.files.read_ahead import read_ahead
 from shardkit.sources.files.streams import ByteStream, GuardedStream, guard_unchanged, open_raw
-from shardkit.sources.tfrecord.blocks import Form, RecordBlock, byte_place, max_length, read_blocks
+from shardkit.sources.tfrecord.blocks import Form, Frames, RecordBlock, byte_place, max_length, read_blocks
 from shardkit.sources.tfrecord.feature_shapes import FileShape, features_of, observe
 from shardkit.sources.tfrecord.rows import BlockDecoder
 from shardkit.statistics.collector import StatisticsCollector
@@ -127,7 +127,7 @@ class Scan:
         form, stop = _form_of(file), file.num_bytes if file.compression is None else 0
         num_records = 0
         try:
-            for block in read_blocks(stream, file, form, self._source, start=0, stop=stop, block_bytes=BLOCK_BYTES):
+            for block in read_blocks(Frames(stream, file, form, 0, stop), self._source, block_bytes=BLOCK_BYTES):
                 yield num_records, block
                 num_records += len(block.starts)
         except DamagedFileError as error:

@@ -134,26 +134,19 @@ def open_records(file: RawFile, form: Form, start: int = 0, *, is_read_through: 
         yield stream
 
 
-def read_blocks(
-    stream: ByteStream, file: RawFile, form: Form, options: SourceOptions, *, start: int, stop: int, block_bytes: int
-) -> Iterator[RecordBlock]:
-    """Yields the records of a stream in blocks of about `block_bytes`.
+def read_blocks(frames: Frames, options: SourceOptions, *, block_bytes: int) -> Iterator[RecordBlock]:
+    """Yields records in blocks of about `block_bytes`.
 
     Args:
-        stream: Stands at `start`.
-        file: For messages, and for its size.
-        form: How it is stored.
+        frames: Holds them; nothing of it was taken.
         options: Hold the most bytes of a record.
-        start: Where the stream stands in the file.
-        stop: Where the records end; 0 where the stream does.
         block_bytes: Wanted size; a longer record is a whole block.
 
     Raises:
         DamagedFileError: If the frames are cut off, a length is damaged, or the compressed content is.
     """
-    frames = _Frames(stream, file, form, start, stop)
     limit = max_length(options)
-    carry, offset = b"", start
+    carry, offset = b"", frames.start
     while True:
         data = carry + frames.take(max(0, block_bytes - len(carry)) or block_bytes)
         if not data:
@@ -185,7 +178,7 @@ def find_cuts(file: RawFile, options: SourceOptions, split_bytes: int, block_byt
     """
     cuts = [0]
     with open_records(file, "plain", is_read_through=True) as stream:
-        for block in read_blocks(stream, file, "plain", options, start=0, stop=file.num_bytes, block_bytes=block_bytes):
+        for block in read_blocks(Frames(stream, file, "plain", 0, file.num_bytes), options, block_bytes=block_bytes):
             firsts = block.offset + block.starts - HEADER_BYTES
             while firsts[-1] >= cuts[-1] + split_bytes:
                 cuts.append(int(firsts[np.searchsorted(firsts, cuts[-1] + split_bytes)]))
@@ -199,7 +192,7 @@ def count_records(file: RawFile, options: SourceOptions, stop: int, block_bytes:
         DamagedFileError: If the chain breaks.
     """
     with open_records(file, "plain") as stream:
-        blocks = read_blocks(stream, file, "plain", options, start=0, stop=stop, block_bytes=block_bytes)
+        blocks = read_blocks(Frames(stream, file, "plain", 0, stop), options, block_bytes=block_bytes)
         return sum(len(b.starts) for b in blocks) if stop else 0
 
 
@@ -223,18 +216,22 @@ def find_records(data: bytes) -> RecordBlock | None:
     return None
 
 
-class _Frames:
+class Frames:
     """Takes bytes from a stream, no further than the records go.
 
     Args:
-        stream, file, form, start, stop: As `read_blocks` has them.
+        stream: Stands at `start`.
+        file: For messages, and for its size.
+        form: How it is stored.
+        start: Where the stream stands in the file.
+        stop: Where the records end; 0 where the stream does.
     """
 
     def __init__(self, stream: ByteStream, file: RawFile, form: Form, start: int, stop: int) -> None:
         self._stream = stream
         self._file = file
         self._is_compressed = form != "plain"
-        self._position = start
+        self.start = self._position = start
         self._stop = stop
 
     def take(self, num_bytes: int) -> bytes:

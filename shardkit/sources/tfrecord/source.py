@@ -33,6 +33,7 @@ from shardkit.sources.files.streams import guard_unchanged, read_exactly
 from shardkit.sources.tfrecord.blocks import (
     CutOffError,
     Form,
+    Frames,
     RecordBlock,
     byte_place,
     count_records,
@@ -159,9 +160,8 @@ class TfrecordSource(SourceSettings):
             reader = _SplitReader(file, form, split, options, self.batch_bytes)
             first_row = 0
             with open_records(file, form, split.start, is_read_through=True) as stream:
-                blocks = read_blocks(
-                    stream, file, form, options, start=split.start, stop=split.stop, block_bytes=self.batch_bytes
-                )
+                frames = Frames(stream, file, form, split.start, split.stop)
+                blocks = read_blocks(frames, options, block_bytes=self.batch_bytes)
                 try:
                     for block in blocks:
                         identities = row_identities(file, split.start, first_row, len(block.starts))
@@ -314,7 +314,7 @@ def _head(
     limit = max_length(options)
     with open_records(file, form) as stream:
         stop = file.num_bytes if form == "plain" else 0
-        blocks = read_blocks(stream, file, form, options, start=0, stop=stop, block_bytes=HEAD_BYTES)
+        blocks = read_blocks(Frames(stream, file, form, 0, stop), options, block_bytes=HEAD_BYTES)
         try:
             for block in blocks:
                 yield num_rows, _shortened(block, HEAD_ROWS - num_rows, limit)
@@ -331,7 +331,7 @@ def _all_blocks(file: RawFile, form: Form, options: SourceOptions) -> Iterator[R
     # Reading reports damage.
     with suppress(DamagedFileError), open_records(file, form) as stream:
         stop = file.num_bytes if form == "plain" else 0
-        for block in read_blocks(stream, file, form, options, start=0, stop=stop, block_bytes=HEAD_BYTES):
+        for block in read_blocks(Frames(stream, file, form, 0, stop), options, block_bytes=HEAD_BYTES):
             yield _shortened(block, len(block.starts), max_length(options))
 
 
