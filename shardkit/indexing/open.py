@@ -52,8 +52,7 @@ def open_tfrecords(
     listed = list_tfrecords(named, options)
     found = scan_all(listed, options, None, num_threads=num_threads)
     shards = make_shards(found, {f.name: DEFAULT_SPLIT for f in listed.files}, [DEFAULT_SPLIT])
-    name = listed.root.rstrip("/").rsplit("/", 1)[-1]
-    manifest, _ = make_manifest(name, found, listed, shards, make_recipe(options), make_created(named), version=1)
+    manifest, _ = make_manifest(found, listed, shards, make_recipe(options), make_created(named), version=1)
     table = unstored_table(shards, listed.root)
     return Split(Dataset(listed.root, 0, manifest, table), DEFAULT_SPLIT)
 
@@ -101,7 +100,7 @@ def index_tfrecords(
     refuse_unwritable(listed.root)
     found = scan_all(listed, options, splits, num_threads=num_threads, progress=progress)
     order = order_of_splits([splits[s.file.name] for s in found.files], options.splits)
-    dataset, is_new = commit(listed.root, found, listed, make_shards(found, splits, order), options, patterns, previous)
+    dataset, is_new = commit(found, listed, make_shards(found, splits, order), options, patterns, previous)
     return Indexed(dataset, is_new, (*damages, *found.notes, *_untold_note(untold, len(order))))
 
 

@@ -60,7 +60,6 @@ def make_shards(scan: ScanResult, splits: Mapping[str, str], order: Sequence[str
 
 
 def make_manifest(
-    name: str,
     scan: ScanResult,
     listed: Listed,
     shards: Sequence[ShardInfo],
@@ -76,7 +75,7 @@ def make_manifest(
     inputs += [_input(f.name, f.num_bytes, 0) for f in scan.empty]
     manifest = Manifest(
         format_version=FORMAT_VERSION,
-        name=name,
+        name=listed.root.rstrip("/").rsplit("/", 1)[-1],
         fingerprint=_fingerprint(scan, shards, recipe),
         created=created,
         recipe=recipe,
@@ -177,7 +176,6 @@ def refuse_unwritable(root: str) -> None:
 
 
 def commit(
-    root: str,
     scan: ScanResult,
     listed: Listed,
     shards: Sequence[ShardInfo],
@@ -195,17 +193,16 @@ def commit(
         UsageError, OutOfSpaceError, StorageError: If it cannot be written.
     """
     created = make_created(inputs)
-    version = max(list_versions(root), default=0) + 1
-    name = root.rstrip("/").rsplit("/", 1)[-1]
-    manifest, table = make_manifest(name, scan, listed, shards, make_recipe(options), created, version)
+    version = max(list_versions(listed.root), default=0) + 1
+    manifest, table = make_manifest(scan, listed, shards, make_recipe(options), created, version)
     if previous is not None and _says_the_same(previous.manifest, manifest):
         return previous, False
     try:
-        commit_version(root, version, manifest, table, {})
+        commit_version(listed.root, version, manifest, table, {})
     except ConflictError as error:
         error.what, error.next_step = "another command committed first", "Run the same command again"
         raise
-    return Dataset(root, version, manifest), True
+    return Dataset(listed.root, version, manifest), True
 
 
 def _says_the_same(before: Manifest, now: Manifest) -> bool:
