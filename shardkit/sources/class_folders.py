@@ -65,19 +65,7 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
     if options.labels is not None:
         return
     classes = Counter(class_of(file, options) for file in files)
-    held = next((name for name in classes if name is not None and name.lower() in _CONTAINERS), None)
-    if held is not None and len(classes) > 1:
-        others = sorted(str(name) for name in classes if name not in (held, None))
-        examples = [next(f for f in files if class_of(f, options) == name) for name in (held, *others[:1])]
-        excluded = " or ".join(f"--exclude {_glob_of(file)}" for file in reversed(examples))
-        raise UsageError(
-            f"the folder {printable(held)} is hardly a class",
-            where=place(examples[0]),
-            why=f"it holds {format_count(classes[held])} of {format_count(len(files))} files, beside "
-            f"{', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
-            next_step=f"Leave files out with --exclude GLOB, as by {excluded}; --no-labels takes all without a class, "
-            "and --labels names a file of labels",
-        )
+    _check_no_container(files, options, classes)
     if naming and set(classes) != {None}:
         table = naming[0]
         raise UsageError(
@@ -96,6 +84,23 @@ def check_class_folders(files: tuple[RawFile, ...], options: SourceOptions, nami
             next_step="Add --no-labels to take them without a class, or name a file of labels with "
             f"{labels_option(naming[0]) if naming else '--labels'}",
         )
+
+
+def _check_no_container(files: tuple[RawFile, ...], options: SourceOptions, classes: Mapping[str | None, int]) -> None:
+    held = next((name for name in classes if name is not None and name.lower() in _CONTAINERS), None)
+    if held is None or len(classes) == 1:
+        return
+    others = sorted(str(name) for name in classes if name not in (held, None))
+    examples = [next(f for f in files if class_of(f, options) == name) for name in (held, *others[:1])]
+    excluded = " or ".join(f"--exclude {_glob_of(file)}" for file in reversed(examples))
+    raise UsageError(
+        f"the folder {printable(held)} is hardly a class",
+        where=place(examples[0]),
+        why=f"it holds {format_count(classes[held])} of {format_count(len(files))} files, beside "
+        f"{', '.join(map(printable, others[:_LISTED_FOLDERS]))}",
+        next_step=f"Leave files out with --exclude GLOB, as by {excluded}; --no-labels takes all without a class, "
+        "and --labels names a file of labels",
+    )
 
 
 def _check_no_masks(files: tuple[RawFile, ...]) -> None:

@@ -101,6 +101,7 @@ def unite_columns(
     Raises:
         DifferentSchemasError: If a column is missing in one, or their types do not go together; names each difference.
     """
+    names = printable(first_name), printable(other_name)
     others = {c.name: c for c in other}
     differences: list[str] = []
     clashing: list[str] = []
@@ -108,42 +109,48 @@ def unite_columns(
     for column in first:
         match = others.pop(column.name, None)
         if match is None:
-            differences.append(f"{shown(column.name)} is only in {printable(first_name)}")
+            differences.append(f"{shown(column.name)} is only in {names[0]}")
             continue
-        type_ = promote(column.type_, match.type_)
-        classes = column.classes
-        if column.name in declared and (type_ is None or classes != match.classes):
-            type_, classes = _declared_type(column, match, declared[column.name]), None
-        if type_ is None:
+        found = _unite(column, match, declared.get(column.name), names)
+        if isinstance(found, Column):
+            united.append(found)
+        else:
             clashing.append(column.name)
-            differences.append(
-                f"{shown(column.name)} is {column.type_} in {printable(first_name)} "
-                f"and {match.type_} in {printable(other_name)}"
-            )
-            continue
-        if column.classes != match.classes and column.name not in declared:
-            clashing.append(column.name)
-            differences.append(
-                f"the classes of {shown(column.name)} differ in {printable(first_name)} and {printable(other_name)}"
-            )
-            continue
-        nullable = column.nullable or match.nullable
-        united.append(msgspec.structs.replace(column, type_=type_, nullable=nullable, classes=classes))
-    are_missing = bool(others) or any(c.name not in {c.name for c in other} for c in first)
-    differences += [f"{shown(name)} is only in {printable(other_name)}" for name in others]
+            differences.append(found)
+    are_missing = bool(others) or len(united) + len(clashing) < len(first)
+    differences += [f"{shown(name)} is only in {names[1]}" for name in others]
     if differences:
-        more = len(differences) - _NAMED_DIFFERENCES
-        tail = f"; and {more} more" if more > 0 else ""
-        error = DifferentSchemasError(
-            f"{printable(first_name)} and {printable(other_name)} have different schemas",
-            why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
-            next_step=("Make a column one type with --cast COLUMN=TYPE, or leave" if clashing else "Leave")
-            + " columns out with --drop-columns"
-            + ("; --union-by-name makes values of missing columns null" if are_missing else ""),
-        )
-        error.columns = tuple(clashing)
-        raise error
+        raise _different_schemas(names, differences, clashing, are_missing=are_missing)
     return tuple(united)
+
+
+def _unite(one: Column, other: Column, declared: str | None, names: tuple[str, str]) -> Column | str:
+    """Returns the column of two files, or how they differ."""
+    type_ = promote(one.type_, other.type_)
+    classes = one.classes
+    if declared is not None and (type_ is None or classes != other.classes):
+        type_, classes = _declared_type(one, other, declared), None
+    if type_ is None:
+        return f"{shown(one.name)} is {one.type_} in {names[0]} and {other.type_} in {names[1]}"
+    if one.classes != other.classes and declared is None:
+        return f"the classes of {shown(one.name)} differ in {names[0]} and {names[1]}"
+    return msgspec.structs.replace(one, type_=type_, nullable=one.nullable or other.nullable, classes=classes)
+
+
+def _different_schemas(
+    names: tuple[str, str], differences: list[str], clashing: list[str], *, are_missing: bool
+) -> DifferentSchemasError:
+    more = len(differences) - _NAMED_DIFFERENCES
+    tail = f"; and {more} more" if more > 0 else ""
+    error = DifferentSchemasError(
+        f"{names[0]} and {names[1]} have different schemas",
+        why="; ".join(differences[:_NAMED_DIFFERENCES]) + tail,
+        next_step=("Make a column one type with --cast COLUMN=TYPE, or leave" if clashing else "Leave")
+        + " columns out with --drop-columns"
+        + ("; --union-by-name makes values of missing columns null" if are_missing else ""),
+    )
+    error.columns = tuple(clashing)
+    return error
 
 
 def _declared_type(one: Column, other: Column, dtype: str) -> pa.DataType | None:
