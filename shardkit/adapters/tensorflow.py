@@ -104,15 +104,7 @@ def dataset(
         return _tfdata_dataset(split, global_batch_size, settings)
     opened = batches(split, global_batch_size=global_batch_size, **settings).reader
     num_rows = None if global_batch_size is None else global_batch_size // settings.get("num_workers", 1)
-    buckets = settings.get("buckets")
-    if isinstance(split, Split):
-        names = settings.get("features")
-        features = split.features if names is None else tuple(map(split.dataset.manifest.feature, names))
-        signature = tensor_specs(features, num_rows, () if buckets is None else buckets.padded)
-    else:
-        signature = _learnt_signature(opened, None if isinstance(split, MappedSource) else num_rows)
-    if settings.get("remainder") == "pad":
-        signature["mask"] = tf.TensorSpec([None] if isinstance(split, MappedSource) else [num_rows], tf.bool)
+    signature = _signature(split, opened, num_rows, settings)
 
     def generate() -> Iterator[Tensors]:
         reader = batches(split, global_batch_size=global_batch_size, **settings)
@@ -234,6 +226,20 @@ def tensor_specs(features: Features, num_rows: int | None, padded: Sequence[str]
     signature = {f.name: _spec_of(f, num_rows, is_padded=f.name in padded) for f in features}
     signature |= {length_name(name): tf.TensorSpec([num_rows], tf.int32) for name in padded}
     return signature | {f"{f.name}/present": tf.TensorSpec([num_rows], tf.bool) for f in features if f.nullable}
+
+
+def _signature(
+    split: BatchSource, opened: BatchReader, num_rows: int | None, settings: dict[str, Any]
+) -> dict[str, Any]:
+    if isinstance(split, Split):
+        names, buckets = settings.get("features"), settings.get("buckets")
+        features = split.features if names is None else tuple(map(split.dataset.manifest.feature, names))
+        signature = tensor_specs(features, num_rows, () if buckets is None else buckets.padded)
+    else:
+        signature = _learnt_signature(opened, None if isinstance(split, MappedSource) else num_rows)
+    if settings.get("remainder") == "pad":
+        signature["mask"] = tf.TensorSpec([None] if isinstance(split, MappedSource) else [num_rows], tf.bool)
+    return signature
 
 
 def _learnt_signature(reader: BatchReader, num_rows: int | None) -> dict[str, Any]:

@@ -168,23 +168,11 @@ def run(
     dataset = open_dataset(location, options.version)
     split = choose_split(dataset.manifest, options.split)
     work = plan_work(dataset, split, options)
-    tell(f"warming up: {SHARDKIT}")
-    memory = PeakMemory()
-    measure(lambda: read_batches(work), options.seconds)
-    peak_memory_bytes = memory.num_bytes()
-    tell("stages")
-    stages = measure_stages(
-        dataset,
-        split.name,
-        work.features,
-        batch_size=work.batch_size,
-        shuffle=work.shuffle,
-        seconds=options.seconds,
-    )
+    peak_memory_bytes = _warm_up(work, options, tell)
+    stages = _stages(dataset, work, options, tell)
     tfdata = load_tfdata(dataset)
     rates = _measure_rates(work, split, options, tfdata, tell)
     reader = rates[SHARDKIT]
-    fed = tuple(_feed(work, options, tell))
     return Report(
         location=storage.redact(dataset.url),
         name=dataset.manifest.name,
@@ -208,7 +196,7 @@ def run(
         no_tfdata=tfdata.why_not,
         peak_memory_bytes=peak_memory_bytes,
         stages=stages,
-        fed=fed,
+        fed=tuple(_feed(work, options, tell)),
         computed=tuple(compute_feeding(reader.examples_per_s, work.batch_size, s) for s in STEP_TIMES_S),
     )
 
@@ -250,6 +238,26 @@ def read_batches(work: Work, num_ahead: int = ReadingOptions().num_ahead) -> Bat
         yield from reader
     finally:
         reader.close()
+
+
+def _warm_up(work: Work, options: BenchOptions, tell: Callable[[str], None]) -> int | None:
+    """Returns the memory that this reader takes."""
+    tell(f"warming up: {SHARDKIT}")
+    memory = PeakMemory()
+    measure(lambda: read_batches(work), options.seconds)
+    return memory.num_bytes()
+
+
+def _stages(dataset: Dataset, work: Work, options: BenchOptions, tell: Callable[[str], None]) -> tuple[Stage, ...]:
+    tell("stages")
+    return measure_stages(
+        dataset,
+        work.split,
+        work.features,
+        batch_size=work.batch_size,
+        shuffle=work.shuffle,
+        seconds=options.seconds,
+    )
 
 
 def _measure_rates(

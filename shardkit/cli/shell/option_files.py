@@ -108,38 +108,43 @@ def checked_defaults(
                 next_step="Write the options without sections" if is_section else hint,
             )
         parameter = known[key]
-        is_flag, is_multiple = bool(getattr(parameter, "is_flag", False)), bool(getattr(parameter, "multiple", False))
-        names = _joined(parameter, value)
-        is_list = isinstance(value, list) and names is None
-        if is_list != is_multiple or isinstance(value, dict):
-            wanted = "a list" if is_multiple else "one value"
-            raise UsageError(
-                f"{key!r} in the {what} must be {wanted}",
-                where=where,
-                next_step=f"Write {key} = [...]"
-                if is_multiple
-                else f"Write it as --{key} takes it on the command line, in quotes and without brackets",
-            )
-        if isinstance(value, bool) != is_flag:
-            raise UsageError(
-                f"{key!r} in the {what} must {'' if is_flag else 'not '}be true or false",
-                where=where,
-                next_step=f"Write {key} = true"
-                if is_flag
-                else f"Write a value as --{key} takes it on the command line",
-            )
-        default = names or (value if is_list or isinstance(value, bool) else str(value))
-        try:
-            parameter.type_cast_value(click.Context(command), default)
-        except click.BadParameter as error:
-            raise UsageError(
-                f"{key!r} in the {what} has a value that does not fit",
-                where=where,
-                why=error.message.rstrip("."),
-                next_step=f"Write what --{key} takes on the command line",
-            ) from None
-        defaults[parameter.name or ""] = default
+        defaults[parameter.name or ""] = _default_of(command, parameter, value, what, where)
     return defaults
+
+
+def _default_of(command: click.Command, parameter: click.Parameter, value: Any, what: str, where: str | None) -> Any:
+    from shardkit.errors import UsageError
+
+    key = key_of(parameter)
+    is_flag, is_multiple = bool(getattr(parameter, "is_flag", False)), bool(getattr(parameter, "multiple", False))
+    names = _joined(parameter, value)
+    is_list = isinstance(value, list) and names is None
+    if is_list != is_multiple or isinstance(value, dict):
+        wanted = "a list" if is_multiple else "one value"
+        raise UsageError(
+            f"{key!r} in the {what} must be {wanted}",
+            where=where,
+            next_step=f"Write {key} = [...]"
+            if is_multiple
+            else f"Write it as --{key} takes it on the command line, in quotes and without brackets",
+        )
+    if isinstance(value, bool) != is_flag:
+        raise UsageError(
+            f"{key!r} in the {what} must {'' if is_flag else 'not '}be true or false",
+            where=where,
+            next_step=f"Write {key} = true" if is_flag else f"Write a value as --{key} takes it on the command line",
+        )
+    default = names or (value if is_list or isinstance(value, bool) else str(value))
+    try:
+        parameter.type_cast_value(click.Context(command), default)
+    except click.BadParameter as error:
+        raise UsageError(
+            f"{key!r} in the {what} has a value that does not fit",
+            where=where,
+            why=error.message.rstrip("."),
+            next_step=f"Write what --{key} takes on the command line",
+        ) from None
+    return default
 
 
 def key_of(parameter: click.Parameter) -> str:
