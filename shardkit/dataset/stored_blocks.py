@@ -221,8 +221,7 @@ class RemoteBlocks:
         """Returns the store's answer to a request for blocks that lie side by side."""
         num_bytes = run[-1].start + run[-1].num_bytes - run[0].start
         url = storage.join(self._dataset.url, run[0].path)
-        is_over = current_stop_event().is_set
-        answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S, is_over=is_over)
+        answer = request_range(url, run[0].start, num_bytes, timeout_s=TIMEOUT_S)
         if len(answer) > num_bytes:
             raise StorageError(
                 "a request failed",

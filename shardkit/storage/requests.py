@@ -122,7 +122,6 @@ def call(
     *args: Any,
     is_written: bool = False,
     timeout_s: float = TIMEOUT_S,
-    is_over: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> Any:
     """Returns the answer of a store's client to one request, for any number of threads.
@@ -133,7 +132,6 @@ def call(
         args: Instead of the path alone.
         is_written: Whether it changes the store.
         timeout_s: How long an answer may take.
-        is_over: Called now and then; returns whether the answer is not wanted any more.
         options: By name.
 
     Raises:
@@ -141,7 +139,6 @@ def call(
         Exception: Whatever the client's library raises.
     """
     client = client_of(path, is_written=is_written)
-    stop_event = current_stop_event()
     arguments = args or (path,)
     if client.async_impl and (request := getattr(client, f"_{method}", None)) is not None:
         answer = asyncio.run_coroutine_threadsafe(_limited(request, timeout_s, *arguments, **options), client.loop)
@@ -149,11 +146,16 @@ def call(
         return getattr(client, method)(*arguments, **options)
     else:
         answer = _in_a_thread(partial(getattr(client, method), *arguments, **options))
+    return _awaited(answer, path, timeout_s)
+
+
+def _awaited(answer: Future[Any], path: str, timeout_s: float) -> Any:
+    stop_event = current_stop_event()
     # The client's own limit comes first, and ends the request.
     end = time.monotonic() + timeout_s + _POLL_S
     try:
         found: Any = TimeoutError()
-        while time.monotonic() < end and not is_over() and not stop_event.is_set():
+        while time.monotonic() < end and not stop_event.is_set():
             if wait([answer], _POLL_S).done:
                 found = answer.result()
                 break
@@ -161,7 +163,7 @@ def call(
         raise StorageError("a request was given up", where=redact(path)) from error
     finally:
         answer.cancel()
-    if isinstance(found, TimeoutError) and (is_over() or stop_event.is_set()):
+    if isinstance(found, TimeoutError) and stop_event.is_set():
         raise StorageError("a request was given up", where=redact(path))
     if isinstance(found, TimeoutError):
         raise StorageError(
@@ -227,9 +229,7 @@ async def _limited(request: Callable[..., Any], timeout_s: float, *args: Any, **
         return error
 
 
-def request_range(
-    path: str, start: int, num_bytes: int, *, timeout_s: float, is_over: Callable[[], bool] = lambda: False
-) -> bytes:
+def request_range(path: str, start: int, num_bytes: int, *, timeout_s: float) -> bytes:
     """Returns a store's answer to one request for a range, whatever its length; for any number of threads.
 
     Args:
@@ -237,7 +237,6 @@ def request_range(
         start: First byte.
         num_bytes: How many are asked for.
         timeout_s: How long an answer may take.
-        is_over: Called now and then; returns whether the answer is not wanted any more.
 
     Raises:
         FileNotFoundError, PermissionError: If the file is missing or may not be read.
@@ -245,7 +244,7 @@ def request_range(
     """
     try:
         end = start + num_bytes
-        return cast(bytes, call(path, "cat_file", start=start, end=end, timeout_s=timeout_s, is_over=is_over))
+        return cast(bytes, call(path, "cat_file", start=start, end=end, timeout_s=timeout_s))
     except (FileNotFoundError, PermissionError, StorageError):
         raise
     except Exception as error:  # Of the client's library: they have no common class.

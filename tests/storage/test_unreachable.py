@@ -76,8 +76,9 @@ class Failing(AsyncFileSystem):
 def test_a_request_that_fails_when_nobody_waits_any_more_is_silent(monkeypatch, caplog):
     store = Failing()
     monkeypatch.setattr(requests, "client_of", lambda *_, **__: store)
-    with pytest.raises(StorageError):
-        requests.request_range("s3://bucket/x", 0, 9, timeout_s=60, is_over=store.is_asked.is_set)
+    monkeypatch.setattr(requests, "current_stop_event", lambda: store.is_asked)
+    with pytest.raises(StorageError, match="given up"):
+        requests.request_range("s3://bucket/x", 0, 9, timeout_s=60)
     assert store.has_failed.wait(60)
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), store.loop).result()
     gc.collect()
