@@ -88,10 +88,7 @@ def command(
         _show_rejected(opened, as_json=as_json)
         return
     if as_json:
-        import msgspec
-
-        document = make_document(opened, split, num_examples or 0)
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        _show_document(opened, split, num_examples or 0)
         return
     from shardkit.cli.pages.inspect_page import print_page
 
@@ -119,6 +116,13 @@ def _show_rejected(dataset: Dataset, *, as_json: bool) -> None:
     from shardkit.cli.pages.rejected_page import print_rejected
 
     print_rejected(read_rejected(dataset), _MAX_REJECTED)
+
+
+def _show_document(dataset: Dataset, split: str | None, num_examples: int) -> None:
+    import msgspec
+
+    document = make_document(dataset, split, num_examples)
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def make_document(dataset: Dataset, split: str | None, num_examples: int) -> dict[str, Any]:

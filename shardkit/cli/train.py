@@ -18,6 +18,9 @@ from shardkit.errors import missing_extra
 from shardkit.options import OptionField, options_of
 
 if TYPE_CHECKING:
+    from train.distribution.cluster import Cluster
+    from train.distribution.signals import Stop
+    from train.distribution.supervisor import Orders
     from train.options.config import TrainOptions
     from train.runs.request import Request
     from train.runs.run_folder import RunFolder
@@ -85,16 +88,10 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
     have the names of features.
     """
     _check_packages()
-    import msgspec
-
     from train.distribution.cluster import cluster_from_environment
-    from train.distribution.environment import import_quietly
-    from train.distribution.launch import plan_launch, with_version
+    from train.distribution.launch import plan_launch
     from train.distribution.signals import end_at_once
-    from train.distribution.supervisor import supervise
     from train.distribution.worker_identity import end_with_supervisor, own_identity
-    from train.options.step_plan import worker_counts
-    from train.runs.request import make_plan
     from train.runs.run_folder import RunFolder, check_target
     from train.runs.run_lock import run_lock
 
@@ -120,31 +117,48 @@ def command(ctx: click.Context, /, dry_run: bool, **typed: Any) -> None:
         if is_first and cluster.is_chief:
             ctx.with_resource(run_lock(folder.path, say))
         if orders is None:
-            import_quietly()
-            from train.distribution.lost_peers import leaving_when_peers_are_lost, logging_about_peers
-            from train.parameter_servers import serve
-            from train.reporting.report import Reporter
-            from train.run import run
-
-            with leaving_when_peers_are_lost(cluster):
-                if cluster.num_servers and not cluster.is_chief:
-                    serve(request, folder, cluster, stop)
-                with logging_about_peers(cluster, folder.path):
-                    run(request, folder, Reporter(), stop, cluster)
+            _run(request, folder, stop, cluster)
             if options.export is not None and identity is None:
                 export(folder, options.export, is_best=options.early_stopping is not None)
     if orders is not None:
-        # An append in the meantime must not give other examples to workers that are started later.
-        orders = msgspec.structs.replace(orders, command=with_version(orders.command, request.dataset.version))
-        if options.elastic:
-            record = folder.read_record()
-            num_workers = orders.placement.num_workers
-            plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
-            orders = msgspec.structs.replace(orders, worker_counts=worker_counts(plan))
-        code = supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
+        code = _supervise(orders, request, folder)
         if code == 0 and options.export is not None and orders.placement.first == 0:
             export(folder, options.export, is_best=options.early_stopping is not None)
         ctx.exit(code)
+
+
+def _run(request: Request, folder: RunFolder, stop: Stop, cluster: Cluster) -> None:
+    from train.distribution.environment import import_quietly
+
+    import_quietly()
+    from train.distribution.lost_peers import leaving_when_peers_are_lost, logging_about_peers
+    from train.parameter_servers import serve
+    from train.reporting.report import Reporter
+    from train.run import run
+
+    with leaving_when_peers_are_lost(cluster):
+        if cluster.num_servers and not cluster.is_chief:
+            serve(request, folder, cluster, stop)
+        with logging_about_peers(cluster, folder.path):
+            run(request, folder, Reporter(), stop, cluster)
+
+
+def _supervise(orders: Orders, request: Request, folder: RunFolder) -> int:
+    import msgspec
+
+    from train.distribution.launch import with_version
+    from train.distribution.supervisor import supervise
+    from train.options.step_plan import worker_counts
+    from train.runs.request import make_plan
+
+    # An append in the meantime must not give other examples to workers that are started later.
+    orders = msgspec.structs.replace(orders, command=with_version(orders.command, request.dataset.version))
+    if request.options.elastic:
+        record = folder.read_record()
+        num_workers = orders.placement.num_workers
+        plan = make_plan(request, num_workers, num_workers, None if record is None else record.shared)
+        orders = msgspec.structs.replace(orders, worker_counts=worker_counts(plan))
+    return supervise(orders, say, folder.describe_stop, folder.has_checkpoint)
 
 
 def _check_packages() -> None:
