@@ -21,8 +21,9 @@ from train.input.reading_errors import explained
 from train.input.tfdata_input import TfdataInput
 from train.loop.local_sgd import LocalSteps
 from train.loop.step_loop import Steps, distribute_steps
-from train.models.factory import make_bundle
-from train.models.model_inputs import ModelBundle, check_model
+from train.models.factory import load_builder
+from train.models.model_inputs import ModelBundle, ModelSettings
+from train.models.user_model import check_model
 from train.optimization.gradients import ComputeGradients, gradient_function
 from train.optimization.memory import configure_memory
 from train.optimization.objectives import Objective
@@ -31,11 +32,10 @@ from train.optimization.precision import set_precision
 from train.optimization.recompute import recomputing
 from train.optimization.replica_seeds import with_replica_seeds
 from train.optimization.updater import Updater
-from train.options.choices import IMAGE
 from train.options.config import LabelSpec
 from train.options.length_buckets import Boundaries, SplitBuckets, bucket_split
 from train.options.local_sgd_checks import check_one_replica
-from train.options.model_defaults import APPLICATIONS, check_image_size, is_user_model
+from train.options.model_defaults import check_image_size, is_user_model, model_kind
 from train.options.optimizer_options import check_micro_batches, choose_optimizer
 from train.options.schedules import Schedule, plan_schedule
 from train.options.step_plan import Shared, TrainPlan
@@ -128,9 +128,10 @@ def set_up_input(request: Request, plan: TrainPlan, worker_index: int, owner: tf
     split = request.splits.train
     with explained(request.dataset, split, (*request.features, request.label_feature)):
         label = make_label(request)
-        bundle = make_bundle(request.model, request.dataset, split, request.features, label, request.image_size, owner)
+        settings = ModelSettings(request.model, label, request.image_size, owner)
+        bundle = load_builder(request.model).make_bundle(settings, request.dataset, split, request.features)
         preparation = Preparation(bundle, label, request.label_feature, request.image_size)
-        reads_images = bool(bundle.images) or request.model in (IMAGE, *APPLICATIONS)
+        reads_images = bool(bundle.images) or model_kind(request.model).reads_images
         check_image_size(request.options.image_size, request.model, reads_images=reads_images)
         source = make_input(request, worker_index, plan, bundle, preparation)
     return Material(label, bundle._replace(notes=(*bundle.notes, *filter(None, [source.note]))), source)

@@ -1,28 +1,19 @@
-"""Each kind of model learns what only it can, goes on exactly, and can be saved."""
+"""Each kind of model learns what only it can, and goes on exactly."""
 
 from __future__ import annotations
 
-import importlib
 import random
 import struct
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from shardkit.errors import BadInputError, UsageError
 from shardkit.features import make_feature
 from tests.support.campaign import in_campaign
-from train.models.applications import application_model
-from train.models.factory import restore_bundle
-from train.models.image_arrays import prepare_pixels
-from train.models.model_recipe import ModelRecipe
-from train.models.sequence_models import signal_model, token_model
-from train.models.tokens import MAX_TOKENS, prepare_tokens, tokenize_words
-from train.options.config import LabelSpec, TrainOptions
+from train.options.config import TrainOptions
 from train.reporting.metrics import EpochMetrics
 from train.reporting.report import Reporter
 from train.run import run
@@ -33,7 +24,6 @@ pytestmark = pytest.mark.full
 
 SAMPLES = make_feature("sound", "float32", (None,))
 KIND = make_feature("kind", "string")
-TWO = LabelSpec(name="y", task="classification", classes=("a", "b"), class_names=("a", "b"))
 
 
 class StopAfter(Reporter):
@@ -115,54 +105,6 @@ def test_lists_of_tokens_are_learned(write, tmp_path, dtype) -> None:
     assert accuracy(train(data, tmp_path / "run", model="text", epochs=6, global_batch_size=16)) > 0.95
 
 
-def test_words_are_split_in_any_script() -> None:
-    found = tokenize_words(tf.constant(["Don't STOP, Émile!", "我爱 cats", "", " \t"])).to_list()
-    words = [[w.decode() for w in row] for row in found]
-    assert words == [["don", "'", "t", "stop", ",", "émile", "!"], ["我", "爱", "cats"], [], []]
-
-
-def test_unknown_tokens_padding_and_overlong_texts() -> None:
-    from shardkit.adapters.tfdata import ParsedBatch
-
-    prepare = prepare_tokens(make_feature("t", "string"), ("a", "b"))
-    found = prepare(ParsedBatch({"t": tf.constant(["b x a", ""])}, {}))["tokens"].numpy()
-    assert found.shape == (2, 16)
-    assert found[0].tolist() == [3, 1, 2] + [0] * 13
-    assert not found[1].any()
-    long = prepare(ParsedBatch({"t": tf.constant(["a " * (MAX_TOKENS + 5)])}, {}))["tokens"]
-    assert long.shape == (1, MAX_TOKENS)
-
-
-def test_padding_changes_nothing_and_an_empty_text_is_a_text() -> None:
-    model = token_model(9, TWO)
-    tokens = np.array([[2, 3, 4], [5, 0, 0], [0, 0, 0]])
-    padded = np.pad(tokens, [(0, 0), (0, 13)])
-    np.testing.assert_allclose(model(tokens), model(padded), atol=1e-6)
-    assert np.isfinite(model(padded)).all()
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_long_sequences_have_finite_outputs_in_half_precision(policy) -> None:
-    keras.config.set_dtype_policy(policy)
-    try:
-        tokens, signal = token_model(9, TWO), signal_model(2, TWO)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    found = tokens(np.ones((2, 3000), np.int32))
-    assert found.dtype == tf.float32
-    assert np.isfinite(found).all()
-    values, mask = np.full((2, 3000, 2), 8.0), np.repeat([[1.0], [0.0]], 3000, axis=1)
-    assert np.isfinite(signal({"values": values, "mask": mask})).all()
-
-
-def test_models_of_sequences_can_be_saved_and_loaded(tmp_path) -> None:
-    tokens = np.array([[2, 3, 0]])
-    signal = {"values": np.ones((1, 4, 2)), "mask": np.array([[1.0, 1.0, 1.0, 0.0]])}
-    for model, inputs in ((token_model(9, TWO), tokens), (signal_model(2, TWO), signal)):
-        model.save(tmp_path / "m.keras")
-        np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras")(inputs), model(inputs))
-
-
 def test_a_model_without_its_feature_is_refused(write, tmp_path) -> None:
     data = write((make_feature("x", "float32"), KIND), {"train": [{"x": 1.0, "kind": k} for k in "abab"]})
     with pytest.raises(UsageError, match=r"text model reads one feature of text.*found: none"):
@@ -217,52 +159,3 @@ def test_short_series_are_learned_by_their_shape(write, tmp_path) -> None:
     rows = [row(i) for i in range(200)]
     data = write((make_feature("values", "float32", (None,)), KIND), {"train": rows[:160], "test": rows[160:]})
     assert accuracy(train(data, tmp_path / "run", model="sequence", epochs=6, global_batch_size=16)) > 0.9
-
-
-def test_padding_of_a_series_changes_nothing() -> None:
-    model = signal_model(3, TWO)
-    values, mask = np.random.default_rng(0).normal(size=(2, 8, 3)), np.ones((2, 8))
-    more = {"values": np.pad(values, [(0, 0), (0, 24), (0, 0)]), "mask": np.pad(mask, [(0, 0), (0, 24)])}
-    np.testing.assert_allclose(model({"values": values, "mask": mask}), model(more), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["MobileNetV3Small", *in_campaign("VGG16", "ResNet50")])
-def test_models_of_keras_take_images_from_0_to_255(name) -> None:
-    body = getattr(keras.applications, name)(include_top=False, weights=None, input_shape=(64, 64, 3), pooling="avg")
-    model = application_model(name, 64, TWO, 1)
-    inner = next(layer for layer in model.layers if isinstance(layer, keras.Model))
-    body.set_weights(inner.get_weights())
-    images = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3)).astype(np.float32)
-    module = importlib.import_module(f"keras.applications.{body_module(name)}")
-    outputs = model.get_layer("outputs")(body(module.preprocess_input(images.copy())))
-    np.testing.assert_allclose(model({"image": images}), outputs, rtol=1e-3, atol=1e-4)
-
-
-def test_a_named_model_takes_grey_arrays() -> None:
-    """As colours whose parts are the same."""
-    pixels = make_feature("pixels", "uint8", (28, 28))
-    bundle = restore_bundle(
-        "MobileNetV2", ModelRecipe(features=(pixels,), label_feature=pixels), TWO, 32, tf.distribute.get_strategy()
-    )
-    values = np.random.default_rng(0).integers(0, 256, (2, 28, 28), np.uint8)
-    colors = np.repeat(prepare_pixels(pixels, None, 32)(values), 3, axis=3)
-    body = next(layer for layer in bundle.model.layers if isinstance(layer, keras.Model))
-    scaled = keras.applications.mobilenet_v2.preprocess_input(colors.copy())
-    inputs = {"image": prepare_pixels(pixels, None, 32)(values)}
-    wanted = bundle.model.get_layer("outputs")(body(scaled))
-    np.testing.assert_allclose(bundle.model(inputs), wanted, rtol=1e-4, atol=1e-5)
-
-
-def body_module(name: str) -> str:
-    return {"MobileNetV3Small": "mobilenet_v3", "VGG16": "vgg16", "ResNet50": "resnet50"}[name]
-
-
-def test_batch_normalization_of_named_models_is_over_all_replicas() -> None:
-    def kept(num_replicas: int) -> set[bool]:
-        model = application_model("MobileNetV2", 32, TWO, num_replicas)
-        inner = next(layer for layer in model.layers if isinstance(layer, keras.Model))
-        return {x.synchronized for x in inner.layers if isinstance(x, keras.layers.BatchNormalization)}
-
-    assert (kept(2), kept(1)) == ({True}, {False})
-    with pytest.raises(UsageError, match=r"Xception cannot take images of 32 x 32.*at least 71"):
-        application_model("Xception", 32, TWO, 1)

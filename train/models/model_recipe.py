@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from shardkit.dataset.manifest import FeatureStatistics
-from shardkit.errors import UsageError
+from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature, Features
 from train.options.tabular_columns import TabularColumns, Value
+
+Part = TypeVar("Part")
 
 
 class ModelRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +70,17 @@ def make_recipe(
         model_file=str(model_file) if model_file else None,
         model_sha256=hash_model_file(model_file) if model_file else None,
     )
+
+
+def recorded(part: Part | None) -> Part:
+    """Returns a part of a recipe that its model cannot do without.
+
+    Raises:
+        DamageError: If it is not there.
+    """
+    if part is None:
+        raise DamageError("the record of the run lacks what its model is made of", next_step="Train again")
+    return part
 
 
 def hash_model_file(path: Path) -> str:

@@ -7,17 +7,22 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from shardkit.adapters.tfdata import ParsedBatch
 from shardkit.dataset.manifest import FeatureStatistics
+from shardkit.dataset.open import Dataset
 from shardkit.errors import ShardkitError, UsageError
 from shardkit.features import Features
 from shardkit.runtime.user_files import UserModuleLoader
+from train.models.model_inputs import ModelBundle, ModelSettings
+from train.models.model_recipe import ModelRecipe
 from train.options.config import LabelSpec
 
 PRESENCE_SUFFIX = ".present"
@@ -34,6 +39,41 @@ _OF_THE_FRAMEWORK = (
     'File "', "in user code:", "Graph execution error:", "Detected at node", "[[",
     "Stack trace for op definition",
 )  # fmt: skip
+
+
+def make_bundle(settings: ModelSettings, dataset: Dataset, split: str, features: Features) -> ModelBundle:
+    """Returns the model bundle that the user's function makes of the features.
+
+    Raises:
+        UsageError: If the user's file fails.
+    """
+    return _user_bundle(settings, features, dataset.manifest.split(split).statistics)
+
+
+def restore_bundle(settings: ModelSettings, recipe: ModelRecipe) -> ModelBundle:
+    """Returns the model bundle that the user's function makes of what a recipe describes.
+
+    Raises:
+        UsageError: If the user's file fails.
+    """
+    return _user_bundle(settings, recipe.features, recipe.statistics)
+
+
+def _user_bundle(
+    settings: ModelSettings, features: Features, statistics: Mapping[str, FeatureStatistics]
+) -> ModelBundle:
+    build = load_build_function(settings.name)
+    with settings.strategy.scope():
+        model = build(features, statistics, settings.label)
+    used, keys = choose_inputs(model, features)
+    return ModelBundle(
+        features=used,
+        model=model,
+        prepare=prepare_user_inputs(keys),
+        images=image_keys(used, keys),
+        arrange=partial(arrange_inputs, model),
+        summary=", ".join(keys),
+    )
 
 
 def load_build_function(reference: str) -> BuildModel:
@@ -201,3 +241,52 @@ def _dense(value: tf.Tensor | tf.RaggedTensor, present: tf.Tensor | None) -> tf.
     if present is None or not value.dtype.is_floating:
         return value
     return tf.where(tf.reshape(present, [-1] + [1] * (len(value.shape) - 1)), value, tf.zeros([], value.dtype))
+
+
+def check_model(bundle: ModelBundle, reference: str, inputs: object, label: LabelSpec) -> tuple[str, ...]:
+    """Builds a user's model on one batch of zeros, checks its outputs, and returns notes for the user.
+
+    Args:
+        bundle: With the model.
+        reference: `FILE.py:function`.
+        inputs: Specification of the inputs of a batch.
+        label: What is predicted.
+
+    Raises:
+        UsageError: If the model cannot take the inputs, or gives something of another shape.
+    """
+    num_examples = 2
+
+    def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+        return tf.zeros([num_examples, *(size or 1 for size in spec.shape[1:])], spec.dtype)
+
+    sample = tf.nest.map_structure(zeros, inputs)
+    path = model_path(reference)
+    outputs = call_user_code(path, lambda: bundle.model(sample, training=False))
+    wanted = f"{[None, label.num_outputs]}: "
+    wanted += "one logit for each class" if label.task == "classification" else "the predicted number"
+    if not keras.ops.is_tensor(outputs):
+        raise UsageError(
+            f"the model gives a {type(outputs).__name__} for a batch, and not one tensor",
+            where=str(path),
+            why=f"expected {wanted}",
+            next_step="Give keras.Model one output, the one that the label is compared with",
+        )
+    found = tuple(outputs.shape)
+    allowed = [(num_examples, label.num_outputs)] + ([(num_examples,)] if label.task == "regression" else [])
+    if found not in allowed:
+        without = ", without a softmax at its end" if label.task == "classification" else ""
+        raise UsageError(
+            f"the model gives shape {[None, *found[1:]]} for a batch",
+            where=str(path),
+            why=f"expected {wanted}",
+            next_step=f"Change the last layer of the model{without}",
+        )
+    if not bundle.model.trainable_variables:
+        raise UsageError(
+            "the model has nothing to train",
+            where=str(path),
+            next_step="Give it a layer with weights, and leave trainable on",
+        )
+    is_probability = label.num_outputs > 1 and np.allclose(np.sum(outputs, axis=1), 1.0, atol=1e-5)
+    return ("the model seems to give probabilities; leave the softmax out, a loss on logits is exact",) * is_probability

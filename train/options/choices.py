@@ -11,8 +11,6 @@ from shardkit.features import Features
 TEST_SPLIT = "test"
 # The test split comes last: checkpoints are chosen by validation, so the split of validation is no test any more.
 VALIDATION_SPLITS = ("validation", "valid", "val", "dev", "eval", TEST_SPLIT)
-TABULAR = "tabular"
-IMAGE = "image"
 
 
 class Splits(msgspec.Struct, frozen=True, kw_only=True):

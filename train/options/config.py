@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shardkit.options import Columns, LengthBuckets, Named, Option, Steps
+from train.options.model_table import NAMED_IN_HELP
 
 DATA, MODEL, RUN, OPTIMIZER = "Data", "Model and loss", "Run", "Optimizer"
 SPEED, DEVICES, OUTPUT = "Speed and memory", "Devices and workers", "Output"
@@ -66,7 +67,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )] = None  # fmt: skip
     model: Annotated[str | None, Option(
         "--model",
-        "tabular, image, text, sequence (also audio), a name from keras.applications such as EfficientNetB0, or "
+        f"{NAMED_IN_HELP}, a name from keras.applications such as EfficientNetB0, or "
         "FILE.py:function; what suits the features if not given.", MODEL, "run", form=Named("NAME"),
     )] = None  # fmt: skip
     task: Annotated[TaskChoice, Option("--task", "Decided from the label's type unless given.", MODEL, "run")] = "auto"

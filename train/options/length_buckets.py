@@ -10,7 +10,8 @@ import numpy.typing as npt
 from shardkit.errors import UsageError
 from shardkit.reading.length_buckets import LengthBuckets, Lengths, choose_boundaries, find_buckets
 from train.options.config import ReaderChoice
-from train.options.model_defaults import SEQUENCE, TEXT
+from train.options.model_defaults import model_kind
+from train.options.model_table import BUILTIN_MODELS
 
 Boundaries = tuple[int, ...]
 
@@ -45,11 +46,12 @@ def check_length_buckets(model: str, reader: ReaderChoice) -> None:
     Raises:
         UsageError: If its model or its reader cannot.
     """
-    if model not in (TEXT, SEQUENCE):
+    if not model_kind(model).has_lengths:
+        names = " or ".join(name for name, kind in BUILTIN_MODELS.items() if kind.has_lengths)
         raise UsageError(
             "--length-buckets is for texts, lists of tokens, series and audio",
             why=f"the model is {model}",
-            next_step=f"Leave it out, or use --model {TEXT} or {SEQUENCE}",
+            next_step=f"Leave it out, or use --model {names}",
         )
     if reader != "shardkit":
         raise UsageError(

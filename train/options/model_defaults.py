@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import NamedTuple
 
 from shardkit.dataset.manifest import FeatureStatistics
 from shardkit.errors import UsageError
 from shardkit.features import Feature, Features
 from shardkit.media.audio_headers import AUDIO_NUMBERS
-from train.options.choices import IMAGE, TABULAR
+from train.options.model_table import (
+    APPLICATION,
+    BUILTIN_MODELS,
+    IMAGE,
+    SEQUENCE,
+    TABULAR,
+    TEXT,
+    USER_MODEL,
+    Defaults,
+    ModelKind,
+)
 from train.options.tabular_columns import reason_to_leave_out
 
-TEXT = "text"
-SEQUENCE = "sequence"
 DEFAULT_IMAGE_SIZE = 96
 MIN_ARRAY_SIZE = 8
 
@@ -35,33 +42,6 @@ _APPLICATION_SIZES = {
 }  # fmt: skip
 # The least that they take where it is not 32: each halves its images until nothing would be left.
 _APPLICATION_MIN_SIZES = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}
-
-
-class Defaults(NamedTuple):
-    """What suits a kind of model where the user does not say.
-
-    Attributes:
-        epochs: Passes over the train split.
-        global_batch_size: Examples a step.
-        learning_rate: Peak of the schedule.
-        weight_decay: Of AdamW, per step and learning rate.
-    """
-
-    epochs: int
-    global_batch_size: int
-    learning_rate: float
-    weight_decay: float
-
-
-_DEFAULTS = {
-    TABULAR: Defaults(epochs=5, global_batch_size=256, learning_rate=2e-3, weight_decay=1e-3),
-    IMAGE: Defaults(epochs=40, global_batch_size=32, learning_rate=2e-3, weight_decay=5e-2),
-    TEXT: Defaults(epochs=3, global_batch_size=128, learning_rate=2e-3, weight_decay=1e-2),
-    SEQUENCE: Defaults(epochs=30, global_batch_size=32, learning_rate=2e-3, weight_decay=5e-2),
-}
-_ARRAY_DEFAULTS = Defaults(epochs=10, global_batch_size=128, learning_rate=2e-3, weight_decay=5e-2)
-_APPLICATION_DEFAULTS = Defaults(epochs=40, global_batch_size=32, learning_rate=1e-3, weight_decay=5e-2)
-_USER_DEFAULTS = Defaults(epochs=5, global_batch_size=64, learning_rate=1e-3, weight_decay=0.0)
 
 
 def is_user_model(model: str) -> bool:
@@ -100,6 +80,27 @@ def is_of_any_length(feature: Feature) -> bool:
     return bool(feature.shape) and feature.num_values is None and (is_series(feature) or is_tokens(feature))
 
 
+def model_kind(model: str) -> ModelKind:
+    """Returns the entry of the table of models that a model belongs to.
+
+    Raises:
+        UsageError: If there is no such model.
+    """
+    if is_user_model(model):
+        return USER_MODEL
+    if model in APPLICATIONS:
+        return APPLICATION
+    if model in BUILTIN_MODELS:
+        return BUILTIN_MODELS[model]
+    lowered = {name.lower(): name for name in (*BUILTIN_MODELS, *APPLICATIONS)}
+    near = [lowered[n] for n in get_close_matches(model.lower(), lowered, n=3)]
+    raise UsageError(
+        f"there is no model {model!r}",
+        why=f"near ones are {', '.join(near)}" if near else None,
+        next_step=f"Use {', '.join(BUILTIN_MODELS)}, a name from keras.applications or FILE.py:function",
+    )
+
+
 def choose_model(wanted: str | None, features: Features, statistics: Mapping[str, FeatureStatistics]) -> str:
     """Returns the name of the model.
 
@@ -116,25 +117,16 @@ def choose_model(wanted: str | None, features: Features, statistics: Mapping[str
     """
     if wanted is None:
         return _default_model(features, statistics)
-    if is_user_model(wanted) or wanted in _DEFAULTS or wanted in APPLICATIONS:
-        return wanted
-    lowered = {name.lower(): name for name in (*_DEFAULTS, *APPLICATIONS)}
-    near = [lowered[n] for n in get_close_matches(wanted.lower(), lowered, n=3)]
-    raise UsageError(
-        f"there is no model {wanted!r}",
-        why=f"near ones are {', '.join(near)}" if near else None,
-        next_step=f"Use {', '.join(_DEFAULTS)}, a name from keras.applications or FILE.py:function",
-    )
+    model_kind(wanted)
+    return wanted
 
 
 def choose_defaults(model: str, features: Features) -> Defaults:
     """Returns the defaults of a model on these features."""
-    if not any(f.is_image for f in features):
-        if model == IMAGE:
-            return _ARRAY_DEFAULTS
-        if model in APPLICATIONS:
-            return _ARRAY_DEFAULTS._replace(learning_rate=_APPLICATION_DEFAULTS.learning_rate)
-    return _DEFAULTS.get(model) or (_USER_DEFAULTS if is_user_model(model) else _APPLICATION_DEFAULTS)
+    kind = model_kind(model)
+    if kind.array_defaults is not None and not any(f.is_image for f in features):
+        return kind.array_defaults
+    return kind.defaults
 
 
 def choose_image_size(wanted: int | None, model: str, features: Features) -> int:
@@ -145,16 +137,17 @@ def choose_image_size(wanted: int | None, model: str, features: Features) -> int
     Raises:
         UsageError: If a size is wanted for a model that reads no images.
     """
+    kind = model_kind(model)
     if wanted is not None:
-        check_image_size(wanted, model, reads_images=model not in (TABULAR, TEXT, SEQUENCE))
+        check_image_size(wanted, model, reads_images=kind.reads_images or kind is USER_MODEL)
         return wanted
     arrays = [] if any(f.is_image for f in features) else [f for f in features if is_image_array(f)]
-    if model in APPLICATIONS:
+    if kind is APPLICATION:
         made_for = _APPLICATION_SIZES.get(model, 224)
         if not arrays:
             return made_for
         return min(made_for, max(_largest_side(arrays[0]), _APPLICATION_MIN_SIZES.get(model, 32)))
-    if model == IMAGE and arrays:
+    if kind.reads_images and arrays:
         return _largest_side(arrays[0])
     return DEFAULT_IMAGE_SIZE
 

@@ -9,7 +9,7 @@ import msgspec
 from shardkit.errors import UsageError
 from shardkit.units import format_number
 from train.options.config import OptimizerChoice, Precision, Scaling, ScheduleChoice, TrainOptions
-from train.options.model_defaults import Defaults
+from train.options.model_table import Defaults
 
 DEFAULT_MOMENTUM = 0.9
 

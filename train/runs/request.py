@@ -13,7 +13,8 @@ from train.options.choices import Splits, choose_features, choose_splits
 from train.options.config import Task, TrainOptions
 from train.options.labels import choose_task
 from train.options.length_buckets import check_length_buckets
-from train.options.model_defaults import Defaults, choose_defaults, choose_image_size, choose_model
+from train.options.model_defaults import choose_defaults, choose_image_size, choose_model
+from train.options.model_table import Defaults
 from train.options.step_plan import Shared, TrainPlan, plan_training
 from train.runs.run_folder import RunRecord
 

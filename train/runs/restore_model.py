@@ -13,8 +13,8 @@ import tensorflow as tf
 from shardkit.errors import DamageError, UsageError
 from shardkit.features import Feature
 from train.input.parsed import absent_examples
-from train.models.factory import restore_bundle
-from train.models.model_inputs import ModelBundle
+from train.models.factory import load_builder
+from train.models.model_inputs import ModelBundle, ModelSettings
 from train.models.model_recipe import ModelRecipe, hash_model_file
 from train.models.user_model import call_user_code, model_path
 from train.optimization.precision import find_not_finite, set_precision
@@ -83,7 +83,8 @@ def restore_model(
     step, path, notes = choose_checkpoint(folder, which, monitor)
     name, changed = _model_now(record, recipe, model)
     set_precision(precision or record.optimizer.precision)
-    bundle = restore_bundle(name, recipe, record.label, record.image_size, tf.distribute.get_strategy())
+    settings = ModelSettings(name, record.label, record.image_size, tf.distribute.get_strategy())
+    bundle = load_builder(name).restore_bundle(settings, recipe)
     sample = absent_examples(bundle.features, 2)
     outputs = call_user_code(
         model_path(name) if ":" in name else Path(), lambda: model_outputs(bundle, record.image_size, sample)
@@ -238,7 +239,7 @@ def _another_model(path: str, why: str) -> UsageError:
 
 
 def _model_now(record: RunRecord, recipe: ModelRecipe, model: str | None) -> tuple[str, tuple[str, ...]]:
-    """Returns the model's name as `restore_bundle` takes it, and a note if the user's file changed."""
+    """Returns the model's name as `load_builder` takes it, and a note if the user's file changed."""
     if recipe.model_file is None:
         if model is not None:
             raise UsageError(

@@ -28,7 +28,7 @@ from train.input.lengths import read_lengths
 from train.input.preparation import Preparation
 from train.input.reader_input import ReaderInput
 from train.input.shares import bucketed_shares
-from train.models import sequence_models
+from train.models.builtin import outputs
 from train.options.choices import Splits
 from train.options.config import TrainOptions
 from train.options.length_buckets import bucket_split, check_length_buckets, fit_boundaries
@@ -182,12 +182,9 @@ def test_workers_share_the_batches_of_one_and_have_the_same_length_at_every_step
 @pytest.mark.campaign
 def test_two_replicas_end_where_one_does(dataset, tmp_path, monkeypatch) -> None:
     """Without dropout, which every replica draws for itself."""
-    monkeypatch.setattr(sequence_models, "_DROPOUT", 0.0)
+    monkeypatch.setattr(outputs, "_DROPOUT", 0.0)
     train(dataset, tmp_path / "one", **SETTINGS, length_buckets=(8, 16))
-    code = (
-        "from train.models import sequence_models; sequence_models._DROPOUT = 0.0\n"
-        "from shardkit.cli import script; script()"
-    )
+    code = "from train.models.builtin import outputs; outputs._DROPOUT = 0.0\nfrom shardkit.cli import script; script()"
     command = (
         sys.executable, "-c", code, "train", dataset, "--output", tmp_path / "two", "--label", "sides",
         "--model", "text", "--features", "text", "--epochs", 2, "--global-batch-size", 24,

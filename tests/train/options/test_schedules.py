@@ -16,7 +16,7 @@ from shardkit.errors import UsageError
 from tests.support.examples import draws
 from train.optimization.optimizers import PlannedRate
 from train.options.config import TrainOptions
-from train.options.model_defaults import Defaults
+from train.options.model_table import Defaults
 from train.options.optimizer_options import OptimizerOptions, check_micro_batches, choose_optimizer, describe_optimizer
 from train.options.schedules import Schedule, learning_rate_at, plan_schedule
 

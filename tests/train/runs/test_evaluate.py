@@ -101,7 +101,7 @@ def remove_when_called(monkeypatch, name, folder) -> None:
     monkeypatch.setattr(restoring, name, removed_first)
 
 
-@pytest.mark.parametrize("name", ["restore_bundle", "find_damage"])
+@pytest.mark.parametrize("name", ["load_builder", "find_damage"])
 def test_a_checkpoint_that_a_living_run_removes_is_chosen_again(classified, tmp_path, monkeypatch, name) -> None:
     folder = copy_of(classified, tmp_path / "run")
     (newest,) = list_checkpoints(folder.best)
@@ -115,7 +115,7 @@ def test_a_named_checkpoint_that_a_living_run_removes_is_told(classified, tmp_pa
     folder = copy_of(classified, tmp_path / "run")
     shutil.rmtree(folder.best)
     newest = list_checkpoints(folder.checkpoints)[-1]
-    remove_when_called(monkeypatch, "restore_bundle", folder)
+    remove_when_called(monkeypatch, "load_builder", folder)
     with pytest.raises(UsageError, match=f"there is no checkpoint '{newest}'"):
         restore_model(folder, str(newest))
 

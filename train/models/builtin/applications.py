@@ -1,15 +1,36 @@
-"""The image models of `keras.applications`, from new weights, with the scaling of pixels that each expects."""
+"""`--model EfficientNetB0` and others of `keras.applications`: from new weights, each with its scaling of pixels."""
 
 from __future__ import annotations
 
 import importlib
+from functools import partial
 
 import keras
 
+from shardkit.dataset.open import Dataset
 from shardkit.errors import UsageError
-from train.models.builtin_models import BATCH_NORM_MOMENTUM, outputs_layer
+from shardkit.features import Features
+from train.models.builtin.image import BATCH_NORM_MOMENTUM, image_bundle
+from train.models.builtin.outputs import outputs_layer
 from train.models.images import NUM_CHANNELS
+from train.models.model_inputs import ModelBundle, ModelSettings
+from train.models.model_recipe import ModelRecipe
 from train.options.config import LabelSpec
+
+
+def make_bundle(settings: ModelSettings, dataset: Dataset, split: str, features: Features) -> ModelBundle:
+    """Returns the model bundle for the only feature of images.
+
+    Raises:
+        UsageError: If there is none, or more than one, or the images are too small.
+    """
+    statistics = dataset.manifest.split(split).statistics
+    return image_bundle(settings, features, statistics, partial(application_model, settings.name))
+
+
+def restore_bundle(settings: ModelSettings, recipe: ModelRecipe) -> ModelBundle:
+    """Returns the model bundle that a recipe describes."""
+    return image_bundle(settings, recipe.features, recipe.statistics, partial(application_model, settings.name))
 
 
 def application_model(
